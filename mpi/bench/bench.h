@@ -1,4 +1,4 @@
-// What the files of the benchmark share.
+// MPI benchmark: the interface between its files.
 #ifndef BENCH_H
 #define BENCH_H
 
@@ -9,16 +9,16 @@
 #include "gpu.h"
 #include "opencl.h"
 
-// The most messages of a window.
+// Maximum number of messages of a window.
 enum { MAX_WINDOW_BYTES = 1024 };
 
-// What is asked for.
+// The requested measurement.
 struct plan {
     // Round trips of short messages; other loops take a part of them, as OSU's do.
     int iterations;
-    // Messages under way in the loops of bandwidth.
+    // Messages in flight in the loops of bandwidth.
     int window;
-    // The seconds that a loop may take.
+    // Time limit of a loop in seconds.
     double budget;
 };
 
@@ -28,7 +28,7 @@ struct pair {
     // Whether this rank is the pair's first.
     bool is_first;
     char *out, *in;
-    // Where bare copies go: memory of the peer's GPU where that is another one, else `in`.
+    // Destination of bare copies: memory of the peer's GPU if that is another one, else `in`.
     char *copied;
     enum memory memory;
     // What OpenCL's kernels may do with the memory, where that is OpenCL's: then its kind is HOST. 0
@@ -36,9 +36,9 @@ struct pair {
     int opencl;
 };
 
-// loops.c
+// point_to_point.c
 
-// How many messages of this size are under way at once.
+// Number of messages of this size in flight.
 int window_of(const struct plan *plan, size_t bytes);
 
 // Microseconds of one round of each loop, at this rank.
@@ -46,7 +46,7 @@ int window_of(const struct plan *plan, size_t bytes);
 typedef double loop(const struct pair *pair, const struct plan *plan, size_t bytes);
 // Half a round trip of blocking calls, as in osu_latency and osu_multi_lat.
 loop latency;
-// A window of messages in one direction and an answer, as in osu_bw and osu_mbw_mr.
+// A window of messages in one direction and a reply, as in osu_bw and osu_mbw_mr.
 loop bandwidth;
 // A window in each direction, as in osu_bibw.
 loop bidirectional;
@@ -60,12 +60,12 @@ bool is_right(const struct pair *pair, size_t bytes);
 // collectives.c
 
 bool is_collective(const char *kind);
-// Microseconds of a collective call on memory of a kind, and of the same by way of pinned memory of the host.
-// Says whether it gives the right bytes.
+// Microseconds of a collective call on memory of a kind, and of the same through pinned host memory. Whether its
+// results are right.
 bool collective(const char *kind, enum memory memory, int rank, const struct plan *plan, size_t bytes,
                 double results[2]);
 
-// ways.c: by which ways this rank's messages have gone so far.
+// point_to_point.c: the number of this rank's messages so far by channel.
 
 enum { PATH_COUNT = 8 };
 extern const char *const PATH_NAMES[PATH_COUNT];

@@ -1,8 +1,7 @@
-// The loops of the OSU micro-benchmarks for collective calls: mpi/collective of version 7. Each call is timed
-// by itself, with a barrier between calls; what is told is the mean over calls and ranks.
+// Collective loops of the OSU micro-benchmarks (mpi/collective of version 7). Each call is timed by itself, with a barrier between calls; the result is the mean over calls and ranks.
 //
-// Beside each call stands what a program does whose MPI knows nothing of GPUs: it copies to pinned memory of
-// the host, calls the MPI, and copies back.
+// The baseline of each call is what a program does whose MPI does not support GPUs: it copies to pinned host memory, calls the
+// MPI, and copies back.
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +96,7 @@ static double mean_of(enum what what, const struct memories *memories, const str
     return all / ranks_of_all();
 }
 
-// Whether a call gives what the MPI gives on memory of the host.
+// Whether a call has the result of the MPI on host memory.
 static bool is_the_same(enum what what, const struct memories *memories, size_t bytes, int rank) {
     size_t out = out_bytes(what, bytes), in = in_bytes(what, bytes);
     char *found = malloc(out + in + 1), *expected = malloc(out + in + 1);
@@ -138,7 +137,7 @@ bool collective(const char *kind, enum memory memory, int rank, const struct pla
         results[0] = mean_of(what, &memories, plan, bytes, false, rank == 0);
         results[1] = mean_of(what, &memories, plan, bytes, true, rank == 0);
     }
-    // Nobody frees what a peer may still have open.
+    // A peer may still map this memory: it is freed after all ranks are done.
     MPI_Barrier(MPI_COMM_WORLD);
     gpu_free(memory, memories.out, out);
     gpu_free(memory, memories.in, in);

@@ -1,3 +1,4 @@
+// GPU memory, copies and contexts of the benchmark, through the CUDA driver.
 #include "gpu.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,4 @@
-// What the MPI benchmark and the MPI test programs do with the GPU, through the driver that the environment
-// gives them.
+// GPU functions of the MPI benchmark and the MPI test programs, through the driver of the environment.
 #ifndef GPU_H
 #define GPU_H
 
@@ -18,7 +17,7 @@ void gpu_start_on(int number);
 void *gpu_allocate_on(int number, size_t bytes);
 // Ends the context, and all that is in it, and makes it anew (cudaDeviceReset).
 void gpu_reset(void);
-// Takes the context for another thread.
+// Makes the context current in another thread.
 void gpu_use(void);
 // Memory of a kind, of so many bytes.
 void *gpu_allocate(enum memory memory, size_t bytes);

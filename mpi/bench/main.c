@@ -1,4 +1,4 @@
-// How long do messages between ranks take? An ordinary MPI program, which `causeway bench mpi` starts:
+// MPI benchmark: latency and bandwidth of messages and collective calls. An ordinary MPI program, which `causeway bench mpi` starts:
 //
 //   mpirun -n 2 causeway_mpi_bench KINDS MEMORIES SIZES ITERATIONS WINDOW BUDGET
 //   mpirun -n 2 causeway_mpi_bench latency,bandwidth gpu 8,65536 1000 64 0.5
@@ -6,12 +6,12 @@
 // KINDS are latency, bandwidth (and rate), bidirectional and copy, between pairs of ranks, and allreduce,
 // bcast, allgather, alltoall, reduce, reduce-scatter (MPI_Reduce_scatter_block), gather, scatter and scan, which
 // all ranks call. With N ranks, rank r and rank r + N/2 are a pair, and all pairs send at once (osu_mbw_mr).
-// Rank 0 prints a line for each figure, of words with tabs between them:
+// Rank 0 prints a line for each result, with tabs between the columns:
 //
-//   row KIND MEMORY BYTES FIGURE UNIT WAYS
+//   row KIND MEMORY BYTES VALUE UNIT PATHS
 //
-// WAYS says by which ways the messages went, each with its share in percent; `copy 100` where none went.
-// Bytes are compared before they are timed; where one is wrong, the program says so and ends.
+// PATHS are the channels of the messages, each with its share in percent; `copy 100` if there were none.
+// Bytes are compared before they are timed; if one is wrong, the program reports it and ends.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void give_up(const char *what, const char *item) {
     exit(2);
 }
 
-// The words of a list with commas, which is cut up.
+// Splits a list at its commas.
 static int split_list(char *list, char *items[MAX_ITEMS]) {
     int count = 0;
     for (char *item; (item = strsep(&list, ",")) != NULL; items[count++] = item)
@@ -53,7 +53,7 @@ static int split_list(char *list, char *items[MAX_ITEMS]) {
     return count;
 }
 
-// The ways that messages went since `before`, of all ranks.
+// The channels of the messages since `before`, of all ranks.
 static void print_paths(const double before[PATH_COUNT]) {
     double now[PATH_COUNT], all[PATH_COUNT], sum = 0;
     count_messages(now);
@@ -61,7 +61,7 @@ static void print_paths(const double before[PATH_COUNT]) {
     MPI_Reduce(now, all, PATH_COUNT, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     if (pair.rank != 0) return;
     for (int path = 0; path < PATH_COUNT; path++) sum += all[path];
-    // Nothing was counted: the messages are the MPI's affair.
+    // Nothing was counted: the MPI has sent the messages.
     if (sum == 0) printf("mpi 100");
     const char *between = "";
     for (int path = 0; path < PATH_COUNT; path++) {
@@ -223,7 +223,7 @@ int main(int argc, char **argv) {
         for (int kind = 0; kind < kind_count; kind++)
             for (int size = 0; size < size_count; size++)
                 measure(kinds[kind], memories[memory], size_of(sizes[size]));
-        // Nobody frees what a peer may still have open.
+        // A peer may still map this memory.
         MPI_Barrier(MPI_COMM_WORLD);
         if (copy_target != NULL) gpu_free(DEVICE, copy_target, max_bytes);
         free_memory(max_bytes, opencl);

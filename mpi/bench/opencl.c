@@ -1,3 +1,4 @@
+// OpenCL buffers of the benchmark, through libOpenCL.so.1.
 #include "opencl.h"
 
 #include <dlfcn.h>

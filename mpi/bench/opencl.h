@@ -1,5 +1,4 @@
-// Memory of OpenCL's for messages: buffers that the library places in memory of the host, mapped for the
-// program.
+// OpenCL buffers for messages: the library places them in host memory, mapped for the program.
 #ifndef OPENCL_H
 #define OPENCL_H
 

@@ -1,15 +1,15 @@
-// The calls that wait for requests and ask about them.
+// Completion of requests: MPI_Wait, MPI_Test and their relatives.
 //
-// Every request is one that the MPI knows, so that it waits for all of them; in between the operations under
-// way move on. What the MPI does not know is the error of an operation.
+// Every request is known to the MPI, which waits for all of them; in between, the operations in flight make progress. The MPI
+// does not know the error of an operation.
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "operation/plain.h"
 
-// Whether there is nothing but the MPI's own. An operation that another thread ends is not under way any more before there
-// is something to hear of it: both under the lock.
+// Whether all requests are the MPI's own. An operation that another thread completes is in flight until its result can
+// be reported: both under the lock.
 static bool is_idle(void) {
     lock();
     bool is_idle = in_flight == 0 && failures == NULL && unreported_count == 0 && plain_count == 0;
@@ -17,7 +17,7 @@ static bool is_idle(void) {
     return is_idle;
 }
 
-// What there is to hear of a request that has come to its end. Says whether that is an error.
+// Reports a completed request. Whether that is an error.
 static bool take_end(MPI_Request handle, MPI_Status *status, struct failure *found) {
     if (failures != NULL && take_failure(handle, found)) return true;
     struct operation ended;
@@ -26,7 +26,7 @@ static bool take_end(MPI_Request handle, MPI_Status *status, struct failure *fou
     return ended.error != MPI_SUCCESS;
 }
 
-// A request has come to its end: whether that was an error.
+// A request has completed: whether that was an error.
 static int complete(MPI_Request handle, MPI_Status *status) {
     struct failure failure;
     if (!take_end(handle, status, &failure)) return MPI_SUCCESS;
@@ -35,7 +35,7 @@ static int complete(MPI_Request handle, MPI_Status *status) {
     return failure.error;
 }
 
-// The same for some of an array: those of these indices, or the first ones where there are none.
+// The same for some of an array: those of these indices, or the first ones if there are none.
 static int complete_all(int count, const int *indices, const MPI_Request *handles, MPI_Status *statuses) {
     struct failure failure = {.comm = MPI_COMM_NULL};
     if (failures == NULL && unreported_count == 0) return MPI_SUCCESS;
@@ -52,7 +52,7 @@ static int complete_all(int count, const int *indices, const MPI_Request *handle
     return MPI_ERR_IN_STATUS;
 }
 
-// A copy of the handles: the MPI takes those away whose requests it frees.
+// A copy of the handles: the MPI overwrites those whose requests it frees.
 static MPI_Request *copy_of(int count, const MPI_Request *requests) {
     MPI_Request *copy = calloc((size_t)(count > 0 ? count : 1), sizeof *copy);
     if (copy == NULL) abort();
@@ -60,8 +60,8 @@ static MPI_Request *copy_of(int count, const MPI_Request *requests) {
     return copy;
 }
 
-// A call of the MPI has ended with such an error for a receive of the MPI's own, which may be under way still: makes
-// the status that of the message, and gives the error.
+// A call of the MPI has returned this error for a plain receive, which may still be in flight: fills the status of the
+// message, and returns the error.
 static int complete_plain(struct plain *plain, bool has_ended, MPI_Status *found, MPI_Status *status, int error) {
     if (!has_ended) return error;
     MPI_Comm comm = plain->comm;
@@ -75,12 +75,12 @@ static int complete_plain(struct plain *plain, bool has_ended, MPI_Status *found
     return error;
 }
 
-// Whether the MPI has ended one in such a call. Where that has an error, a persistent request rests again.
+// Whether the MPI has completed one in such a call. If that has an error, a persistent request is inactive again.
 static bool is_over(const struct plain *plain, MPI_Request request, bool flag, int error) {
     return request == MPI_REQUEST_NULL || (plain->is_persistent && (flag || error != MPI_SUCCESS));
 }
 
-// Looks at one of which the MPI does not know that it is under way.
+// Polls one that the MPI does not know to be in flight.
 static int test_apart(struct plain *plain, int *flag, MPI_Status *status) {
     MPI_Status found;
     progress();
@@ -111,7 +111,7 @@ static int test_plain(struct plain *plain, MPI_Request *request, int *flag, MPI_
     return complete_plain(plain, is_over(plain, *request, *flag, error), &found, status, error);
 }
 
-// The receives of the MPI's own among an array's, and statuses of theirs where the program has none.
+// The plain receives of an array, and statuses for them if the program has none.
 struct plains {
     int count;
     struct plain **list;
@@ -128,7 +128,7 @@ static struct plains plains_of(int count, const MPI_Request *requests) {
     return plains;
 }
 
-// The first of them that is apart, and has ended or has not; -1 where there is none.
+// The first of them that is apart, and has completed or has not; -1 if there is none.
 static int find_apart(const struct plains *plains, bool has_ended) {
     for (int at = 0; apart_count > 0 && at < plains->count; at++) {
         struct plain *plain = plains->list[at];
@@ -140,13 +140,14 @@ static int find_apart(const struct plains *plains, bool has_ended) {
     return -1;
 }
 
-// Whether the MPI has ended one whose request stays.
+// Whether the MPI has completed one whose request stays.
 static bool has_rested(const struct plain *plain, bool all, int error, int own) {
     return plain->is_persistent && (error == MPI_ERR_IN_STATUS ? own != MPI_ERR_PENDING : all);
 }
 
-// Ends those that the MPI has ended, of so many that it was asked about or, with indices, has told of; `all` says that it
-// has ended all of these. The status of each is at its place among them. Gives the error of the call, or MPI_ERR_IN_STATUS.
+// Completes those that the MPI has completed, among the requests of the call or, with indices, among those that it
+// reported; `all` says that it has completed all of these. The status of each is at its index among them. Returns the
+// error of the call, or MPI_ERR_IN_STATUS.
 static int end_plains(struct plains *plains, const MPI_Request *requests, const int *indices, int ended,
                       bool all, MPI_Status *statuses, int error) {
     bool has_failed = false;
@@ -174,7 +175,7 @@ static int end_plains(struct plains *plains, const MPI_Request *requests, const 
     return has_failed ? MPI_ERR_IN_STATUS : error;
 }
 
-// Frees what was taken for them. Those that the MPI has ended by an error are forgotten.
+// Frees the list. Those that the MPI has completed with an error are dropped.
 static void drop_plains(struct plains *plains, const MPI_Request *requests) {
     for (int at = 0; at < plains->count; at++)
         if (plains->list[at] != NULL && requests[at] == MPI_REQUEST_NULL) drop_plain(plains->list[at]);
@@ -260,7 +261,7 @@ static int test_any(int count, MPI_Request *requests, int *index, int *flag, MPI
         *index = find_apart(&plains, true);
         *flag = *index >= 0;
         if (!*flag) error = PMPI_Testany(count, requests, index, flag, found);
-        // The others rest, but for one of which the MPI does not know.
+        // The others are inactive, but for one that the MPI does not know.
         if (*flag && *index == MPI_UNDEFINED && find_apart(&plains, false) >= 0) *flag = 0;
     }
     if (error == MPI_SUCCESS && *flag && *index != MPI_UNDEFINED) {
@@ -269,7 +270,7 @@ static int test_any(int count, MPI_Request *requests, int *index, int *flag, MPI
         error = plain != NULL ? complete_plain(plain, true, found, found, error)
                               : complete(handles[*index], status);
     } else if (error != MPI_SUCCESS && plains.list != NULL && *index >= 0 && *index < count) {
-        // Its request stays, and rests.
+        // Its request stays, and is inactive.
         struct plain *plain = plains.list[*index];
         if (plain != NULL && plain->is_persistent) drop_plain(plain);
     }

@@ -1,13 +1,13 @@
-// Reading and writing files from memory on GPUs: by way of an image of it in the host's memory. So all ranks make the
-// MPI's call, whatever memory each of them has.
+// File access from and to memory on GPUs, through staging buffers in host memory. So all ranks make the call of the
+// MPI, whatever memory each of them has.
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "collective/collective.h"
 
-// An image of elements. What is read from a file may be less than them, so the others are in it, too. Where there can be
-// none, the MPI is called with no elements all the same, before the program hears of it: other ranks may wait for this one.
+// A staging buffer of elements. A read may return less than them, so the others are in it, too. If there can be none,
+// the MPI is still called, with no elements, before the program gets the error: other ranks may wait for this one.
 static struct staging_buffer *image_of(const void *address, MPI_Count count, MPI_Datatype type, bool is_written, int *error) {
     struct side side = {.address = (void *)address, .count = count, .type = type};
     struct block block = {0, count, type};
@@ -20,7 +20,7 @@ static struct staging_buffer *image_of(const void *address, MPI_Count count, MPI
     return NULL;
 }
 
-// Whether a call goes to the MPI as it is.
+// Whether a call is passed to the MPI unchanged.
 static bool is_mpis(const void *address, MPI_Count count, MPI_Datatype type) {
     return count <= 0 || mpi_is_gpu_aware() || !is_on_gpu(address, count, type);
 }
@@ -31,7 +31,7 @@ static int fail(MPI_File file, const char *call, int error) {
     return error;
 }
 
-// Brings what was read to the GPU, and gives the error of the call, or of this.
+// Copies what was read to the GPU, and returns the error of the call, or of this copy.
 static int end_image(struct staging_buffer *image, MPI_File file, const char *call, int error) {
     const char *message = error == MPI_SUCCESS ? flush_staging_buffer(image) : NULL;
     drop_staging_buffer(image);
@@ -50,7 +50,7 @@ static int end_image(struct staging_buffer *image, MPI_File file, const char *ca
         return error == MPI_SUCCESS ? fail(f, "MPI_File_" #name, refused) : error; \
     }
 
-// Calls that the program waits for later.
+// Non-blocking calls.
 
 static int start_later(struct operation **operation, const void *address, MPI_Count count, MPI_Datatype type,
                        bool is_read, const char *call, MPI_Request *request) {
@@ -60,10 +60,10 @@ static int start_later(struct operation **operation, const void *address, MPI_Co
     if (staging == NULL) abort();
     staging->name = call;
     staging->is_file = true;
-    // The program hears of an error when it waits.
+    // The program gets an error when it waits.
     staging->in = image_of(address, count, type, is_read, &staging->error);
     (*operation)->kind = COLLECTIVE;
-    // Errors of files are returned, unless the program wants it otherwise.
+    // Errors of files are returned, unless the program sets another handler.
     (*operation)->comm = self_comm();
     (*operation)->staging = staging;
     return error;
@@ -93,11 +93,11 @@ static int continue_later(struct operation *operation, int error, MPI_Request *r
         return continue_later(operation, error, request);                                            \
     }
 
-// Calls in two parts. A file has one of them at a time.
+// Split collective calls. A file has one of them at a time.
 
 struct split {
     MPI_File file;
-    // None where there could be none, for an error of which the program hears at the end.
+    // Null if there could be none; the program gets that error at the end.
     struct staging_buffer *image;
     int error;
     struct split *next;
@@ -114,7 +114,7 @@ static void keep_split(MPI_File file, struct staging_buffer *image, int error) {
     unlock();
 }
 
-// Takes out what is kept for a file. Says whether there is something.
+// Removes the split call of a file. Whether there is one.
 static bool take_split(MPI_File file, struct split *found) {
     if (first == NULL) return false;
     lock();

@@ -11,7 +11,7 @@
 
 bool in_job;
 
-// What is kept is used by several threads: a program may begin with one, and open a session for several.
+// Several threads use this state: a program may start with one, and open a session for several.
 bool has_threads;
 static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static MPI_Group job_group = MPI_GROUP_NULL;
@@ -28,8 +28,7 @@ void unlock_mutex(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-// Processes that were spawned are another MPI_COMM_WORLD, with ranks of the same numbers: they get all bytes
-// with the MPI.
+// Spawned processes are another MPI_COMM_WORLD, with ranks of the same numbers: they get all bytes with the MPI.
 static bool is_spawned(void) {
     MPI_Comm parent = MPI_COMM_NULL;
     PMPI_Comm_get_parent(&parent);
@@ -46,8 +45,8 @@ void join_job(void) {
     if (nonce == NULL || *nonce == 0 || is_spawned()) return;
     if (causeway_comm_join(nonce, (uint32_t)rank, (uint32_t)ranks) != 0) {
         fprintf(stderr, "causeway: rank %d cannot take part in the job: %s\n", rank, causeway_comm_error());
-        // MPICH's launcher drops what it has not read of a rank's output when that rank aborts: the reason
-        // was lost now and then (4.0.2, 2026-11-25).
+        // MPICH's launcher drops a rank's output that it has not read when that rank aborts: the reason was lost now
+        // and then (4.0.2, 2026-11-25).
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
         PMPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -72,7 +71,7 @@ bool find_attribute(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *dele
 void delete_world_attribute(int key) {
     void *value;
     int is_known = 0;
-    // To delete one that is not there is an error.
+    // Deleting one that does not exist is an error.
     if (key != MPI_KEYVAL_INVALID) PMPI_Comm_get_attr(MPI_COMM_WORLD, key, &value, &is_known);
     if (is_known) PMPI_Comm_delete_attr(MPI_COMM_WORLD, key);
 }
@@ -85,7 +84,7 @@ int job_rank(MPI_Comm comm, int rank) {
     int error = is_inter ? PMPI_Comm_remote_group(comm, &group) : PMPI_Comm_group(comm, &group);
     if (error != MPI_SUCCESS) return -1;
     PMPI_Group_size(group, &size);
-    // Open MPI 4.1 looks up a rank that the group does not have behind the end of its table.
+    // Open MPI 4.1 reads past the end of its table for a rank that the group does not have.
     if (rank >= 0 && rank < size) PMPI_Group_translate_ranks(group, 1, &rank, job_group, &found);
     PMPI_Group_free(&group);
     return found == MPI_UNDEFINED ? -1 : found;
@@ -99,8 +98,8 @@ uint64_t comm_id(MPI_Comm comm) {
 #endif
 }
 
-// Programs know the class MPI_ERR_OTHER. MPICH 4.0.2 gives codes of its classes no texts: there the class is one of ours,
-// and programs are told the other one.
+// Programs know the class MPI_ERR_OTHER. MPICH 4.0.2 has no texts for codes of its own classes: there the class is one
+// of ours, and programs get the other one.
 static int error_class = MPI_ERR_OTHER;
 
 #ifdef OPEN_MPI
@@ -125,7 +124,7 @@ EXPORT int MPI_Error_class(int code, int *class) {
 
 #endif
 
-// Words and their codes. An MPI has few codes to give, so the last of these gets new words again and again.
+// Messages and their codes. An MPI has few codes, so the last of these is reused for new messages.
 int error_code(const char *call, const char *message) {
     enum { MAX_CODES = 64 };
     static struct {
@@ -193,7 +192,7 @@ EXPORT int MPI_Finalize(void) {
         free_self_comm();
         return PMPI_Finalize();
     }
-    // Requests that the program has freed come to their end here.
+    // Requests that the program has freed complete here.
     for (int round = 0; in_flight > 0; round++) {
         pause_for(round);
         progress();
@@ -204,8 +203,7 @@ EXPORT int MPI_Finalize(void) {
     free_self_comm();
     leave_job();
     int error = PMPI_Finalize();
-    // Now all ranks have come to this call: they have joined the job before, and received what this one has
-    // sent.
+    // Now all ranks have entered this call: they have joined the job before, and received what this one has sent.
     causeway_comm_leave();
     return error;
 }

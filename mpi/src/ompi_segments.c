@@ -15,24 +15,24 @@
 
 #include "shim.h"
 
-// What Open MPI tells other ranks of a segment (opal_shmem_ds_t of 4.1 and 5.0).
+// The description of a segment that Open MPI sends to other ranks (opal_shmem_ds_t of 4.1 and 5.0).
 struct segment {
     pid_t creator;
     unsigned char flags;
     int number;
     size_t bytes;
     void *address;
-    // Of the file, or whatever is behind it; with the creator's rank in it.
+    // The name of the file, or of what replaces it; with the creator's rank in it.
     char name[];
 };
 
-// Names of segments that this process has made, the last of them. One that is forgotten is mapped a second time.
+// Names of the last segments that this process has created. A forgotten one is mapped a second time.
 enum { MAX_KNOWN_RANGES = 64 };
 static char *known[MAX_KNOWN_RANGES];
 static unsigned known_count;
 static pthread_mutex_t known_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// The MPI's own function. A program may have loaded its MPI for itself alone: then it is where its caller is.
+// The MPI's own function. A program may have loaded its MPI with local scope: then it is in the library of the caller.
 static void *next(const char *name, const void *caller) {
     void *found = dlsym(RTLD_NEXT, name);
     Dl_info info;

@@ -1,9 +1,8 @@
 // Persistent requests.
 //
-// The user's request is one of the MPI's: a receive of nothing from this rank itself, on a communicator of
-// this rank alone. Where the message that it stands for ends, this rank sends itself that nothing, so that
-// the MPI waits for the request, restarts it and frees it as any other. What its status has to say is told
-// when the user hears of the end.
+// The user's request is one of the MPI: a receive of an empty message from this rank itself, on a communicator of this rank
+// alone. When the message that it stands for completes, this rank sends itself that empty message, so the MPI waits for the
+// request, restarts it and frees it as any other. Its status is filled when its completion is reported to the user.
 
 #include <limits.h>
 #include <stdlib.h>
@@ -23,9 +22,9 @@ struct persistent {
     // Of a collective call, with the MPI's request.
     struct staging *staging;
     MPI_Request inner;
-    // The message that is under way.
+    // The message in flight.
     struct operation *operation;
-    // One that has ended, and of whose end the user has not heard.
+    // One that has completed, but has not been reported to the user.
     bool has_ended;
     struct operation ended;
     // The user has freed the request.
@@ -35,7 +34,7 @@ struct persistent {
 
 int unreported_count;
 
-// Requests by their handles. Programs have thousands of them, and each start and each end asks for one.
+// Requests by their handles. Programs have thousands of them, and each start and each completion looks one up.
 
 static struct persistent **buckets;
 static size_t bucket_count, request_count;
@@ -57,7 +56,7 @@ static void insert_persistent(struct persistent *persistent) {
     *bucket = persistent;
 }
 
-// Has room for one more.
+// Reserves capacity for one more.
 static void grow(void) {
     struct persistent **before = buckets;
     size_t count = bucket_count;
@@ -80,13 +79,13 @@ static void remove_persistent(struct persistent *persistent) {
     request_count--;
 }
 
-// Tags that no request has: those that were given back, and all from the last one on.
+// Tags that no request uses: released ones, and all after the last one.
 
 static int *free_tags;
 static size_t free_tag_count, free_tag_capacity;
 static int last_tag;
 
-// 0 where there is none left.
+// 0 if there is none left.
 static int acquire_tag(void) {
     enum { MIN_TAG_UB = 32767 };
     if (free_tag_count > 0) return free_tags[--free_tag_count];
@@ -104,7 +103,7 @@ static void release_tag(int tag) {
     free_tags[free_tag_count++] = tag;
 }
 
-// Makes a request of which all is known but how the MPI knows it.
+// Makes a request, for which all but the MPI's part is known.
 static int make(const struct persistent *what, MPI_Request *request) {
     struct persistent *persistent = malloc(sizeof *persistent);
     if (persistent == NULL) return MPI_ERR_NO_MEM;
@@ -130,10 +129,10 @@ static void free_type(struct persistent *message) {
     if (message->kind != COLLECTIVE && !is_predefined(message->type)) PMPI_Type_free(&message->type);
 }
 
-// Has the MPI make such a request.
+// Checks the arguments by making such a request of the MPI.
 static int check_arguments(const struct persistent *message) {
     MPI_Request request;
-    // A count that is no int is none of the form for ints.
+    // A count that is not an int is not one of the form for ints.
     int count = message->count > INT_MAX ? 1 : (int)message->count;
     int error = message->kind == RECEIVE
                     ? PMPI_Recv_init(message->buffer, count, message->type, message->peer, message->tag,
@@ -154,7 +153,7 @@ static int make_message(enum kind kind, enum mode mode, const void *buffer, MPI_
                                  .peer = peer,
                                  .tag = tag,
                                  .comm = comm};
-    // The MPI tells what is wrong with the arguments.
+    // The MPI reports invalid arguments.
     int error = check_arguments(&message);
     if (error != MPI_SUCCESS) return error;
     // The program may free the type before it starts the request.
@@ -270,7 +269,7 @@ EXPORT int MPI_Startall(int count, MPI_Request *requests) {
 
 EXPORT int MPI_Cancel(MPI_Request *request) {
     struct plain *plain = plain_with(*request);
-    // It has its message.
+    // It has received its message.
     if (plain != NULL && plain->is_apart) return MPI_SUCCESS;
     lock();
     struct persistent *persistent = find(*request);

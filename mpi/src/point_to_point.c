@@ -1,4 +1,4 @@
-// The calls that send and receive.
+// Point-to-point calls: blocking and non-blocking sends and receives.
 
 #include <limits.h>
 #include <stdlib.h>
@@ -24,12 +24,12 @@ static int send_later(enum mode mode, const void *buffer, MPI_Count count, MPI_D
 
 static const char BUFFERED_CALL[] = "MPI_Bsend from a GPU";
 
-// MPI_Bsend returns before anybody receives, so the bytes go with the MPI, out of its buffer. What the MPI gets in
-// place of the user's memory; its bytes are copied into it. Gives an error that has been raised.
+// MPI_Bsend returns before the message is received, so its bytes are sent with the MPI, from its buffer. Copies the
+// bytes into a buffer for the MPI. Returns an error that has been raised.
 static int copy_buffered(void *to, const void *buffer, MPI_Count count, MPI_Datatype type, int peer, MPI_Comm comm) {
     uint64_t bytes = bytes_of(count, type);
     const char *message = to == NULL ? "memory for a copy cannot be had" : NULL;
-    // MPICH 4.0.2 cuts the number of bytes in MPI_Bsend_c, too.
+    // MPICH 4.0.2 truncates the number of bytes in MPI_Bsend_c, too.
     if (bytes > INT_MAX) message = "more than 2 GiB: send less at a time";
     int error = message == NULL ? check_type(type, comm) : MPI_SUCCESS;
     if (error != MPI_SUCCESS) return error;
@@ -54,7 +54,7 @@ int start_buffered(struct operation *operation, const void *buffer, MPI_Count co
     operation->kind = SEND;
     operation->comm = comm;
     operation->bytes = bytes_of(count, type);
-    // The MPI may look at it until the send is done.
+    // The MPI may read it until the send is complete.
     operation->copy = operation->bytes <= INT_MAX ? malloc(operation->bytes + 1) : NULL;
     int error = copy_buffered(operation->copy, buffer, count, type, to, comm);
     if (error == MPI_SUCCESS)

@@ -55,7 +55,7 @@ int receive_next(int source, int tag, MPI_Comm comm, struct unexpected **receive
     return MPI_SUCCESS;
 }
 
-// Takes the next message of a rank out and keeps it.
+// Receives the next message of a rank and queues it.
 static struct unexpected *queue_next(MPI_Comm comm, int source) {
     struct unexpected *unexpected = NULL;
     if (receive_next(source, MPI_ANY_TAG, comm, &unexpected) != MPI_SUCCESS || unexpected == NULL) return NULL;
@@ -140,14 +140,14 @@ static struct unexpected *take_stand_in(MPI_Message *message) {
     struct unexpected *unexpected = stand_in->unexpected;
     *at = stand_in->next;
     PMPI_Mrecv(NULL, 0, MPI_BYTE, message, MPI_STATUS_IGNORE);
-    // MPICH 4.0.2 uses the request until here: where it was freed before, another thread's took its place, and was told of
-    // the end of this message of nothing.
+    // MPICH 4.0.2 uses the request until here: if it was freed before, another thread's got its handle, and the
+    // completion of this empty message.
     PMPI_Wait(&stand_in->request, MPI_STATUS_IGNORE);
     free(stand_in);
     return unexpected;
 }
 
-// The message that was looked at is taken out by its source and tag: another one of any source may come at any time.
+// The probed message is received by its source and tag: another one of any source may arrive at any time.
 EXPORT int MPI_Improbe(int source, int tag, MPI_Comm comm, int *flag, MPI_Message *message,
                        MPI_Status *status) {
     progress();
@@ -180,7 +180,7 @@ EXPORT int MPI_Mprobe(int source, int tag, MPI_Comm comm, MPI_Message *message, 
     return error;
 }
 
-// What stands for a message, or the message itself where it goes into a GPU. Null where the MPI receives it.
+// The unexpected message of a handle, or a message that must be received into a GPU. Null if the MPI receives it.
 static struct unexpected *unexpected_of(MPI_Message *message, const void *buffer, MPI_Count count, MPI_Datatype type) {
     if (*message == MPI_MESSAGE_NULL || *message == MPI_MESSAGE_NO_PROC) return NULL;
     lock();

@@ -43,7 +43,7 @@ void free_self_comm(void) {
 EXPORT int MPI_Session_init(MPI_Info info, MPI_Errhandler handler, MPI_Session *made) {
     int error = PMPI_Session_init(info, handler, made);
     if (error != MPI_SUCCESS) return error;
-    // Each session may have threads of its own.
+    // Each session may have its own threads.
     expect_threads();
     lock();
     session_count++;
@@ -71,7 +71,7 @@ void free_self_comm(void) {
 MPI_Comm self_comm(void) {
     lock();
     if (own == MPI_COMM_NULL) {
-        // One that is split off has none of the program's attributes.
+        // A communicator made by a split has none of the program's attributes.
         if (has_world())
             PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &own);
         else

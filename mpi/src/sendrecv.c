@@ -5,7 +5,7 @@
 
 #include "shim.h"
 
-// One direction, as the program has described it.
+// One direction, with the arguments of the program.
 struct half {
     void *buffer;
     MPI_Count count;
@@ -21,7 +21,7 @@ static int start_out(struct operation *operation, const struct half *out, MPI_Co
     return start_send(operation, STANDARD, out->buffer, out->count, out->type, out->peer, out->tag, comm);
 }
 
-// Where the receive is the MPI's own, so is the send, since this process has no GPU. Says whether it is.
+// If the receive is a plain one, so is the send, since this process has no GPU. Whether it is.
 static bool exchange_plain(const struct half *out, const struct half *in, MPI_Comm comm, MPI_Status *status, int *error) {
     MPI_Request receiving, sending;
     if (out->count > INT_MAX) return false;
@@ -53,8 +53,8 @@ static int exchange(const struct half *out, const struct half *in, MPI_Comm comm
     return error == MPI_SUCCESS ? sent : error;
 }
 
-// Memory for what is sent: on the GPU where the elements are all on one, so that it goes as other messages of GPUs do
-// and takes no memory of the host. Null where none can be had.
+// A copy of the message to send: on the GPU if the elements are all on one, so that it is sent as other messages of
+// GPUs, and takes no host memory. Null if it cannot be allocated.
 static void *take_copy(const struct half *out, uint64_t bytes, void **holder) {
     *holder = NULL;
     if (bytes > 0 && location_of(out->buffer, out->count, out->type) == ON_GPU) {
@@ -65,8 +65,8 @@ static void *take_copy(const struct half *out, uint64_t bytes, void **holder) {
     return malloc(bytes + 1);
 }
 
-// What is sent is copied first, since what is received takes its place. Gives the copy, or null where the
-// error has been raised.
+// The message to send is copied first, since the received one overwrites it. Returns the copy, or null if the error has
+// been raised.
 static void *copy_out(struct half *out, const char *call, MPI_Comm comm, void **holder, int *error) {
     *error = out->count < 0 ? MPI_ERR_COUNT : MPI_SUCCESS;
     if (*error != MPI_SUCCESS) PMPI_Comm_call_errhandler(comm, *error);
@@ -101,7 +101,7 @@ static int replace(struct half *out, const struct half *in, MPI_Comm comm, MPI_S
 
 #if HAS_MPI_4
 
-// Takes the copy over, which may be null.
+// Takes ownership of the copy, which may be null.
 static int exchange_later(const struct half *out, const struct half *in, void *copy, void *holder, MPI_Comm comm,
                           MPI_Request *request) {
     struct operation *incoming, *outgoing = calloc(1, sizeof *outgoing);
@@ -110,7 +110,7 @@ static int exchange_later(const struct half *out, const struct half *in, void *c
     outgoing->copy = copy;
     outgoing->copy_holder = holder;
     int error = start_request(&incoming, request);
-    // Neither half may come to its end before both have begun.
+    // Neither half may complete before both have started.
     lock();
     if (error == MPI_SUCCESS) {
         error = start_in(incoming, in, comm);

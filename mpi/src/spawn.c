@@ -1,5 +1,5 @@
-// Processes that a program spawns get the interposer, as its own ranks have it. Open MPI 5 gives them the environment of
-// its daemon, and what the info's key `env` names; MPICH and Open MPI 4 give them that of the first ranks.
+// Spawned processes: they get the interposer, as the program's own ranks have it. Open MPI 5 gives them the environment
+// of its daemon, and what the key `env` of the info names; MPICH and Open MPI 4 give them that of the first ranks.
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #ifdef OPEN_MPI
 
-// An info as the program's, with the library to be loaded. To be freed; the program's own where there is none.
+// A copy of the program's info, with the library to preload. It must be freed; the program's own if there is none.
 static MPI_Info with_interposer(MPI_Info info) {
     static const char KEY[] = "env", NAME[] = "LD_PRELOAD=";
     const char *preload = getenv("LD_PRELOAD");
@@ -17,7 +17,7 @@ static MPI_Info with_interposer(MPI_Info info) {
     MPI_Info made;
     if (preload == NULL) return info;
     if (info != MPI_INFO_NULL) PMPI_Info_get(info, KEY, (int)sizeof before - 1, before, &has_before);
-    // What the program says counts.
+    // The program's setting has precedence.
     if (strstr(before, NAME) != NULL) return info;
     if (strlen(before) + strlen(NAME) + strlen(preload) + 2 > sizeof all) return info;
     strcpy(all, before);
@@ -44,7 +44,7 @@ EXPORT int MPI_Comm_spawn_multiple(int count, char *commands[], char **argv[], c
     int rank = 0;
     finish_fetches();
     PMPI_Comm_rank(comm, &rank);
-    // Only the root's arguments are looked at.
+    // Only the root's arguments are used.
     size_t some = rank == root && count > 0 ? (size_t)count : 0;
     MPI_Info *extended = calloc(some + 1, sizeof(MPI_Info));
     if (extended == NULL) abort();

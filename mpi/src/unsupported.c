@@ -18,7 +18,7 @@ bool mpi_is_gpu_aware(void) {
     return known == 1;
 }
 
-// What the processor reaches, as managed memory, the MPI does, too.
+// The MPI can access what the processor can, as managed memory.
 bool is_inaccessible(const void *address, MPI_Count count, MPI_Datatype type) {
     if (!causeway_comm_has_driver() || bytes_of(count, type) == 0 || mpi_is_gpu_aware()) return false;
     switch (location_of(address, count, type)) {
@@ -33,7 +33,7 @@ EXPORT int MPIX_Query_cuda_support(void) {
     return 1;
 }
 
-// MPICH's question; 0 is CUDA.
+// The query of MPICH; 0 is CUDA.
 EXPORT int MPIX_GPU_query_support(int kind, int *is_supported) {
     *is_supported = kind == 0;
     return MPI_SUCCESS;
@@ -53,7 +53,7 @@ PARTITIONED(Psend_init, const void *)
 PARTITIONED(Precv_init, void *)
 #endif
 
-// Packing in the representation that all machines share. The calls have no communicator.
+// Packing in the external representation. The calls have no communicator.
 
 #define EXTERNAL(suffix, N, A)                                                                                  \
     EXPORT int MPI_Pack_external##suffix(const char name[], const void *s, N n, MPI_Datatype t, void *r,        \

@@ -1,12 +1,12 @@
-// Is the libcauseway_comm.so that was found the one that the interposer was built for? Functions of another
-// one may take other arguments, so that nothing of it may be called.
+// Version check of libcauseway_comm.so: whether the loaded library is the one that the interposer was built for.
+// Functions of another version may have other arguments, so none of them may be called.
 
 #include <stdio.h>
 #include <unistd.h>
 
 #include "shim.h"
 
-// A library from before this function was made has none.
+// A library that is older than this function has none.
 extern uint32_t causeway_comm_version(void) __attribute__((weak));
 
 __attribute__((constructor)) static void refuse_other_library(void) {

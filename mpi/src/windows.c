@@ -1,6 +1,6 @@
-// One-sided calls. Those to memory on a GPU go there directly (window/). Of others the own buffers may lie on a GPU: they go
-// by way of images of those in the host's memory. An image stays until a call ends the access, since the MPI reads or writes it until then: what has come is
-// brought to the GPU there.
+// One-sided calls (RMA). Those to memory on a GPU access it directly (window/). In others, the origin and result
+// buffers may be on a GPU: they use staging buffers in host memory. A staging buffer stays until a call ends the
+// access, since the MPI reads or writes it until then; that call copies results to the GPU.
 
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "collective/collective.h"
 #include "window/window.h"
 
-// A buffer of a call: the call's argument, and what there is of it.
+// A buffer of a call: the argument, and its elements.
 struct buffer {
     void **address;
     MPI_Count count;
@@ -18,7 +18,7 @@ struct buffer {
 
 enum { MAX_BUFFERS = 3 };
 
-// A call that has not come to its end here.
+// A call that is not complete.
 struct access {
     MPI_Win window;
     int target;
@@ -32,7 +32,7 @@ static void drop_images(struct staging_buffer **images) {
     for (int at = 0; at < MAX_BUFFERS; at++) drop_staging_buffer(images[at]);
 }
 
-// An image of a buffer, with its bytes: of what the MPI writes, too, since gaps stay as they are.
+// A staging buffer with the bytes of a buffer: also if the MPI writes it, since gaps stay as they are.
 static const char *make_image_of(const struct buffer *buffer, struct staging_buffer **image) {
     struct side side = {.address = *buffer->address, .count = buffer->count, .type = buffer->type};
     struct block block = {0, buffer->count, buffer->type};
@@ -43,8 +43,8 @@ static const char *make_image_of(const struct buffer *buffer, struct staging_buf
     return fill_staging_buffer(*image);
 }
 
-// Makes images of the buffers that the MPI does not reach, and has the call take these. Says by `has_some` whether there
-// are any. Gives an error that has been raised.
+// Makes staging buffers for the buffers that the MPI cannot access, and replaces the arguments by them. `has_some`:
+// whether there are any. Returns an error that has been raised.
 static int stage_buffers(struct buffer *buffers, int count, MPI_Win window, const char *call, struct staging_buffer **images,
                          bool *has_some) {
     const char *message = NULL;
@@ -80,7 +80,7 @@ static int keep_access(MPI_Win window, int target, struct staging_buffer **image
     return error;
 }
 
-// Takes out the calls to a window, to one rank or, with NULL, to all of them.
+// Removes the calls to a window, to one rank or, with NULL, to all of them.
 static struct access *take_accesses(MPI_Win window, const int *target) {
     struct access *taken = NULL;
     lock();
@@ -98,10 +98,10 @@ static struct access *take_accesses(MPI_Win window, const int *target) {
     return taken;
 }
 
-// The MPI has ended what this rank has begun: so do we.
+// The MPI has completed the accesses of this rank: complete ours.
 static int end_accesses(MPI_Win window, const int *target, const char *call, int error) {
     if (error != MPI_SUCCESS) return error;
-    // Those with a request of their own have ended, too, and their buffers may be looked at.
+    // Those with a request have completed, too, and their buffers may be read.
     progress();
     if (__atomic_load_n(&first, __ATOMIC_RELAXED) == NULL) return error;
     const char *message = NULL;
@@ -117,7 +117,7 @@ static int end_accesses(MPI_Win window, const int *target, const char *call, int
     return message == NULL ? error : raise_in_window(window, call, message);
 }
 
-// Calls with a request: an operation brings the result to the GPU. `images` are those of an origin and a result.
+// Calls with a request: an operation copies the result to the GPU. `images` are those of an origin and a result.
 static int begin_request(struct operation **operation, struct staging_buffer **images, const char *call, MPI_Request *request) {
     int error = start_request(operation, request);
     if (error != MPI_SUCCESS) {
@@ -138,8 +138,8 @@ static int begin_request(struct operation **operation, struct staging_buffer **i
 static int continue_staged(struct operation *operation, int error, const struct buffer *buffers, int count, int target,
                  MPI_Win window, MPI_Request *request) {
 #ifdef MPICH_VERSION
-    // MPICH 4.0.2 ends the request of MPI_Rget before the bytes are there, where elements have gaps. Such requests are of
-    // epochs in which a rank may wait for them otherwise.
+    // MPICH 4.0.2 completes the request of MPI_Rget before the bytes have arrived, if elements have gaps. Such requests
+    // are in epochs in which a rank may wait for them otherwise.
     for (int at = 0; at < count && error == MPI_SUCCESS; at++)
         if (buffers[at].is_result && !is_contiguous(buffers[at].type)) error = PMPI_Win_flush_local(target, window);
 #else
@@ -154,12 +154,12 @@ static int continue_staged(struct operation *operation, int error, const struct 
     return error;
 }
 
-// A request of a call that has been made.
+// A completed request.
 static int make_completed_request(MPI_Win window, MPI_Request *request) {
     return PMPI_Rput(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, 0, MPI_BYTE, window, request);
 }
 
-// Calls with counts of both kinds. `N` is the type of counts. What an operation does not read is no buffer.
+// Calls with counts of both kinds. `N` is the type of counts. What an operation does not read is not a buffer.
 
 #define ORIGIN(n, t) {(void **)&s, n, t, false}
 #define RESULT(k, v) {&r, k, v, true}
@@ -173,7 +173,7 @@ static int make_completed_request(MPI_Win window, MPI_Request *request) {
     if (error != MPI_SUCCESS) return error;                                                                     \
     if (!has_some) return PMPI_##name
 
-// Calls to memory on a GPU are made directly, and have ended then.
+// Calls to memory on a GPU access it directly, and are then complete.
 #define REMOTE(...) ((struct remote){__VA_ARGS__})
 #define FROM(n, t) .from = s, .from_count = n, .from_type = t
 #define BACK(k, v) .result = r, .result_count = k, .result_type = v
@@ -265,7 +265,7 @@ EXPORT int MPI_Win_free(MPI_Win *w) {
     MPI_Win window = *w;
     finish_fetches();
     int error = free_window(w);
-    // Another window may get its handle. What a program has not ended it does not hear of.
+    // Another window may get its handle. The program is not notified of accesses that it has not completed.
     struct access *access = error == MPI_SUCCESS ? take_accesses(window, NULL) : NULL;
     for (struct access *next; access != NULL; access = next) {
         next = access->next;

@@ -342,7 +342,7 @@ int main(int argc, char **argv) {
     char name[4200];
     snprintf(name, sizeof name, "%s/file", path);
     MPI_File_open(world, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
-    char *in = gpu_take(DEVICE, MESSAGES * BYTES), *out = gpu_take(DEVICE, MESSAGES * BYTES);
+    char *in = gpu_allocate(DEVICE, MESSAGES * BYTES), *out = gpu_allocate(DEVICE, MESSAGES * BYTES);
     // So that each has the other's memory open.
     for (int at = 0; at < 2; at++)
         MPI_Sendrecv(out, BYTES, MPI_BYTE, peer, 0, in, BYTES, MPI_BYTE, peer, 0, world, MPI_STATUS_IGNORE);

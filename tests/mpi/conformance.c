@@ -62,7 +62,7 @@ static struct buffer take(int count, int from, int message) {
     size_t bytes = (size_t)count * sizeof(int);
     int *host = malloc(bytes + 1);
     for (int at = 0; at < count; at++) host[at] = number(from, message, at);
-    buffer.address = gpu_take(buffer.kind, bytes);
+    buffer.address = gpu_allocate(buffer.kind, bytes);
     gpu_copy(buffer.address, host, bytes);
     free(host);
     return buffer;
@@ -86,7 +86,7 @@ static void must_hold(const struct buffer *buffer, int start, int count, int fro
 }
 
 static void give_back(struct buffer *buffer) {
-    gpu_give_back(buffer->kind, buffer->address, (size_t)buffer->count * sizeof(int));
+    gpu_free(buffer->kind, buffer->address, (size_t)buffer->count * sizeof(int));
 }
 
 // A call of all ranks, by the numbers of message -1.
@@ -178,7 +178,7 @@ static void taken_and_left(void) {
     static struct buffer buffer;
     if (buffer.address == NULL) {
         buffer = (struct buffer){common(2) ? DEVICE : EXPORTABLE, MAX_MESSAGES, NULL};
-        buffer.address = gpu_take(buffer.kind, MAX_MESSAGES * sizeof(int));
+        buffer.address = gpu_allocate(buffer.kind, MAX_MESSAGES * sizeof(int));
     }
     for (int time = 0; time < TIMES; time++) {
         int count = common(MAX_MESSAGES), turns = own(40), flag = 0;

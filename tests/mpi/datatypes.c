@@ -152,7 +152,7 @@ static void make_region(struct region *region, size_t bytes) {
     memcpy(region->expected, region->before, region->bytes);
     region->kind = (enum memory)(advance(&own_state) % MEMORIES);
     if (advance(&own_state) % 2) region->kind = DEVICE;
-    region->address = gpu_take(region->kind, region->bytes);
+    region->address = gpu_allocate(region->kind, region->bytes);
     gpu_copy(region->address, region->before, region->bytes);
 }
 
@@ -165,7 +165,7 @@ static int must_agree(struct region *region, const char *what, int way) {
         fprintf(stderr, "rank %d: %s, way %d, %s memory: byte %zu of %zu is %d and not %d (before: %d)\n",
                 rank, what, way, gpu_name(region->kind), at, region->bytes, found[at], region->expected[at],
                 region->before[at]);
-    gpu_give_back(region->kind, region->address, region->bytes);
+    gpu_free(region->kind, region->address, region->bytes);
     free(found);
     free(region->before);
     free(region->expected);
@@ -243,21 +243,21 @@ static void move(int host, int way, void *out, struct pattern sent, void *in, st
         int room, position = 3;
         PMPI_Pack_size(sent.count, sent.type, world, &room);
         enum memory kind = host ? HOST : rank % 2 ? DEVICE : PINNED;
-        void *packed = gpu_take(kind, (size_t)room + 3);
+        void *packed = gpu_allocate(kind, (size_t)room + 3);
         MPI(Pack, out, sent.count, sent.type, packed, room + 3, &position, world);
         int packed_bytes = position;
         position = 3;
 #ifdef MPICH_VERSION
         // MPICH 4.0.2 divides by 0 when it unpacks some types of no bytes, by itself, too.
         if (packed_bytes == 3) {
-            gpu_give_back(kind, packed, (size_t)room + 3);
+            gpu_free(kind, packed, (size_t)room + 3);
             return;
         }
 #endif
         MPI(Unpack, packed, packed_bytes, &position, in, received.count, received.type, world);
         if (position != packed_bytes)
             fprintf(stderr, "rank %d: MPI_Unpack ends at %d of %d\n", rank, position, packed_bytes);
-        gpu_give_back(kind, packed, (size_t)room + 3);
+        gpu_free(kind, packed, (size_t)room + 3);
         return;
     }
     }

@@ -15,7 +15,7 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     gpu_start_on(rank);
     size_t bytes = sizeof(int) * (size_t)count * (size_t)ranks;
-    void *out = gpu_take(DEVICE, bytes), *in = gpu_take(DEVICE, bytes), *host = gpu_take(HOST, bytes);
+    void *out = gpu_allocate(DEVICE, bytes), *in = gpu_allocate(DEVICE, bytes), *host = gpu_allocate(HOST, bytes);
     for (int at = 0; at < count * ranks; at++) ((int *)host)[at] = at;
     gpu_copy(out, host, bytes);
     for (int turn = 0; turn < 3; turn++) MPI_Allreduce(out, in, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
@@ -30,9 +30,9 @@ int main(int argc, char **argv) {
     MPI_Alltoall(out, count, MPI_INT, in, count, MPI_INT, MPI_COMM_WORLD);
     // Nobody frees what another one reads.
     MPI_Barrier(MPI_COMM_WORLD);
-    gpu_give_back(DEVICE, out, bytes);
-    gpu_give_back(DEVICE, in, bytes);
-    gpu_give_back(HOST, host, bytes);
+    gpu_free(DEVICE, out, bytes);
+    gpu_free(DEVICE, in, bytes);
+    gpu_free(HOST, host, bytes);
     MPI_Finalize();
     return 0;
 }

@@ -17,7 +17,7 @@ program fortran
     interface
         subroutine gpu_start() bind(c)
         end subroutine
-        function gpu_take(kind, bytes) result(address) bind(c)
+        function gpu_allocate(kind, bytes) result(address) bind(c)
             import
             integer(c_int), value :: kind
             integer(c_size_t), value :: bytes
@@ -41,8 +41,8 @@ program fortran
     call MPI_Comm_rank(MPI_COMM_WORLD, rank, error)
     call MPI_Comm_size(MPI_COMM_WORLD, ranks, error)
     call gpu_start()
-    a_address = gpu_take(device, int(4 * most, c_size_t))
-    b_address = gpu_take(device, int(4 * most, c_size_t))
+    a_address = gpu_allocate(device, int(4 * most, c_size_t))
+    b_address = gpu_allocate(device, int(4 * most, c_size_t))
     call c_f_pointer(a_address, a, [most])
     call c_f_pointer(b_address, b, [most])
     next = mod(rank + 1, ranks)

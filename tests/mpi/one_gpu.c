@@ -53,7 +53,7 @@ static void must_be(int tag, const MPI_Status *status) {
 static void send_all(void) {
     char *bytes = malloc(LONG);
     for (int tag = 0; tag < MESSAGES; tag++) {
-        char *from = gpu_take(plan[tag].on_gpu ? DEVICE : HOST, LONG);
+        char *from = gpu_allocate(plan[tag].on_gpu ? DEVICE : HOST, LONG);
         requests[tag] = MPI_REQUEST_NULL;
         if (tag == NEVER || tag == LAST) continue;
         for (int at = 0; at < LONG; at++) bytes[at] = byte_at(tag, at);

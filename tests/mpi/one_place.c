@@ -89,7 +89,7 @@ static void one_place(MPI_Comm alone, MPI_Comm world) {
     int call = common(CALLS), count = common(3) ? common(8) : common(MAX_COUNT), is_later = common(2);
     size_t bytes = ((size_t)count * (size_t)ranks + 1) * sizeof(int);
     int *host = calloc(1, bytes);
-    int *device = gpu_take(DEVICE, bytes);
+    int *device = gpu_allocate(DEVICE, bytes);
     int expected = class_of(make(call, host, count, 0, alone, is_later));
     gpu_copy(device, host, bytes);
     must_be(class_of(make(call, device, count, 0, alone, is_later)), expected, call, count, "alone");
@@ -98,7 +98,7 @@ static void one_place(MPI_Comm alone, MPI_Comm world) {
     if (expected != MPI_SUCCESS && (!is_rooted(call) || rank == count % ranks))
         must_be(class_of(make(call, device, count, 0, world, is_later)), expected, call, count,
                 "of all ranks");
-    gpu_give_back(DEVICE, device, bytes);
+    gpu_free(DEVICE, device, bytes);
     free(host);
 }
 
@@ -109,7 +109,7 @@ static void cut(MPI_Comm world) {
     MPI_Datatype parts[] = {MPI_INT, has_short ? MPI_SHORT : MPI_INT}, type;
     MPI_Type_create_struct(2, (int[]){1, 1}, (MPI_Aint[]){0, 8}, parts, &type);
     MPI_Type_commit(&type);
-    char *out = gpu_take(places[0] ? DEVICE : HOST, 40), *in = gpu_take(places[1] ? DEVICE : HOST, 160);
+    char *out = gpu_allocate(places[0] ? DEVICE : HOST, 40), *in = gpu_allocate(places[1] ? DEVICE : HOST, 160);
     MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
     MPI_Isend(out, bytes, MPI_BYTE, right, 3, world, &requests[0]);
     if (is_later) {
@@ -127,8 +127,8 @@ static void cut(MPI_Comm world) {
     int expected = MPI_SUCCESS;
 #endif
     must_be(class_of(error), expected, -1, bytes, "of a message");
-    gpu_give_back(places[0] ? DEVICE : HOST, out, 40);
-    gpu_give_back(places[1] ? DEVICE : HOST, in, 160);
+    gpu_free(places[0] ? DEVICE : HOST, out, 40);
+    gpu_free(places[1] ? DEVICE : HOST, in, 160);
 }
 
 int main(int argc, char **argv) {

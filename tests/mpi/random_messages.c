@@ -144,7 +144,7 @@ static void run(int host, const struct message *plan, struct outcome *outcomes, 
         int tag = message->any_tag ? MPI_ANY_TAG : message->tag;
         enum memory in = host ? HOST : message->in, out = host ? HOST : message->out;
         if (message->to == rank) {
-            unsigned char *address = gpu_take(in, message->room + GUARD);
+            unsigned char *address = gpu_allocate(in, message->room + GUARD);
             memset(scratch, 0x5a, message->room + GUARD);
             gpu_copy(address, scratch, message->room + GUARD);
             struct pending *this = &pending[count++];
@@ -155,7 +155,7 @@ static void run(int host, const struct message *plan, struct outcome *outcomes, 
             }
         }
         if (message->from == rank) {
-            unsigned char *address = gpu_take(out, message->bytes);
+            unsigned char *address = gpu_allocate(out, message->bytes);
             fill(scratch, message->bytes, seed + (uint64_t)at);
             gpu_copy(address, scratch, message->bytes);
             struct pending *this = &pending[count++];
@@ -201,7 +201,7 @@ static void run(int host, const struct message *plan, struct outcome *outcomes, 
         const struct message *message = &plan[pending[at].message];
         enum memory memory = host ? HOST : pending[at].is_receive ? message->in : message->out;
         size_t bytes = pending[at].is_receive ? message->room + GUARD : message->bytes;
-        gpu_give_back(memory, pending[at].address, bytes);
+        gpu_free(memory, pending[at].address, bytes);
     }
     free(scratch);
 }

@@ -117,7 +117,7 @@ static void late(char *out, char *in) {
 
 static void devices(char *out, char *in) {
     gpu_start_on(rank + 1);
-    char *other = gpu_take(EXPORTABLE, SLOT);
+    char *other = gpu_allocate(EXPORTABLE, SLOT);
     for (int round = 0; round < rounds; round++) {
         size_t bytes = (size_t)(SLOT - round * 7);
         char *to = round % 4 < 2 ? in : other;
@@ -127,7 +127,7 @@ static void devices(char *out, char *in) {
         if (rank % 2 == 1) MPI_Ssend(out, (int)bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD);
         check(to, bytes, round, 0);
     }
-    gpu_give_back(EXPORTABLE, other, SLOT);
+    gpu_free(EXPORTABLE, other, SLOT);
     gpu_start_on(rank);
 }
 
@@ -150,11 +150,11 @@ int main(int argc, char **argv) {
         // Memory that can be exported, and memory that cannot.
         for (int kind = 0; kind < 2; kind++) {
             enum memory memory = kind == 0 ? DEVICE : EXPORTABLE;
-            char *out = gpu_take(memory, WINDOW * SLOT), *in = gpu_take(memory, WINDOW * SLOT);
+            char *out = gpu_allocate(memory, WINDOW * SLOT), *in = gpu_allocate(memory, WINDOW * SLOT);
             scenes[at].play(out, in);
             MPI_Barrier(MPI_COMM_WORLD);
-            gpu_give_back(memory, out, WINDOW * SLOT);
-            gpu_give_back(memory, in, WINDOW * SLOT);
+            gpu_free(memory, out, WINDOW * SLOT);
+            gpu_free(memory, in, WINDOW * SLOT);
         }
         played = 1;
     }

@@ -26,7 +26,7 @@ static int ranks;
 static void exchange(MPI_Comm comm, int number, int is_persistent) {
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
     size_t bytes = COUNT * sizeof(int);
-    int *out = (int *)gpu_take(DEVICE, bytes), *in = (int *)gpu_take(DEVICE, bytes), *host = malloc(bytes);
+    int *out = (int *)gpu_allocate(DEVICE, bytes), *in = (int *)gpu_allocate(DEVICE, bytes), *host = malloc(bytes);
     MPI_Request requests[2];
     if (is_persistent) {
         MPI_Recv_init(in, COUNT, MPI_INT, before, number, comm, &requests[0]);
@@ -47,8 +47,8 @@ static void exchange(MPI_Comm comm, int number, int is_persistent) {
             must(host[at] == at + number * 1000 + round + before, "a number that was received is another");
     }
     for (int at = 0; is_persistent && at < 2; at++) MPI_Request_free(&requests[at]);
-    gpu_give_back(DEVICE, out, bytes);
-    gpu_give_back(DEVICE, in, bytes);
+    gpu_free(DEVICE, out, bytes);
+    gpu_free(DEVICE, in, bytes);
     free(host);
 }
 
@@ -78,7 +78,7 @@ int main(void) {
     for (long at = 0; at < THREADS; at++) pthread_create(&threads[at], NULL, work, (void *)at);
     for (int at = 0; at < THREADS; at++) pthread_join(threads[at], NULL);
     // An error or none is the MPI's affair; the program goes on.
-    int *numbers = (int *)gpu_take(DEVICE, sizeof(int)), zero = 0;
+    int *numbers = (int *)gpu_allocate(DEVICE, sizeof(int)), zero = 0;
     gpu_copy(numbers, &zero, sizeof zero);
     MPI_Allreduce(numbers, numbers, 1, MPI_INT, MPI_SUM, comms[0]);
     must(MPI_Reduce_local(numbers, numbers + 0, 0, MPI_INT, MPI_SUM) == MPI_SUCCESS, "nothing is not reduced");

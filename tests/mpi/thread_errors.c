@@ -62,7 +62,7 @@ static void *exchange(void *argument) {
     int number = (int)(intptr_t)argument;
     uint64_t state = seed * 31 + (uint64_t)number;
     gpu_use();
-    char *out = gpu_take(DEVICE, BYTES), *in = gpu_take(DEVICE, MAX_MESSAGES * BYTES);
+    char *out = gpu_allocate(DEVICE, BYTES), *in = gpu_allocate(DEVICE, MAX_MESSAGES * BYTES);
     for (int round = 0; round < rounds; round++) {
         int count = 1 + (int)(next(&state) % MAX_MESSAGES), form = (int)(next(&state) % 4), is_cut[MAX_MESSAGES];
         MPI_Request receives[MAX_MESSAGES], sends[MAX_MESSAGES];
@@ -78,8 +78,8 @@ static void *exchange(void *argument) {
         // A message that is cut is none of the sender's errors.
         must_be(MPI_Waitall(count, sends, ignored), 0, "MPI_Waitall", number, round);
     }
-    gpu_give_back(DEVICE, out, BYTES);
-    gpu_give_back(DEVICE, in, MAX_MESSAGES * BYTES);
+    gpu_free(DEVICE, out, BYTES);
+    gpu_free(DEVICE, in, MAX_MESSAGES * BYTES);
     return NULL;
 }
 

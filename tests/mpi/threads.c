@@ -35,7 +35,7 @@ static void *exchange(void *argument) {
     MPI_Comm comm = number == 0 ? other : MPI_COMM_WORLD;
     gpu_use();
     unsigned char *host = malloc(BYTES);
-    void *out = gpu_take(DEVICE, BYTES), *in = gpu_take(DEVICE, BYTES);
+    void *out = gpu_allocate(DEVICE, BYTES), *in = gpu_allocate(DEVICE, BYTES);
     for (int round = 0; round < rounds; round++) {
         size_t bytes = round % 3 == 0 ? 79 : BYTES - (size_t)round;
         for (size_t at = 0; at < bytes; at++)

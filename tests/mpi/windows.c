@@ -168,7 +168,7 @@ static void attempt(enum what what, enum how how) {
     MPI_Win_unlock(rank, window);
     for (int at = 0; at < SPACE; at++) here[at] = empty[at] = 77;
     for (int at = 0; at < COUNT; at++) here[place_of(at)] = given(rank, at);
-    long *origin = gpu_take(memory, bytes), *result = gpu_take(memory, bytes), *compared = gpu_take(memory, sizeof(long));
+    long *origin = gpu_allocate(memory, bytes), *result = gpu_allocate(memory, bytes), *compared = gpu_allocate(memory, sizeof(long));
     copy_bytes(origin, here, bytes);
     copy_bytes(result, empty, bytes);
     copy_bytes(compared, &(long){before(to, 0)}, sizeof(long));
@@ -189,9 +189,9 @@ static void attempt(enum what what, enum how how) {
     copy_shared(here, shared, COUNT * sizeof(long));
     MPI_Win_unlock(rank, window);
     for (int at = 0; at < COUNT; at++) must(here[at] == after(what, rank, at), what, how, "the window", at);
-    gpu_give_back(memory, origin, bytes);
-    gpu_give_back(memory, result, bytes);
-    gpu_give_back(memory, compared, sizeof(long));
+    gpu_free(memory, origin, bytes);
+    gpu_free(memory, result, bytes);
+    gpu_free(memory, compared, sizeof(long));
     free(here);
     free(empty);
 }
@@ -355,14 +355,14 @@ static void random_calls(int rounds) {
     MPI_Type_vector(BLOCK / 2, 1, 2, MPI_LONG, &every_second);
     MPI_Type_commit(&every_second);
     size_t bytes = BLOCKS * 3 * BLOCK * sizeof(long);
-    long *buffers = gpu_take(memory, bytes), *zeros = calloc(WINDOW, sizeof *zeros);
+    long *buffers = gpu_allocate(memory, bytes), *zeros = calloc(WINDOW, sizeof *zeros);
     memset(model, 0, sizeof model);
     MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, window);
     if (shared_count > 0) copy_shared(shared, zeros, WINDOW * sizeof *zeros);
     MPI_Win_unlock(rank, window);
     MPI_Barrier(MPI_COMM_WORLD);
     for (int round = 0; round < rounds; round++) random_round((enum how)draw(WAYS), every_second, buffers);
-    gpu_give_back(memory, buffers, bytes);
+    gpu_free(memory, buffers, bytes);
     free(zeros);
     MPI_Type_free(&every_second);
 }
@@ -399,7 +399,7 @@ static void make_window(void) {
     if (made == ALLOCATED) {
         MPI_Win_allocate((MPI_Aint)bytes, sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &shared, &window);
     } else {
-        shared = shared_count == 0 ? NULL : gpu_take(shared_memory, bytes);
+        shared = shared_count == 0 ? NULL : gpu_allocate(shared_memory, bytes);
         bytes = (size_t)shared_count * sizeof(long);
     }
     if (made == ATTACHED) {
@@ -415,7 +415,7 @@ static void make_window(void) {
 static void free_window(void) {
     if (made == ATTACHED) MPI_Win_detach(window, shared);
     MPI_Win_free(&window);
-    if (made != ALLOCATED && shared_count > 0) gpu_give_back(shared_memory, shared, WINDOW * sizeof(long));
+    if (made != ALLOCATED && shared_count > 0) gpu_free(shared_memory, shared, WINDOW * sizeof(long));
 }
 
 int main(int argc, char **argv) {

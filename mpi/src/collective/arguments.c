@@ -1,192 +1,15 @@
-// Arguments of collective calls: where the data of a rank are, what it sends to and receives from each rank, the elements and
-// operations that kernels reduce, and aliased buffers.
+// Arguments of collective calls: the ranges that a rank sends to and receives from each rank, the elements and operations that
+// kernels reduce, and aliased buffers.
 
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "collective.h"
 
-// Layout: the blocks of each side, and whether the MPI reads or writes them.
-
-// What a side has: nothing, elements of one count, as many for each rank, or what is listed for each rank.
-enum shape { NONE, ONE, EACH, SUM, OWN, LIST };
-// Who looks at it: every rank, the root, or those who are at the other end of the root.
-enum role { ALL, ROOT, LEAF };
-// For whom it is, where that is a list.
-enum peers { RANKS, SOURCES, DESTINATIONS };
-
-struct side_kind {
-    enum shape shape;
-    enum role role;
-    enum peers peers;
-};
-
-struct kind_of_call {
-    struct side_kind out, in;
-    // The MPI may leave elements of the receive buffer as they are.
-    bool may_stay;
-};
-
-static const struct kind_of_call KINDS[] = {
-    [COLLECTIVE_Bcast] = {.in = {ONE, ALL, RANKS}},
-    [COLLECTIVE_Reduce] = {{ONE, LEAF, RANKS}, {ONE, ROOT, RANKS}, false},
-    [COLLECTIVE_Allreduce] = {{ONE, ALL, RANKS}, {ONE, ALL, RANKS}, false},
-    [COLLECTIVE_Scan] = {{ONE, ALL, RANKS}, {ONE, ALL, RANKS}, false},
-    // The first rank receives nothing.
-    [COLLECTIVE_Exscan] = {{ONE, ALL, RANKS}, {ONE, ALL, RANKS}, true},
-    [COLLECTIVE_Reduce_scatter] = {{SUM, ALL, RANKS}, {OWN, ALL, RANKS}, false},
-    [COLLECTIVE_Reduce_scatter_block] = {{SUM, ALL, RANKS}, {ONE, ALL, RANKS}, false},
-    [COLLECTIVE_Gather] = {{ONE, LEAF, RANKS}, {EACH, ROOT, RANKS}, false},
-    [COLLECTIVE_Gatherv] = {{ONE, LEAF, RANKS}, {LIST, ROOT, RANKS}, false},
-    [COLLECTIVE_Scatter] = {{EACH, ROOT, RANKS}, {ONE, LEAF, RANKS}, false},
-    [COLLECTIVE_Scatterv] = {{LIST, ROOT, RANKS}, {ONE, LEAF, RANKS}, false},
-    [COLLECTIVE_Allgather] = {{ONE, ALL, RANKS}, {EACH, ALL, RANKS}, false},
-    [COLLECTIVE_Allgatherv] = {{ONE, ALL, RANKS}, {LIST, ALL, RANKS}, false},
-    [COLLECTIVE_Alltoall] = {{EACH, ALL, RANKS}, {EACH, ALL, RANKS}, false},
-    [COLLECTIVE_Alltoallv] = {{LIST, ALL, RANKS}, {LIST, ALL, RANKS}, false},
-    [COLLECTIVE_Alltoallw] = {{LIST, ALL, RANKS}, {LIST, ALL, RANKS}, false},
-    // There may be no neighbour in some direction.
-    [COLLECTIVE_Neighbor_allgather] = {{ONE, ALL, DESTINATIONS}, {EACH, ALL, SOURCES}, true},
-    [COLLECTIVE_Neighbor_allgatherv] = {{ONE, ALL, DESTINATIONS}, {LIST, ALL, SOURCES}, true},
-    [COLLECTIVE_Neighbor_alltoall] = {{EACH, ALL, DESTINATIONS}, {EACH, ALL, SOURCES}, true},
-    [COLLECTIVE_Neighbor_alltoallv] = {{LIST, ALL, DESTINATIONS}, {LIST, ALL, SOURCES}, true},
-    [COLLECTIVE_Neighbor_alltoallw] = {{LIST, ALL, DESTINATIONS}, {LIST, ALL, SOURCES}, true},
-    [COLLECTIVE_Reduce_local] = {{ONE, ALL, RANKS}, {ONE, ALL, RANKS}, true},
-};
-
-// What this rank is in a communicator, and to a call's root.
-struct rank_info {
-    MPI_Comm comm;
-    int is_inter, rank, ranks, peers;
-    bool is_root, is_leaf;
-};
-
-bool has_root(const struct call *call) {
-    const struct kind_of_call *kind = &KINDS[call->what];
-    return call->what == COLLECTIVE_Bcast || kind->out.role != ALL || kind->in.role != ALL;
-}
-
-static int rank_info_of(const struct call *call, struct rank_info *rank_info) {
-    *rank_info = (struct rank_info){.comm = call->comm, .is_root = true, .is_leaf = true};
-    if (call->what == COLLECTIVE_Reduce_local) return MPI_SUCCESS;
-    int error = PMPI_Comm_test_inter(call->comm, &rank_info->is_inter);
-    if (error == MPI_SUCCESS) error = PMPI_Comm_rank(call->comm, &rank_info->rank);
-    if (error == MPI_SUCCESS) error = PMPI_Comm_size(call->comm, &rank_info->ranks);
-    rank_info->peers = rank_info->ranks;
-    if (error == MPI_SUCCESS && rank_info->is_inter) error = PMPI_Comm_remote_size(call->comm, &rank_info->peers);
-    if (error != MPI_SUCCESS || !has_root(call)) return error;
-    rank_info->is_root = rank_info->is_inter ? call->root == MPI_ROOT : call->root == rank_info->rank;
-    rank_info->is_leaf = rank_info->is_inter ? call->root != MPI_ROOT && call->root != MPI_PROC_NULL : true;
-    return MPI_SUCCESS;
-}
-
-static bool is_used_here(enum role role, const struct rank_info *rank_info) {
-    return role == ALL || (role == ROOT ? rank_info->is_root : rank_info->is_leaf);
-}
-
-static int neighbours(const struct rank_info *rank_info, enum peers peers, int *count) {
-    int topology, weighted, sources, destinations;
-    int error = PMPI_Topo_test(rank_info->comm, &topology);
-    if (error != MPI_SUCCESS) return error;
-    switch (topology) {
-    case MPI_CART:
-        error = PMPI_Cartdim_get(rank_info->comm, count);
-        *count *= 2;
-        return error;
-    case MPI_GRAPH: return PMPI_Graph_neighbors_count(rank_info->comm, rank_info->rank, count);
-    case MPI_DIST_GRAPH:
-        error = PMPI_Dist_graph_neighbors_count(rank_info->comm, &sources, &destinations, &weighted);
-        *count = peers == SOURCES ? sources : destinations;
-        return error;
-    default: return MPI_ERR_TOPOLOGY;
-    }
-}
-
-MPI_Count count_at(const struct call *call, const struct side *side, int at) {
-    if (side->counts == NULL) return side->count;
-    return call->is_large ? ((const MPI_Count *)side->counts)[at] : ((const int *)side->counts)[at];
-}
-
-MPI_Aint displacement_at(const struct call *call, const struct side *side, int at) {
-    if (call->is_large || call->what == COLLECTIVE_Neighbor_alltoallw)
-        return ((const MPI_Aint *)side->displacements)[at];
-    return ((const int *)side->displacements)[at];
-}
-
-// The blocks of a list: one for each peer.
-static int lay_out_list(const struct call *call, const struct side *side, struct layout *layout, int peers) {
-    layout->blocks = calloc((size_t)peers + 1, sizeof *layout->blocks);
-    if (layout->blocks == NULL) return MPI_ERR_NO_MEM;
-    MPI_Aint lower, extent = 1;
-    if (side->types == NULL) {
-        int error = PMPI_Type_get_extent(side->type, &lower, &extent);
-        if (error != MPI_SUCCESS) return error;
-    }
-    for (int at = 0; at < peers; at++) {
-        MPI_Count count = count_at(call, side, at);
-        if (count <= 0) continue;
-        layout->blocks[layout->count++] = (struct block){
-            .offset = displacement_at(call, side, at) * extent,
-            .count = count,
-            .type = side->types == NULL ? side->type : side->types[at],
-        };
-    }
-    return MPI_SUCCESS;
-}
-
-static int lay_out_side(const struct call *call, const struct side *side, const struct side_kind *kind,
-                        const struct rank_info *rank_info, struct layout *layout) {
-    int peers = rank_info->peers;
-    if (kind->shape == NONE || side->address == MPI_IN_PLACE || !is_used_here(kind->role, rank_info))
-        return MPI_SUCCESS;
-    if (kind->peers != RANKS) {
-        int error = neighbours(rank_info, kind->peers, &peers);
-        if (error != MPI_SUCCESS) return error;
-    }
-    if (kind->shape == LIST) return lay_out_list(call, side, layout, peers);
-    MPI_Count count = 0;
-    switch (kind->shape) {
-    case EACH: count = side->count * peers; break;
-    case OWN: count = count_at(call, side, rank_info->rank); break;
-    case SUM:
-        for (int at = 0; at < rank_info->ranks; at++) count += count_at(call, side, at);
-        break;
-    default: count = side->count; break;
-    }
-    if (count <= 0) return MPI_SUCCESS;
-    layout->blocks = calloc(1, sizeof *layout->blocks);
-    if (layout->blocks == NULL) return MPI_ERR_NO_MEM;
-    layout->blocks[0] = (struct block){0, count, side->type};
-    layout->count = 1;
-    return MPI_SUCCESS;
-}
-
-int lay_out(const struct call *call, struct layout *out, struct layout *in) {
-    const struct kind_of_call *kind = &KINDS[call->what];
-    struct rank_info rank_info;
-    *out = (struct layout){.is_read = true};
-    *in = (struct layout){.is_written = true, .may_stay = kind->may_stay};
-    int error = rank_info_of(call, &rank_info);
-    if (error != MPI_SUCCESS) return error;
-    struct side_kind received = kind->in;
-    bool is_in_place = call->out.address == MPI_IN_PLACE && kind->out.shape != NONE;
-    // What is sent in place lies in the receive buffer.
-    if (is_in_place && kind->out.shape == SUM) received.shape = SUM;
-    if (is_in_place) in->is_read = true;
-    if (call->what == COLLECTIVE_Bcast) {
-        in->is_read = rank_info.is_root;
-        in->is_written = !rank_info.is_root;
-        if (!rank_info.is_root && !rank_info.is_leaf) return MPI_SUCCESS;
-    }
-    error = lay_out_side(call, &call->out, &kind->out, &rank_info, out);
-    if (error == MPI_SUCCESS) error = lay_out_side(call, &call->in, &received, &rank_info, in);
-    return error;
-}
-
 // Ranges that a call without a reduction sends to each rank, and receives from each.
 
-// A side's block of a rank. It is nowhere where it has gaps: the rank cannot, and says so to the others.
+// A side's block of a rank. Its address is null if it has gaps: the rank cannot make the call, and the others learn
+// that.
 static struct causeway_comm_range block_of(const struct call *call, const struct side *side, uint32_t rank) {
     MPI_Datatype type = side->types != NULL ? side->types[rank] : side->type;
     uint64_t bytes = bytes_of(count_at(call, side, (int)rank), type);
@@ -200,7 +23,7 @@ static struct causeway_comm_range block_of(const struct call *call, const struct
     return (struct causeway_comm_range){address, bytes};
 }
 
-// The root gives all others a block, or takes one from each; the others have one block.
+// The root sends a block to all others, or receives one from each; the others have one block.
 static void lay_out_rooted(const struct call *call, uint32_t me, uint32_t ranks,
                            const struct side *of_root, const struct side *of_others,
                            struct causeway_comm_range *roots, struct causeway_comm_range *others) {
@@ -339,7 +162,7 @@ int operation_of(MPI_Op op) {
 // (intranode.c). Which of these calls are errors differs from MPI to MPI, so the MPI is asked, by such a call on host memory
 // and of this rank alone.
 
-// Where the bytes begin that a side has of this rank. Most sides are of all ranks.
+// The address of this rank's block of a side. Most sides have a block of every rank.
 static const char *own_block_address(const struct call *call, const struct side *side, bool is_of_all, int rank) {
     if (!is_of_all) return side->address;
     MPI_Aint lower = 0, extent = 0;
@@ -349,7 +172,7 @@ static const char *own_block_address(const struct call *call, const struct side 
     return (const char *)((uintptr_t)side->address + (uintptr_t)(at * extent));
 }
 
-// Whether what this rank gives itself is received where it is sent from. Among neighbours no block is of the
+// Whether the block that this rank sends to itself is received at the same address. Among neighbours no block is of the
 // rank itself.
 static bool is_aliased(const struct call *call) {
     const struct side *out = &call->out, *in = &call->in;
@@ -370,7 +193,7 @@ static bool is_aliased(const struct call *call) {
     case COLLECTIVE_Allgatherv: in_of_all = true; break;
     case COLLECTIVE_Scatter:
     case COLLECTIVE_Scatterv: out_of_all = true; break;
-    // Where each rank gets another block the MPIs look at the whole.
+    // If each rank receives a different block, the MPIs compare the whole buffers.
     default:
         if (out->address != in->address) return false;
     }
@@ -384,13 +207,13 @@ static bool is_aliased(const struct call *call) {
     return own_block_address(call, out, out_of_all, rank) == own_block_address(call, in, in_of_all, rank);
 }
 
-// Has the MPI make such a call, and gives its error.
+// Makes such a call of the MPI, and returns its error.
 static int ask(const struct call *call) {
     int rank = 0, displacement = 0, numbers[2] = {0};
     PMPI_Comm_rank(call->comm, &rank);
     // Open MPI 4.1.4 lets one element pass.
     int count = count_at(call, &call->in, rank) > 1 ? 2 : 1;
-    // MPICH 4.0.2 looks whether lists are the same ones.
+    // MPICH 4.0.2 compares whether lists are the same ones.
     int counts[] = {count, count};
     MPI_Datatype types[] = {MPI_INT, MPI_INT};
     struct side side = {.address = numbers, .count = count, .type = MPI_INT};

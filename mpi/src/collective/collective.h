@@ -1,4 +1,4 @@
-// What the files about collective calls share.
+// Collective calls: the interface between the files of this folder.
 #ifndef CAUSEWAY_COLLECTIVE_H
 #define CAUSEWAY_COLLECTIVE_H
 
@@ -37,55 +37,55 @@ struct call {
 
 enum form { BLOCKING, NON_BLOCKING, PERSISTENT };
 
-// Which way a call went: CAUSEWAY_COMM_CALL_*, with the number of hosts, if that is known and more than one.
+// The algorithm of a call: CAUSEWAY_COMM_CALL_*, with the number of nodes, if that is known and more than one.
 struct choice {
     int algorithm;
     uint32_t hosts;
     bool is_leader;
 };
 
-// invoke.c: the MPI's own call.
+// dispatch.c: the call of the MPI.
 
 const char *name_of(const struct call *call);
 // The request is ignored by the blocking form.
 int invoke(const struct call *call, enum form form, MPI_Info info, MPI_Request *request);
 
-// layout.c: where a call's data lie. Pure, but for questions about communicators and types.
+// layout.c: where the data of a call are. Pure, but for queries of communicators and types.
 
-// Elements that lie one behind the other, from so many bytes behind a side's address on.
+// Contiguous elements, at a distance from a side's address.
 struct block {
     MPI_Aint offset;
     MPI_Count count;
     MPI_Datatype type;
 };
-// A side's blocks at this rank. None where the call does not look at the side here.
+// A side's blocks at this rank. None if the call does not use the side here.
 struct layout {
     // The MPI reads them, writes them, and may leave some as they are.
     bool is_read, is_written, may_stay;
     int count;
     struct block *blocks;
 };
-// Gives MPI_SUCCESS, or why there is none. The blocks are the caller's, to be freed.
+// MPI_SUCCESS, or an error. The caller must free the blocks.
 int lay_out(const struct call *call, struct layout *out, struct layout *in);
 // Whether a call has a root.
 bool has_root(const struct call *call);
-// A side's count for a rank, and where its block begins, in elements (bytes, for a list of types).
+// A side's count for a rank, and the offset of its block, in elements (bytes, for a list of types).
 MPI_Count count_at(const struct call *call, const struct side *side, int at);
 MPI_Aint displacement_at(const struct call *call, const struct side *side, int at);
 
-// image.c: memory of the host that has what a side has on a GPU.
+// staging_buffer.c: host memory that stands for the GPU memory of a side.
 
 struct staging_buffer;
-// Makes one, or gives null: the side is not on a GPU, or there is no memory, which is an error.
+// Makes one, or returns null: the side is not on a GPU, or there is no memory, which is an error.
 struct staging_buffer *make_staging_buffer(const struct side *side, const struct layout *layout, int *error);
-// Where the side begins that the image stands for.
+// The address that replaces that of the side.
 void *address_of(const struct staging_buffer *staging_buffer);
-// Copies what is read into it, and what was written out of it. They give the words of an error, or null.
+// Copies what the MPI reads into it, and what it has written out of it. They return the message of an error, or null.
 const char *fill_staging_buffer(const struct staging_buffer *staging_buffer);
 const char *flush_staging_buffer(const struct staging_buffer *staging_buffer);
 void drop_staging_buffer(struct staging_buffer *staging_buffer);
 
-// staging.c: a call's memory in the host's, and with shim.h what an operation does with it.
+// staging.c: staging of a call, and with shim.h what an operation does with it.
 
 struct staging {
     // What the MPI is called with.
@@ -94,91 +94,91 @@ struct staging {
     struct staging_buffer *out, *in;
     // What it sends and receives, for the report.
     uint64_t bytes;
-    // It is a call of a file (files.c), whose request tells of bytes.
+    // It is a call of a file (files.c), whose request has a byte count.
     bool is_file;
-    // What is wrong with it, as soon as something is.
+    // Its first error.
     int error;
 };
-// What a call needs, or null: it has no memory on a GPU here, or there is an error.
+// The staging of a call, or null: it has no memory on a GPU here, or there is an error.
 struct staging *stage(const struct call *call, int *error);
-// Copies what the MPI reads. A copy that fails is an error of this rank, which takes part in the call all the
-// same: the others wait for it.
+// Copies what the MPI reads. If a copy fails, that is an error of this rank, which still takes part in the call: the
+// others wait for it.
 void fill_staging(struct staging *staging);
 
-// collect.c: calls that may have memory on GPUs.
+// dispatch.c: calls that may have memory on GPUs.
 
 // Makes a call, in each of its forms.
 int run_collective(const struct call *call);
 int run_nonblocking(const struct call *call, MPI_Request *request);
 int make_persistent(const struct call *call, MPI_Info info, MPI_Request *request);
 
-// elements.c: predefined types and operations, as libcauseway_comm knows them.
+// arguments.c: predefined types and operations, as libcauseway_comm knows them.
 
-// 0 where it does not.
+// 0 if it does not.
 int element_of(MPI_Datatype type);
 int operation_of(MPI_Op op);
 
-// members.c: a communicator's ranks in the job.
+// intranode.c: a communicator's ranks in the job.
 
 struct members {
     // All of them are of the job, and there is one group.
     bool is_supported;
-    // Calls so far of which no rank knows how long they are for the others, and whether a rank had memory on a
-    // GPU in one of those that were asked about: the same at all ranks.
+    // Calls so far whose length no rank knows for the others, and whether a rank had memory on a GPU in one of those on
+    // which the ranks agreed: the same at all ranks.
     uint64_t uneven_calls;
     bool has_gpus;
-    // Short reductions so far of which it was not known whether ranks open each other's memory, and whether they
-    // did in the last one that tried: the same at all ranks.
+    // Short reductions so far of which it was not known whether the ranks can map each other's memory, and whether they
+    // could in the last one that tried: the same at all ranks.
     uint64_t short_reductions;
     bool maps_peers;
     uint32_t rank, count;
     uint32_t ranks[];
 };
-// They are kept with the communicator.
+// An attribute of the communicator.
 struct members *members_of(MPI_Comm comm);
 
-// mail.c: words between the ranks of a communicator.
+// control.c: control messages between the ranks of a communicator.
 
-// Gives so many bytes to each rank and gets as many from each, as MPI_Alltoall does; all ranks call. The
-// context is the address of the communicator. Gives an error of the MPI's.
+// Sends so many bytes to each rank and receives as many from each, as MPI_Alltoall does; all ranks call. The context is
+// the address of the communicator. Returns an error of the MPI.
 int exchange_control(void *context, const void *out, void *in, uint64_t bytes);
 
-// check.c
+// consistency_check.c
 
-// Whether all ranks make this call, where that is looked at: else an error, which has been raised.
+// Whether all ranks make this call, if that is checked: else an error, which has been raised.
 int check_consistency(const struct call *call, enum form form);
 
-// alias.c
+// arguments.c
 
-// An error, which has been raised, where a call sends from the place in which it receives and the MPI itself
-// would tell of that.
+// An error, which has been raised, if a call receives into the buffer that it sends from and the MPI itself would
+// report that.
 int check_aliasing(const struct call *call);
 
-// moves.c: what a call that only moves gives each rank, and takes from each.
+// arguments.c: what a call without a reduction sends to each rank, and receives from each.
 
 struct moves {
     // One for each rank.
     struct causeway_comm_range *sends, *receives;
 };
 void lay_out_moves(const struct call *call, uint32_t me, uint32_t ranks, struct moves *moves);
-// Where all that lies, and how much it is.
+// The location of all these ranges, and their bytes.
 struct moves_summary {
     bool on_gpu, in_host;
     uint64_t bytes;
 };
 struct moves_summary summarize_moves(const struct moves *moves, uint32_t ranks);
 
-// direct.c: calls from GPU to GPU.
+// intranode.c: calls from GPU to GPU.
 
-// The bytes of a call, as far as all ranks know them; 0 for calls of which they do not.
+// The bytes of a call, if all ranks know them; 0 otherwise.
 uint64_t bytes_known_to_all(const struct call *call, const struct members *members);
 
-// Whether the call was made so, and in which way, or why not. All ranks of the communicator decide the same.
+// Whether the call was made so, and by which algorithm, or why not. All ranks of the communicator decide the same.
 bool run_on_gpus(const struct call *call, struct choice *choice, int *error);
 
-// explain.c
+// dispatch.c
 
-// Counts a call that was made at a rank with memory on a GPU, or among others that have it there.
+// Counts a call of a rank with memory on a GPU, or of ranks some of which have it there.
 void count_for_report(const struct call *call, const struct choice *choice);
 uint64_t bytes_of_layouts(const struct layout *out, const struct layout *in);
 

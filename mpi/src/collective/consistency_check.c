@@ -13,7 +13,7 @@
 
 enum { TIMEOUT_S = 8, NAME = 40 };
 
-// What a rank is about to do. -1 for what does not matter, or need not be the same.
+// What a rank is about to call. -1 if a number does not matter, or may differ.
 struct intent {
     char name[NAME];
     int64_t bytes;
@@ -36,7 +36,7 @@ static long now_s(void) {
     return now.tv_sec;
 }
 
-// Writes the ranks that have not said anything.
+// Writes the ranks that have not sent a message.
 static void name_missing(const struct members *members, const MPI_Request *requests, char *message,
                          size_t size) {
     size_t length =
@@ -62,7 +62,7 @@ static bool differ(const struct intent *own, const struct intent *other, uint32_
 }
 
 static int compare(MPI_Comm comm, const struct members *members, const struct intent *own) {
-    // What is under way when a rank gives up stays: it is the program's end.
+    // Requests in flight when a rank gives up stay: the program ends.
     struct intent *others = calloc(members->count + 1, sizeof *others);
     MPI_Request *requests = calloc(2 * (size_t)members->count + 1, sizeof *requests);
     MPI_Status *statuses = calloc(2 * (size_t)members->count + 1, sizeof *statuses);
@@ -83,7 +83,7 @@ static int compare(MPI_Comm comm, const struct members *members, const struct in
             pause_for(done ? 0 : round);
             continue;
         }
-        // Those that have come are taken out, so that the others can be named.
+        // Completed requests are removed, so that the message names the others.
         do PMPI_Testany(2 * count, requests, &index, &flag, MPI_STATUS_IGNORE);
         while (flag && index != MPI_UNDEFINED);
         char message[256];
@@ -113,7 +113,7 @@ int check_consistency(const struct call *call, enum form form) {
     struct intent intent = {.bytes = -1, .root = -1};
     snprintf(intent.name, NAME, "%s%s", name_of(call), how);
     const struct members *members = members_of(call->comm);
-    // Between two groups lists of counts have other lengths.
+    // On an intercommunicator, lists of counts have other lengths.
     uint64_t bytes = members->is_supported ? bytes_known_to_all(call, members) : 0;
     if (bytes > 0 || call->what <= COLLECTIVE_Exscan) intent.bytes = (int64_t)bytes;
     if (has_root(call)) intent.root = call->root;

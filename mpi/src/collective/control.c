@@ -15,20 +15,19 @@
 
 #include "collective.h"
 
-// The agreement is tried so often: other threads may take what was free.
+// Attempts of the agreement: other threads may take a free slot.
 enum { ATTEMPTS = 4 };
 
-// Turns of waiting: at first without a break, then letting others run, at last asleep. The MPI is moved on in
-// each of so many.
+// Rounds of a wait: spinning, then yielding, then sleeping. The MPI makes progress in each of so many.
 enum { SPINNING = 300, YIELDING = 20000, BETWEEN_PROGRESS = 16, SLEEP_NS = 20000 };
 
 struct control {
-    // Null where words go by the MPI.
+    // Null if control messages use the MPI.
     struct causeway_comm_control *open;
     uint32_t slot;
 };
 
-// Mailboxes that communicators of this process have, and a number above all generations that they have had.
+// Slots in use by communicators of this process, and a number above all generations that they have had.
 static bool is_slot_used[CAUSEWAY_COMM_CONTROL_SLOTS];
 static uint32_t next_generation = 1;
 static int key = MPI_KEYVAL_INVALID;
@@ -53,7 +52,7 @@ void free_world_control(void) {
     delete_world_attribute(key);
 }
 
-// Takes a mailbox of which all ranks say that it is free. Says whether this rank could.
+// Reserves a slot that is free at all ranks. Whether this rank could.
 static bool reserve(uint32_t slot, uint32_t generation) {
     lock();
     bool was_free = !is_slot_used[slot];
@@ -76,8 +75,8 @@ static bool are_local(const struct members *members) {
     return are;
 }
 
-// Finds a mailbox that is free at all ranks, with a generation that none of them has had. Says whether there
-// is one, and whether it is this rank's now; the next attempt may find another one.
+// Finds a slot that is free at all ranks, with a generation that none of them has had; whether there is one. The next
+// attempt may find another one.
 static int find_free(MPI_Comm comm, uint32_t *slot, uint32_t *generation, bool *is_there) {
     long state[CAUSEWAY_COMM_CONTROL_SLOTS + 1];
     lock();
@@ -94,9 +93,9 @@ static int find_free(MPI_Comm comm, uint32_t *slot, uint32_t *generation, bool *
     return MPI_SUCCESS;
 }
 
-// Agrees with all ranks on a mailbox, or that there is none. All of them come to the same.
+// Agrees with all ranks on a slot, or that there is none. The result is the same at all of them.
 static int agree(MPI_Comm comm, const struct members *members, struct control *control) {
-    // Each rank has tried to reach all others: what they share is known at both ends.
+    // Each rank has tried to reach all others: both ends know what they share.
     int is_remote = !are_local(members);
     int error = PMPI_Allreduce(MPI_IN_PLACE, &is_remote, 1, MPI_INT, MPI_MAX, comm);
     for (int at = 0; at < ATTEMPTS && error == MPI_SUCCESS && !is_remote; at++) {
@@ -108,7 +107,7 @@ static int agree(MPI_Comm comm, const struct members *members, struct control *c
         if (is_reserved)
             control->open = causeway_comm_open_control(members->ranks, members->count, members->rank, control->slot,
                                                  generation);
-        // What a rank lacks: the mailbox, or the memory of another one.
+        // What a rank lacks: the slot, or memory shared with another rank.
         int missing[] = {!is_reserved, is_reserved && control->open == NULL};
         error = PMPI_Allreduce(MPI_IN_PLACE, missing, 2, MPI_INT, MPI_MAX, comm);
         if (error == MPI_SUCCESS && !missing[0] && !missing[1]) return MPI_SUCCESS;
@@ -120,7 +119,7 @@ static int agree(MPI_Comm comm, const struct members *members, struct control *c
     return error;
 }
 
-// All ranks of the communicator call this together where it is not known yet.
+// All ranks of the communicator call this collectively, if the slot is not known yet.
 static int control_of(MPI_Comm comm, struct control **control) {
     if (find_attribute(comm, &key, delete_control, control)) return MPI_SUCCESS;
     const struct members *members = members_of(comm);
@@ -136,7 +135,7 @@ static void pause_and_progress(uint64_t round) {
     if (round % BETWEEN_PROGRESS == BETWEEN_PROGRESS - 1) {
         int flag;
         progress();
-        // The MPI moves its messages on in any call; this one asks for none.
+        // The MPI makes progress in any call; this one waits for no message.
         PMPI_Iprobe(0, 0, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
     }
     if (round < SPINNING) return;
@@ -153,7 +152,7 @@ int exchange_control(void *context, const void *out, void *in, uint64_t bytes) {
     struct control *control;
     int error = control_of(comm, &control);
     if (error != MPI_SUCCESS) return error;
-    // All ranks do it by the blocking call, since it does not match the other form.
+    // All ranks use the blocking call, since it does not match the other form.
     if (control->open == NULL || bytes > CAUSEWAY_COMM_CONTROL_BYTES)
         return PMPI_Alltoall(out, (int)bytes, MPI_BYTE, in, (int)bytes, MPI_BYTE, comm);
     int is_complete = 0;

@@ -19,7 +19,7 @@ const char *name_of(const struct call *call) {
     return NAMES[call->what];
 }
 
-// One function for each form and kind of counts: it calls the MPI's function of the call's name.
+// One function for each form and kind of counts: it calls the function of that name.
 
 #define BLOCKING_CASE(name, lower, parameters) \
     case COLLECTIVE_##name: return PMPI_##name(parameters##_ARGUMENTS(int, int), c->comm);
@@ -146,7 +146,7 @@ void count_for_report(const struct call *call, const struct choice *choice) {
 
 // The choice of the algorithm.
 
-// MPI_Reduce_local by a kernel, where both places are on a GPU. Says whether it was.
+// MPI_Reduce_local by a kernel, if both buffers are on a GPU. Whether it was made.
 static bool reduce_on_gpu(const struct call *call, int *error) {
     int element = element_of(call->in.type), operation = operation_of(call->op);
     if (call->what != COLLECTIVE_Reduce_local || !causeway_comm_reduces(element, operation)) return false;
@@ -154,19 +154,19 @@ static bool reduce_on_gpu(const struct call *call, int *error) {
     if (call->in.count <= 0) return false;
     int done = causeway_comm_reduce_local(call->out.address, call->in.address, (uint64_t)call->in.count,
                                           element, operation);
-    // The kernel takes no such address.
+    // The kernel does not support such an address.
     if (done > 0) return false;
     *error = done == 0 ? MPI_SUCCESS : raise_error(call->comm, name_of(call), causeway_comm_error());
     return true;
 }
 
 static int check_call(const struct call *call, enum form form) {
-    // Without a GPU the MPI sees the places itself.
+    // Without a GPU the MPI sees the buffers itself.
     int error = causeway_comm_has_driver() ? check_aliasing(call) : MPI_SUCCESS;
     return error == MPI_SUCCESS ? check_consistency(call, form) : error;
 }
 
-// What the program has begun on memory in the default streams comes before a call.
+// Earlier work of the program in the default streams must complete before a call.
 static void sync_buffers(const struct call *call) {
     const void *addresses[] = {call->out.address, call->in.address};
     for (int at = 0; at < 2; at++)

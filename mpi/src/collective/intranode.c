@@ -46,7 +46,7 @@ struct members *members_of(MPI_Comm comm) {
     return members;
 }
 
-// The bytes of all counts of a side together; 0 where one makes no sense, which the MPI tells.
+// The sum of the bytes of all counts of a side; 0 if one is invalid, which the MPI reports.
 static uint64_t bytes_of_all(const struct call *call, const struct side *side, uint32_t ranks) {
     MPI_Count count = 0;
     for (uint32_t at = 0; at < ranks; at++) {
@@ -68,7 +68,7 @@ uint64_t bytes_known_to_all(const struct call *call, const struct members *membe
     case COLLECTIVE_Allreduce: return bytes_of(in->count, in->type);
     case COLLECTIVE_Reduce_scatter: return bytes_of_all(call, in, members->count);
     case COLLECTIVE_Reduce_scatter_block: return bytes_of(in->count * (MPI_Count)members->count, in->type);
-    // The root may work in place, and the others need not say what the root does.
+    // The root may work in place, and the other ranks need not pass the counts of the root.
     case COLLECTIVE_Gather: return is_root ? bytes_of(in->count, in->type) : bytes_of(out->count, out->type);
     case COLLECTIVE_Scatter: return is_root ? bytes_of(out->count, out->type) : bytes_of(in->count, in->type);
     case COLLECTIVE_Allgatherv: return bytes_of_all(call, in, members->count);
@@ -78,7 +78,7 @@ uint64_t bytes_known_to_all(const struct call *call, const struct members *membe
     }
 }
 
-// Whether no rank knows how long a call is for the others.
+// Whether no rank knows the length of a call for the others.
 static bool is_uneven(const struct call *call) {
     switch (call->what) {
     case COLLECTIVE_Gatherv:
@@ -89,7 +89,7 @@ static bool is_uneven(const struct call *call) {
     }
 }
 
-// Whether such calls go from GPU to GPU at all, and whether they reduce.
+// Whether such calls are supported from GPU to GPU, and whether they reduce.
 static bool is_built(const struct call *call, bool *is_reduction) {
     *is_reduction = false;
     switch (call->what) {
@@ -109,7 +109,7 @@ static bool is_built(const struct call *call, bool *is_reduction) {
     }
 }
 
-// Kernels know the gaps of pairs.
+// Kernels support the padding of pairs.
 static int reduce(const struct call *call, const struct causeway_comm_group *group) {
     const void *from = call->out.address == MPI_IN_PLACE ? call->in.address : call->out.address;
     void *to = call->in.address;
@@ -128,12 +128,12 @@ static int reduce(const struct call *call, const struct causeway_comm_group *gro
     return causeway_comm_reduce_scatter(group, from, to, counts, element, operation);
 }
 
-// Calls 1, 2, 4, 8 and so on: those of a program without GPUs that are asked about.
+// Calls 1, 2, 4, 8 and so on: those of a program without GPUs on which the ranks agree.
 static bool is_power_of_two(uint64_t call) {
     return (call & (call - 1)) == 0;
 }
 
-// Whether all ranks can make an uneven call, and it is long for one of them: they ask each other.
+// Whether all ranks can make an uneven call, and it is long for one of them: by agreement.
 static int agree_on_uneven(const struct call *call, struct members *members, const struct moves *moves, bool *all_can,
                int *why_not) {
     *all_can = false;
@@ -142,7 +142,7 @@ static int agree_on_uneven(const struct call *call, struct members *members, con
     *why_not = CAUSEWAY_COMM_CALL_NO_AGREEMENT;
     if (!is_agreement_due) return MPI_SUCCESS;
     struct moves_summary summary = summarize_moves(moves, members->count);
-    // The most that a rank says counts for all.
+    // The maximum over all ranks.
     long facts[] = {summary.in_host, summary.on_gpu, (long)(summary.bytes >> 1)};
     int error = PMPI_Allreduce(MPI_IN_PLACE, facts, 3, MPI_LONG, MPI_MAX, call->comm);
     members->has_gpus |= facts[1] != 0;
@@ -165,8 +165,8 @@ static int move(const struct call *call, const struct causeway_comm_group *group
     return all_can ? causeway_comm_exchange(group, sends, receives, bytes) : 1;
 }
 
-// Calls in two levels have more steps in which ranks wait for each other, some of them over the network, and
-// gain most by moving one piece while they copy another (docs/lab/2026-11-27-hosts.md).
+// Two-level calls have more steps in which ranks wait for each other, some of them over the network, and gain most by
+// transferring one chunk while they copy another (docs/lab/2026-11-27-hosts.md).
 enum { LONGER_BETWEEN_HOSTS = 16 };
 
 static bool is_short_between_hosts(const struct call *call, const struct members *members, uint64_t bytes) {
@@ -174,20 +174,19 @@ static bool is_short_between_hosts(const struct call *call, const struct members
     return all / LONGER_BETWEEN_HOSTS < causeway_comm_direct_bytes();
 }
 
-// Reductions of so many times less than what is worth it for other calls are made where ranks open each other's
-// memory: one kernel takes 18 us of two H100 from 8 B to 1 MiB, where copies to the host and back take 20 to 50 us
-// (2026-11-27).
+// Reductions of so many times less than the threshold of other calls are made if the ranks map each other's memory: one
+// kernel takes 18 us on two H100 from 8 B to 1 MiB, and copies to the host and back take 20 to 50 us (2026-11-27).
 enum { SHORTER = 16 };
 
-// Whether a short reduction is tried: each one where the last one that was tried was made, and else calls 1, 2, 4,
-// 8 and every 16th, so that programs without GPUs hardly pay for it. All ranks come to the same.
+// Whether a short reduction is tried: each one if the last one that was tried was made, and else calls 1, 2, 4, 8 and
+// every 16th, so that programs without GPUs hardly pay for it. The same at all ranks.
 static bool is_tried(struct members *members) {
     if (members->maps_peers) return true;
     uint64_t call = ++members->short_reductions;
     return is_power_of_two(call) || call % 16 == 0;
 }
 
-// Notes why a call is not made so.
+// Records why a call is not made so.
 static bool not_made(struct choice *choice, int why) {
     choice->algorithm = why;
     return false;
@@ -221,7 +220,7 @@ bool run_on_gpus(const struct call *call, struct choice *choice, int *error) {
             return not_made(choice, CAUSEWAY_COMM_CALL_SHORT_INTER_NODE);
         if (is_two_level)
             return run_two_level(call, members, groups, bytes, &choice->algorithm, error);
-        // Nobody would reach the ranks of other hosts.
+        // No rank could reach those of other nodes.
         if (groups->count > 1 && !groups->has_network) return not_made(choice, CAUSEWAY_COMM_CALL_INTER_NODE);
     }
     MPI_Comm comm = call->comm;

@@ -9,7 +9,7 @@
 
 #include "two_level.h"
 
-// What a rank says of each one: that it reaches it there; and by its own byte whether it uses a network.
+// What a rank sends about each one: that it is local; and in its own byte whether it uses a network.
 enum { IS_LOCAL = 1, HAS_NETWORK = 2 };
 
 static int key = MPI_KEYVAL_INVALID;
@@ -32,7 +32,7 @@ void free_world_node_groups(void) {
     delete_world_attribute(key);
 }
 
-// Puts each rank into the first place whose ranks all reach it, and are reached by it.
+// Adds each rank to the first group whose ranks all reach it, and are reached by it.
 static uint32_t group_by_node(const unsigned char *rows, uint32_t count, struct node_of_rank *ranks) {
     uint32_t nodes = 0;
     for (uint32_t rank = 0; rank < count; rank++) {
@@ -54,7 +54,7 @@ static uint32_t group_by_node(const unsigned char *rows, uint32_t count, struct 
     return nodes;
 }
 
-// This rank's group in its place, and that of the leaders.
+// The communicators of this rank's group, and of the leaders.
 static int make_comms(struct node_groups *groups, const struct members *members, MPI_Comm comm) {
     uint32_t me = members->rank, own = groups->ranks[me].node;
     groups->own_node = own;
@@ -84,7 +84,7 @@ static int make_node_groups(MPI_Comm comm, const struct members *members, struct
     groups->node_comm = groups->leader_comm = MPI_COMM_NULL;
     groups->ranks = calloc(count, sizeof *groups->ranks + 2 * sizeof(uint32_t));
     if (groups->ranks == NULL) abort();
-    // All of them have joined the job when they have come here.
+    // All ranks have joined the job when they have entered this call.
     int error = PMPI_Barrier(comm);
     unsigned char *own = rows + (size_t)count * count;
     for (uint32_t rank = 0; rank < count && error == MPI_SUCCESS; rank++)
@@ -110,7 +110,7 @@ static int make_node_groups(MPI_Comm comm, const struct members *members, struct
 
 int node_groups_of(MPI_Comm comm, const struct members *members, struct node_groups **groups) {
     if (find_attribute(comm, &key, delete_node_groups, groups)) return MPI_SUCCESS;
-    // Without the lock: other threads go on while this rank waits for the others.
+    // Without the lock: other threads proceed while this rank waits for the others.
     int error = make_node_groups(comm, members, groups);
     if (error == MPI_SUCCESS) error = PMPI_Comm_set_attr(comm, key, *groups);
     return error;

@@ -26,7 +26,7 @@ struct staging *stage(const struct call *call, int *error) {
         staging = calloc(1, sizeof *staging);
         if (staging == NULL) *error = MPI_ERR_NO_MEM;
     } else if (*error != MPI_ERR_NO_MEM) {
-        // The MPI tells what is wrong with a call.
+        // The MPI reports what is wrong with a call.
         *error = MPI_SUCCESS;
     }
     if (staging != NULL) {
@@ -118,7 +118,7 @@ int copy_any(const struct chunked_call *chunked, void *to, const void *from, uin
     return error_code(chunked->call, causeway_comm_error());
 }
 
-// Keeps the first error.
+// Records the first error.
 static void record_first_error(int *first, int error) {
     if (*first == MPI_SUCCESS) *first = error;
 }
@@ -131,7 +131,7 @@ static bool receives(const struct chunked_call *chunked) {
     return (chunked->what == COLLECTIVE_Bcast) == (chunked->rank != chunked->root);
 }
 
-// A copy that fails is this rank's error. It takes part in what the others wait for all the same.
+// A copy that fails is an error of this rank, which still takes part in what the others wait for.
 static void start_chunk(const struct chunked_call *chunked, struct slot *slot, int *error) {
     const char *from = (const char *)chunked->from + (uint64_t)slot->first * chunked->extent;
     if (sends(chunked))
@@ -222,7 +222,7 @@ int send_chunked(const struct chunked_call *chunked, int from, int to) {
 // the others their elements, and reduces its own. So no element passes through a rank that it is not for, as it may in the
 // MPI's own MPI_Reduce_scatter.
 
-// Pieces are smaller where there are many ranks.
+// Chunks are smaller if there are many ranks.
 enum { MIN_CHUNK_BYTES = 64 << 10, MAX_CHUNK_BYTES = 1 << 20, MAX_STAGED_BYTES = 8 << 20 };
 
 struct exchange {
@@ -233,11 +233,11 @@ struct exchange {
     int error;
 };
 
-// The pieces of all portions that begin at the same byte.
+// The chunks of all blocks that begin at the same byte.
 struct exchange_slot {
     uint64_t first;
     bool is_used;
-    // The own piece, or those for all ranks; those of all ranks.
+    // This rank's chunk, or those for all ranks; those of all ranks.
     unsigned char *out, *in;
     void *out_holder, *in_holder;
     int count;
@@ -258,7 +258,7 @@ static uint64_t bytes_at(const struct exchange *exchange, uint32_t rank, uint64_
     return all - first < exchange->chunk ? all - first : exchange->chunk;
 }
 
-// Copies bytes of a portion from the first one on into a piece, or out of it.
+// Copies bytes of a block from the first one on into a chunk, or out of it.
 static void copy_block_range(struct exchange *exchange, const struct rank_block *rank_block, uint64_t first, uint64_t bytes,
                       unsigned char *chunk, bool into_chunk) {
     for (uint32_t at = 0; at < rank_block->count && bytes > 0; at++) {
@@ -296,14 +296,14 @@ static void start_receiving(struct exchange *exchange, struct exchange_slot *slo
                            (int)from, 0, chunked->comm, request));
 }
 
-// A copy that fails is this rank's error. It takes part in what the others wait for all the same.
+// A copy that fails is an error of this rank, which still takes part in what the others wait for.
 static void start_chunks(struct exchange *exchange, struct exchange_slot *slot, uint64_t first) {
     uint32_t me = (uint32_t)exchange->chunked->rank;
     uint64_t own_bytes = bytes_at(exchange, me, first);
     slot->first = first;
     slot->is_used = true;
     if (!reduces(exchange)) copy_block_range(exchange, &exchange->rank_blocks[me], first, own_bytes, slot->out, true);
-    // Each rank begins with another one.
+    // Each rank starts with a different one.
     for (uint32_t step = 1; step <= exchange->ranks; step++) {
         uint32_t peer = (me + step) % exchange->ranks;
         uint64_t peer_bytes = bytes_at(exchange, peer, first);

@@ -8,12 +8,11 @@
 
 #include "collective.h"
 
-// Bytes of the side, from so many behind its address on.
+// Bytes of the side, at a distance from its address.
 struct range {
     MPI_Aint low, high;
     enum memory_location location;
-    // Where there are gaps, which belong to others: what of the elements are the side's, where they begin,
-    // and how many bytes that are.
+    // If there are gaps, which are not of the side: the runs of the elements, their start, and their bytes.
     struct runs *runs;
     MPI_Aint start;
     uint64_t bytes;
@@ -22,11 +21,11 @@ struct range {
 struct staging_buffer {
     struct side side;
     bool is_read, is_written;
-    // What there is of the side: everything from `low` on.
+    // The first byte of the side in the buffer.
     MPI_Aint low;
     unsigned char *memory;
     uint64_t bytes;
-    // What gives the memory back; null where it is this image's alone.
+    // The handle that releases the memory; null if it is mapped for this buffer alone.
     void *holder;
     int count;
     struct range ranges[];
@@ -36,7 +35,7 @@ struct staging_buffer {
 static int range_of(const struct block *block, struct range *range) {
     MPI_Count lower, extent, true_lower, true_extent;
     range->low = range->high = block->offset;
-    // Of a type of nothing Open MPI 4.1.4 says that it begins at the largest number there is.
+    // Open MPI 4.1.4 reports the largest number as the start of an empty type.
     if (bytes_of(block->count, block->type) == 0) return MPI_SUCCESS;
     int error = PMPI_Type_get_extent_x(block->type, &lower, &extent);
     if (error == MPI_SUCCESS) error = PMPI_Type_get_true_extent_x(block->type, &true_lower, &true_extent);
@@ -55,16 +54,16 @@ static const char *address_at(const struct side *side, MPI_Aint offset) {
     return (const char *)((uintptr_t)side->address + (uintptr_t)offset);
 }
 
-// The ranges of a layout. Says by `on_gpu` whether any of them is on a GPU.
+// The ranges of a layout. `on_gpu`: whether any of them is on a GPU.
 static int find_ranges(const struct side *side, const struct layout *layout, struct range *ranges,
                        bool *on_gpu) {
-    // Where displacements are addresses, each block may lie elsewhere.
+    // If displacements are addresses, each block may be elsewhere.
     bool has_base = side->address != MPI_BOTTOM;
     enum memory_location side_location = causeway_comm_on_gpu(side->address) ? ON_GPU : IN_HOST;
     *on_gpu = false;
     for (int at = 0; at < layout->count; at++) {
         const struct block *block = &layout->blocks[at];
-        // So may each run of a type that has gaps.
+        // So may each run of a type with gaps.
         bool is_queried = !has_base || !is_contiguous(block->type);
         ranges[at].location = is_queried ? location_of(address_at(side, block->offset), block->count, block->type) : side_location;
         *on_gpu |= ranges[at].location != IN_HOST;
@@ -82,19 +81,19 @@ static void forget(struct staging_buffer *image) {
     free(image);
 }
 
-// Where an image's side lies on a GPU; null where no range does as a whole.
+// The address of a range of the side that is entirely on a GPU; null if there is none.
 static const void *on_its_gpu(const struct staging_buffer *image) {
     int at = 0;
     while (at < image->count && image->ranges[at].location != ON_GPU) at++;
     return at < image->count ? address_at(&image->side, image->ranges[at].low) : NULL;
 }
 
-// Says whether there is memory.
+// Whether memory could be allocated.
 static bool allocate_staging_memory(struct staging_buffer *image) {
     const void *near = on_its_gpu(image);
     if (near != NULL) image->memory = causeway_comm_allocate_host(near, image->bytes, &image->holder);
     if (image->memory != NULL) return true;
-    // What is not touched costs nothing: blocks may lie far from each other.
+    // Pages that are not touched cost nothing: blocks may be far apart.
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void *memory = mmap(NULL, image->bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     image->memory = memory;
@@ -132,7 +131,7 @@ void *address_of(const struct staging_buffer *image) {
     return image == NULL ? NULL : (void *)((uintptr_t)image->memory - (uintptr_t)image->low);
 }
 
-// Elements with gaps, by way of memory in which they lie one behind the other. Gives the words of an error.
+// Strided elements, packed in between. Returns the message of an error.
 static const char *copy_with_gaps(const struct range *range, unsigned char *here, unsigned char *there,
                                  bool into_image) {
     unsigned char *packed = malloc(range->bytes);

@@ -70,7 +70,7 @@ static void use(struct used *used, struct causeway_comm_range range) {
     bool on_gpu = causeway_comm_on_gpu(range.address);
     used->on_gpu |= on_gpu;
     used->in_host |= !on_gpu;
-    // What cannot be moved as it is, as elements with gaps, is nowhere.
+    // Memory with gaps has no address.
     used->has_gaps |= range.address == NULL;
 }
 
@@ -85,7 +85,7 @@ static struct used used_by(const struct two_level *two_level, bool is_root, stru
         for (uint32_t rank = 0; rank < two_level->ranks; rank++) use(&used, blocks[rank]);
         to.bytes = 0;
         from = own;
-        // That is the MPI's to say.
+        // The MPI reports that.
         used.has_gaps |= own.bytes != blocks[two_level->me].bytes;
     }
     if (scatters(call)) to = own;
@@ -97,7 +97,7 @@ static struct used used_by(const struct two_level *two_level, bool is_root, stru
 static struct signature signature_of(const struct two_level *two_level, bool is_root, struct causeway_comm_range own,
                       const struct causeway_comm_range *blocks, bool has_scratch) {
     struct used used = used_by(two_level, is_root, own, blocks);
-    // Nobody else uses the memory of a rank that is alone.
+    // No other rank uses the memory of a rank that is alone.
     bool can = has_scratch && !used.has_gaps && (!used.in_host || two_level->node.ranks == 1);
     bool has_list = gathers(two_level->call) || scatters(two_level->call), is_scattered = false;
     const char *end = NULL;
@@ -188,7 +188,7 @@ static void reduce_within_node(struct two_level *two_level, const void *from, vo
     record_error(two_level, run_chunked(&chunked));
 }
 
-// Whether something follows from a rank of this place.
+// Whether data follows from a rank of this node.
 static bool is_well(struct two_level *two_level, int root) {
     int well = two_level->error == MPI_SUCCESS;
     record_error(two_level, PMPI_Bcast(&well, 1, MPI_INT, root, two_level->groups->node_comm));
@@ -246,16 +246,15 @@ static void gather_within_node(struct two_level *two_level, const struct causewa
 // Exchanges between the leaders of all nodes: by channels if they all reach each other over a network and have their memory
 // on GPUs, and by the MPI in chunks otherwise. The other ranks do nothing in these functions.
 
-// After what the MPI has done: does a leader have nothing right?
+// After the exchanges of the MPI: whether a leader has failed.
 static void share_errors(struct two_level *two_level) {
     int has_failed = two_level->error != MPI_SUCCESS, have_failed = 0;
     record_error(two_level, PMPI_Allreduce(&has_failed, &have_failed, 1, MPI_INT, MPI_MAX, two_level->groups->leader_comm));
     if (have_failed && two_level->error == MPI_SUCCESS) record_error_message(two_level, REMOTE_FAILURE);
 }
 
-// Each leader puts a part of the elements together, and gives it to the others. So it sends and receives no
-// more than it must, which the non-blocking calls of MPIs do not always see to, and all leaders get the same
-// bits.
+// Each leader reduces a part of the elements, and sends it to the others. So it sends and receives no more than it
+// must, which the non-blocking calls of MPIs do not always ensure, and all leaders get the same bits.
 static void allreduce_chunked(struct two_level *two_level, const void *from, void *to) {
     uint32_t hosts = two_level->groups->count, me = two_level->groups->own_node;
     struct causeway_comm_range sent[hosts], received[hosts];
@@ -302,7 +301,7 @@ static void run_between_leaders(struct two_level *two_level, enum collective wha
     share_errors(two_level);
 }
 
-// The blocks of the ranks of each place, in the order of places and then of ranks.
+// The blocks of the ranks of each node, in the order of nodes and then of ranks.
 static void order_blocks(const struct two_level *two_level, const struct causeway_comm_range *blocks,
                          struct causeway_comm_range *ordered, struct rank_block *rank_blocks) {
     const struct node_groups *groups = two_level->groups;
@@ -318,12 +317,12 @@ static void order_blocks(const struct two_level *two_level, const struct causewa
     }
 }
 
-// The block of a place in a round; of no bytes where it has none.
+// The block of a node in a round; empty if it has none.
 static struct causeway_comm_range block_in(const struct rank_block *rank_block, uint32_t round) {
     return round < rank_block->count ? rank_block->ranges[round] : (struct causeway_comm_range){NULL, 0};
 }
 
-// One block of each place in turn. Says whether that was it: else all leaders have heard that one cannot.
+// One block of each node per round. Whether that succeeded: else all leaders have learned that one cannot.
 static bool gather_by_channels(struct two_level *two_level, const struct rank_block *rank_blocks) {
     uint32_t hosts = two_level->groups->count, me = two_level->groups->own_node, rounds = 0;
     struct causeway_comm_range sends[hosts], receives[hosts];
@@ -354,7 +353,7 @@ static void allgather_between_leaders(struct two_level *two_level, const struct 
     share_errors(two_level);
 }
 
-// By a call of the leaders that knows elements that lie one behind the other alone.
+// By a call of the leaders, which supports only contiguous elements.
 static bool scatter_by_channels(struct two_level *two_level, const struct causeway_comm_range *blocks,
                                 const struct rank_block *rank_blocks, const struct rank_block *result) {
     const struct node_groups *groups = two_level->groups;
@@ -396,7 +395,7 @@ static void allreduce(struct two_level *two_level) {
     broadcast_within_node(two_level, to, two_level->bytes, 0);
 }
 
-// Gives the root what the leader of its place has.
+// Sends the root what the leader of its node has.
 static void send_to_root(struct two_level *two_level, void *elements, uint32_t root) {
     struct causeway_comm_range nothing = {NULL, 0}, all = {elements, two_level->bytes};
     struct causeway_comm_range sends[two_level->node.ranks];
@@ -418,14 +417,14 @@ static void reduce(struct two_level *two_level, const struct node_of_rank *root,
 static void broadcast(struct two_level *two_level, const struct node_of_rank *root) {
     void *buffer = two_level->call->in.address;
     bool is_of_root = two_level->groups->own_node == root->node;
-    // A root that leads gives its own host the bytes when the others have them.
+    // A root that is a leader sends to its own node when the other leaders have the bytes.
     bool is_first = is_of_root && root->local_rank != 0;
     if (is_first) broadcast_within_node(two_level, buffer, two_level->bytes, (int)root->local_rank);
     run_between_leaders(two_level, COLLECTIVE_Bcast, root->node, buffer, buffer);
     if (!is_first) broadcast_within_node(two_level, buffer, two_level->bytes, 0);
 }
 
-// The blocks of this place's ranks.
+// The blocks of this node's ranks.
 static void node_blocks_of(const struct two_level *two_level, const struct causeway_comm_range *blocks,
                           struct causeway_comm_range *in_node) {
     const struct node_groups *groups = two_level->groups;
@@ -433,7 +432,7 @@ static void node_blocks_of(const struct two_level *two_level, const struct cause
         if (groups->ranks[rank].node == groups->own_node) in_node[groups->ranks[rank].local_rank] = blocks[rank];
 }
 
-// Where the blocks of all ranks lie one behind the other at all of them, a place gets them as one.
+// If the blocks of all ranks are adjacent at all of them, a node gets them as one.
 static void allgather(struct two_level *two_level, struct causeway_comm_range own,
                       const struct causeway_comm_range *blocks, bool is_scattered) {
     struct causeway_comm_range in_node[two_level->node.ranks], all = {NULL, 0};
@@ -448,10 +447,10 @@ static void allgather(struct two_level *two_level, struct causeway_comm_range ow
     if (!is_scattered) broadcast_within_node(two_level, all.address, all.bytes, 0);
 }
 
-// `blocks` are where a leader has all elements of its place: in its spare memory, or, if it is alone, where
-// they are given. Then it may work in place: the pieces of all places that begin at an offset are read before
-// the result's piece of that offset is written, and an element's offset in its place's portion is at most its
-// offset in the buffer, so that what is written over has been read.
+// `blocks` are where a leader has all elements of its node: in its scratch memory, or, if it is alone, in the send
+// buffer. Then it may work in place: the chunks of all nodes that begin at an offset are read before the result's chunk
+// of that offset is written, and an element's offset in its node's block is at most its offset in the buffer, so that
+// what is overwritten has been read.
 static void reduce_scatter(struct two_level *two_level, struct causeway_comm_range own,
                            const struct causeway_comm_range *blocks, void *scratch) {
     if (two_level->node.ranks == 1) {
@@ -502,7 +501,7 @@ static struct two_level two_level_of(const struct call *call, const struct membe
     return two_level;
 }
 
-// What this rank gives or gets alone, and the blocks of all ranks: those that it receives, or those of all
+// What this rank alone sends or receives, and the blocks of all ranks: those that it receives, or those of all
 // elements, which begin at `base`.
 static struct causeway_comm_range lay_out_blocks(const struct two_level *two_level, void *base,
                                                  struct causeway_comm_range *blocks) {

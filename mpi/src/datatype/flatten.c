@@ -10,7 +10,7 @@
 
 uint64_t bytes_of(MPI_Count count, MPI_Datatype type) {
     MPI_Count size = 0;
-    // A count below 0 is an error, which the MPI tells.
+    // A negative count is an error, which the MPI reports.
     if (count <= 0 || type == MPI_DATATYPE_NULL) return 0;
     PMPI_Type_size_x(type, &size);
     return (uint64_t)size * (uint64_t)count;
@@ -20,7 +20,7 @@ int combiner_of(MPI_Datatype type, struct envelope *envelope) {
     int combiner = MPI_COMBINER_NAMED;
     *envelope = (struct envelope){0};
 #if MPI_VERSION >= 4
-    // The old question is an error for types that were made by calls for large counts.
+    // The old query is an error for types that were made by calls for large counts.
     PMPI_Type_get_envelope_c(type, &envelope->integers, &envelope->addresses, &envelope->large, &envelope->types,
                              &combiner);
 #else
@@ -269,7 +269,7 @@ struct indices {
     int64_t size, start, block, step, end;
 };
 
-// A dimension of elements that lie so many bytes from each other, which become its own. Null where there is no memory.
+// A dimension of elements at a distance of so many bytes, which become its property. Null if there is no memory.
 static struct tree *dimension_of(struct tree *inner, const struct indices *indices, int64_t stride) {
     struct tree *tree = new_tree(0, 1);
     if (tree == NULL) {
@@ -321,14 +321,14 @@ struct tree *tree_of_subarray(const int64_t *numbers, struct tree *element, int6
     return tree;
 }
 
-// The indices that the process has which is at this place of so many in a dimension.
+// The indices of the process with this coordinate of so many in a dimension.
 static struct indices share_of(int64_t size, int64_t distribution, int64_t argument, int64_t rank, int64_t psizes) {
     if (distribution == MPI_DISTRIBUTE_NONE) return (struct indices){size, 0, size, size, size};
     int64_t block = argument;
     if (argument == MPI_DISTRIBUTE_DFLT_DARG)
         block = distribution == MPI_DISTRIBUTE_BLOCK ? (size + psizes - 1) / psizes : 1;
-    // One block for each process comes round once, where the program has not made them too short, which is an
-    // error that the MPI has told.
+    // One block for each process covers the dimension, unless the program has made them too short, which is an error
+    // that the MPI has reported.
     return (struct indices){size, rank * block, block, psizes * block, size};
 }
 

@@ -12,14 +12,14 @@ enum { MAX_RUNS = 1 << 20 };
 // Memory of a GPU, and of the host, has whole pages of so many bytes at least.
 enum { PAGE = 4096 };
 
-// They are kept with a type, which may be freed while something of it is under way.
+// The runs of a type: an attribute of it. The type may be freed while an operation that uses them is in flight.
 struct runs {
-    // All of them, or none where they are too many.
+    // All of them, or none if they are too many.
     struct causeway_comm_runs list;
     struct tree *tree;
-    // Some gap is so long that what is behind it may be of another kind of memory.
+    // Some gap is so long that the memory after it may be of another kind.
     bool is_wide;
-    // The MPI has been asked whether the type may be sent.
+    // The MPI has been queried whether the type may be sent.
     bool is_committed;
     int holders;
 };
@@ -123,7 +123,7 @@ int check_type(MPI_Datatype type, MPI_Comm comm) {
     if (type != MPI_DATATYPE_NULL && is_predefined(type)) return MPI_SUCCESS;
     struct runs *runs = type != MPI_DATATYPE_NULL ? hold_runs(type) : NULL;
     int error = MPI_SUCCESS;
-    // A receive from nobody: its arguments are looked at all the same, and its memory is not.
+    // A receive from MPI_PROC_NULL: its arguments are checked, but its memory is not.
     char nothing;
     if (runs == NULL || !runs->is_committed)
         error = PMPI_Recv(&nothing, 1, type, MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
@@ -136,7 +136,7 @@ int check_type(MPI_Datatype type, MPI_Comm comm) {
 
 const char NO_RUNS[] = "the datatype is made in a way that is not known here, or there is no memory to describe it";
 
-// So many bytes of elements, from the first one on: what is left, where it is packed, and how it is copied.
+// A cursor over elements: the remaining bytes, the packed address, and how they are copied.
 struct cursor {
     char *typed, *place;
     uint64_t left;
@@ -236,7 +236,7 @@ MPI_Aint first_of(MPI_Datatype type) {
     return lower;
 }
 
-// What kinds of memory some runs lie in; the last page that was asked for.
+// The kinds of memory of some runs; the last page that was queried.
 struct kinds {
     const void *address;
     uint64_t page;
@@ -264,7 +264,7 @@ enum memory_location location_of(const void *address, MPI_Count count, MPI_Datat
     if (runs == NULL) {
         look_at_run(&kinds, 0, 1);
     } else {
-        // Elements without long gaps are all where the first one is.
+        // Elements without long gaps are all in the memory of the first one.
         MPI_Count elements = runs->is_wide ? count : 1;
         bool is_one = true;
         for (MPI_Count at = 0; at < elements && is_one; at++) {
@@ -281,7 +281,7 @@ enum memory_location location_of(const void *address, MPI_Count count, MPI_Datat
 
 // MPI_Pack and MPI_Unpack. The result is the same as of host memory: the bytes of the elements, contiguous.
 
-// Elements that are not on a GPU as a whole, by way of memory of the host where what is packed is on one.
+// Elements that are not entirely on a GPU, through host memory if the packed ones are on one.
 static const char *copy_by_host(const struct runs *runs, enum memory_location location, void *typed, void *packed, uint64_t bytes,
                                 bool is_pack) {
     void *memory = causeway_comm_on_gpu(packed) ? malloc(bytes + 1) : packed;

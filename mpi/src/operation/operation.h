@@ -1,36 +1,36 @@
-// What the files of an operation share.
+// Operations: the interface between the files of this folder.
 #ifndef CAUSEWAY_OPERATION_H
 #define CAUSEWAY_OPERATION_H
 
 #include "../shim.h"
 
-// memory.c: the memory that an operation has besides the user's.
+// request.c: the memory that an operation has besides the user's.
 
-// Memory of the host that costs nothing until it is touched, or null.
+// Maps host memory whose pages cost nothing until they are touched; null for an error.
 void *map_memory(uint64_t bytes);
-// Gives the MPI other memory than the user's. What a descriptor fits into lies in the operation itself.
+// Replaces the user's memory by another buffer for the MPI. For a descriptor it is in the operation itself.
 bool replace_memory(struct operation *operation, uint64_t bytes);
-// Elements with gaps on a GPU get memory there in which they lie one behind the other, and from which they
-// are sent or into which they are received. Gives the words of an error, or null.
+// Strided elements on a GPU get contiguous memory there, from which they are sent or into which they are received.
+// Returns the message of an error, or null.
 const char *pack_elements(struct operation *operation);
-// Brings what has been received to the elements that have gaps.
+// Unpacks what has been received into the strided elements.
 void unpack_elements(struct operation *operation);
 void release_memory(struct operation *operation);
 
-// arrive.c: what becomes of a message that has come.
+// start.c: delivery of received messages.
 
-// A message has come, of so many bytes, which begin at `start`: in the user's memory, or elsewhere.
+// Delivers a received message of so many bytes, which begin at `start`: in the user's memory, or in another buffer.
 void arrive(struct operation *operation, const void *start, uint64_t length);
-// The MPI's part has come to its end.
+// The MPI's request has completed.
 void end_inner(struct operation *operation, int error);
 
-// progress.c: what moves operations on.
+// progress.c: progress of operations.
 
-// Nanoseconds of a clock that only goes on.
+// Nanoseconds of a monotonic clock.
 long now(void);
-// How long the last copy of something short to the host took.
+// The duration of the last copy of a short message to the host.
 extern long copied_in;
-// The operation whose request this is, if it is under way; null otherwise. Needs the lock.
+// The operation in flight with this request, or null. Needs the lock.
 struct operation *operation_with(MPI_Request request);
 
 #endif

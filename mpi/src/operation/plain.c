@@ -1,9 +1,7 @@
-// Receives into memory of the host that are the MPI's own, so that a program without GPUs pays for no operation of
-// ours.
+// Plain receives: receives of host memory whose requests are the MPI's own, so a program without GPUs pays for no operation.
 //
-// Such a receive may bring word of a message on a GPU all the same, from a rank that has one: whoever ends it looks
-// for that. Only then the message is fetched, so there are such receives until this process has a driver or has got
-// such a word.
+// Such a receive may still get a descriptor, from a rank that has a GPU: the call that completes it checks for that. Only then
+// the message is fetched, so there are plain receives until this process has a driver or has received a descriptor.
 
 #include <limits.h>
 #include <stdlib.h>
@@ -12,11 +10,11 @@
 #include "plain.h"
 
 int plain_count;
-// Word of a message on a GPU has come.
+// A descriptor has been received.
 static bool has_descriptor_arrived;
 
 struct plain *plain_chains[1 << PLAIN_BITS];
-// Those that are not used.
+// Free list.
 static struct plain *unused;
 
 struct plain *allocate_plain(void) {
@@ -58,8 +56,8 @@ bool is_short_plain(const struct plain *plain) {
     return plain->capacity < CAUSEWAY_COMM_DESCRIPTOR;
 }
 
-// The size of a type of the MPI's own without gaps, or -1: of others the MPI is asked at length. What is known of one
-// holds for good, since it cannot be freed.
+// The size of a predefined type without gaps, or -1: of others, queries of the MPI take long. Cached results stay
+// valid, since such a type cannot be freed.
 static int size_of(MPI_Datatype type) {
     enum { MAX_KNOWN_RANGES = 16 };
     static struct {
@@ -86,7 +84,7 @@ static int size_of(MPI_Datatype type) {
 long long plain_capacity(const void *buffer, MPI_Count count, MPI_Datatype type, int source, MPI_Comm comm) {
     if (!in_job || has_descriptor_arrived || source == MPI_PROC_NULL || comm == MPI_COMM_NULL) return -1;
     if (count < 0 || (buffer == NULL && count > 0)) return -1;
-    // Where several threads call, one may wait in the MPI for what another one has to look at.
+    // If several threads call, one may wait in the MPI for what another one has to poll.
     if (may_have_threads() || causeway_comm_has_driver()) return -1;
     int size = size_of(type);
     if (size < 0) return -1;
@@ -97,7 +95,7 @@ bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, i
                  MPI_Request *request, int *error) {
     long long capacity = plain_capacity(buffer, count, type, source, comm);
     if (capacity < 0) return false;
-    // Another thread's probe must not come between the look into the list and the receive.
+    // Another thread's probe must not come between the search of the queue and the receive.
     lock();
     bool is_unexpected = has_unexpected();
     if (!is_unexpected) {
@@ -123,7 +121,8 @@ bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, i
     return !is_unexpected;
 }
 
-// What has come, where more is to be done than the MPI has: a descriptor, or bytes for less room than one has.
+// Delivers a message that needs more than the MPI does: a descriptor, or bytes for a buffer that is smaller than a
+// descriptor.
 static int arrive_plain(const struct plain *plain, MPI_Status *status) {
     struct operation operation = {.kind = RECEIVE, .is_blocking = true, .contiguous = true, .comm = plain->comm};
     operation.handle = MPI_REQUEST_NULL;
@@ -191,7 +190,7 @@ void note_descriptor(void) {
 bool receive_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                    MPI_Status *status, int *error) {
     long long capacity = in_flight == 0 ? plain_capacity(buffer, count, type, source, comm) : -1;
-    // In a call of the MPI's nobody looks at the others.
+    // In a call of the MPI the others are not polled.
     if (capacity < 0 || plain_count > 0 || has_unexpected()) return false;
     struct plain plain = {.user = buffer, .capacity = (uint64_t)capacity, .comm = comm};
     MPI_Status found;
@@ -223,7 +222,7 @@ int free_plain(struct plain *plain, MPI_Request *request) {
         drop_plain(plain);
         return PMPI_Request_free(request);
     }
-    // What is to be done at its end an operation does, which keeps its memory.
+    // An operation completes it, and owns its memory.
     struct operation *operation;
     MPI_Request handle;
     int error = start_request(&operation, &handle);
@@ -239,7 +238,7 @@ int free_plain(struct plain *plain, MPI_Request *request) {
 }
 
 bool is_quick(enum mode mode, MPI_Count count, MPI_Datatype type) {
-    // MPIs send so many bytes without waiting for their receiver.
+    // MPIs send so many bytes without waiting for their receiver (eager).
     enum { EAGER = 2048 };
     if (plain_count == 0) return true;
     if (may_have_threads() || mode == SYNCHRONOUS) return false;

@@ -1,4 +1,4 @@
-// What the files of plain receives share.
+// Plain receives: the interface between their files.
 #ifndef CAUSEWAY_PLAIN_H
 #define CAUSEWAY_PLAIN_H
 
@@ -10,33 +10,33 @@ struct plain {
     MPI_Comm comm;
     void *user;
     uint64_t capacity;
-    // What the MPI was given where the user's memory has no room for a descriptor.
+    // The buffer of the MPI if the user's memory is smaller than a descriptor.
     unsigned char bytes[CAUSEWAY_COMM_DESCRIPTOR];
-    // It is under way, as one always is that is not persistent.
+    // It is in flight, as one always is that is not persistent.
     bool is_active;
-    // It has ended, in a call that lets the request be.
+    // It has completed, in a call that does not free the request.
     bool is_ended;
     int error;
     MPI_Status status;
     // A persistent one stays in its chain.
     bool is_persistent;
     int source, tag;
-    // A probe had taken its message out before it was started: an operation receives that, and the MPI's request rests, so
-    // that `poll_plain` alone tells of the end.
+    // Its message was an unexpected one when it was started: an operation receives that, and the MPI's request is
+    // inactive, so only `poll_plain` reports the completion.
     bool is_apart;
-    // The program has freed the request, and an operation ends it.
+    // The program has freed the request, and an operation completes it.
     bool is_freed;
     struct plain *next;
 };
 
-// How many are under way; of these, those that are apart; and all persistent ones.
+// Numbers of those in flight; of these, those that are apart; and all persistent ones.
 extern int plain_count, apart_count, persistent_count;
 // Changes such a number, which others read without the lock. Needs the lock.
 static inline void add_to(int *number, int difference) {
     __atomic_store_n(number, *number + difference, __ATOMIC_RELAXED);
 }
 
-// By request, in chains. Each call that starts or ends a request looks here, so it is in the header.
+// Hash table by request. Each call that starts or completes a request looks here, so it is in the header.
 enum { PLAIN_BITS = 10 };
 extern struct plain *plain_chains[1 << PLAIN_BITS];
 
@@ -45,14 +45,14 @@ static inline struct plain **chain_of(MPI_Request request) {
     return &plain_chains[number * 0x9e3779b97f4a7c15 >> (64 - PLAIN_BITS)];
 }
 
-// The one that has this request, under way or not, or null. Needs the lock.
+// The one with this request, in flight or not, or null. Needs the lock.
 static inline struct plain *find_plain(MPI_Request request) {
     struct plain *plain = *chain_of(request);
     while (plain != NULL && plain->request != request) plain = plain->next;
     return plain;
 }
 
-// The one that has this request, if it is under way; or null.
+// The one in flight with this request, or null.
 static inline struct plain *plain_with(MPI_Request request) {
     if (plain_count == 0) return NULL;
     lock();
@@ -65,19 +65,19 @@ static inline struct plain *plain_with(MPI_Request request) {
 struct plain *allocate_plain(void);
 void insert_plain(struct plain *plain);
 void remove_plain(struct plain *plain);
-// The bytes of a receive that may be one, or -1.
+// The bytes of a receive that may be a plain one, or -1.
 long long plain_capacity(const void *buffer, MPI_Count count, MPI_Datatype type, int source, MPI_Comm comm);
 bool is_short_plain(const struct plain *plain);
-// The MPI has ended one, and freed its request or lets it rest: makes the status that of the message, gives the error, and
-// forgets it.
+// The MPI has completed one, and freed its request or made it inactive: fills the status of the message, returns the
+// error, and forgets the receive.
 int end_plain(struct plain *plain, MPI_Status *status);
-// Forgets one that has ended by an error of the MPI's.
+// Forgets one that has completed with an error of the MPI.
 void drop_plain(struct plain *plain);
-// Whether one has ended, and its status; it stays.
+// Whether one has completed, and its status; it stays.
 void poll_plain(struct plain *plain, int *flag, MPI_Status *status);
 // The program frees the request of one that is not persistent.
 int free_plain(struct plain *plain, MPI_Request *request);
-// What its operation needs, for one whose request the program has freed.
+// Fills the operation of one whose request the program has freed.
 void convert_to_operation(const struct plain *plain, struct operation *operation);
 
 #endif

@@ -1,7 +1,7 @@
-// Persistent receives into memory of the host that are the MPI's own, as plain.c has those that are not.
+// Persistent plain receives, as plain.c has those that are not persistent.
 //
-// The program's request is the MPI's, and stays so: what word of a message on a GPU it brings later, too, is fetched by
-// whoever ends it.
+// The program's request is that of the MPI, and stays so: a descriptor that it receives later is fetched by the call that
+// completes it, too.
 
 #include <stdlib.h>
 
@@ -36,13 +36,13 @@ bool make_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, in
     return true;
 }
 
-// The program has freed one, and its message has ended.
+// The program has freed one, and its message has completed.
 static void forget(struct plain *plain) {
     PMPI_Request_free(&plain->request);
     free(plain);
 }
 
-// An operation has ended that received for one.
+// An operation has completed that received for one.
 static void on_completion(void *owner, const struct operation *operation) {
     struct plain *plain = owner;
     plain->status = operation->status;
@@ -79,7 +79,7 @@ bool restart_plain(MPI_Request *request, int *error) {
     struct plain *plain = find_plain(*request);
     bool is_one = plain != NULL && plain->is_persistent;
     if (is_one && plain->is_active) {
-        // The MPI tells what is wrong with that; of one that is apart it does not know.
+        // The MPI reports that error; of one that is apart it does not know.
         *error = plain->is_apart ? MPI_ERR_REQUEST : PMPI_Start(request);
     } else if (is_one) {
         plain->is_ended = false;
@@ -103,7 +103,7 @@ bool free_persistent_plain(MPI_Request *request, int *error) {
         if (plain->is_active) drop_plain(plain);
         remove_plain(plain);
         add_to(&persistent_count, -1);
-        // An operation ends it, if none does already.
+        // An operation completes it, if none does already.
         plain->is_freed = is_in_flight;
         if (is_in_flight && !is_apart) convert_to_operation(plain, operation_for(plain));
         if (!is_in_flight) {

@@ -1,4 +1,4 @@
-// What moves operations on, and how their ends are waited for.
+// Progress of operations in flight, and waits for their completion.
 
 #define _GNU_SOURCE
 #include <sched.h>
@@ -16,7 +16,7 @@ long now(void) {
     return now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-// When a receiver has last fetched something short.
+// When a receiver has last fetched a short message.
 static long fetched_at;
 long copied_in;
 
@@ -43,7 +43,7 @@ struct operation *operation_with(MPI_Request request) {
     return operation;
 }
 
-// Both halves have ended: gives the one that has the request.
+// Both halves are complete: returns the one with the request.
 static struct operation *join_halves(struct operation *half) {
     struct operation *in = half->kind == RECEIVE ? half : half->other, *out = in->other;
     if (in->error == MPI_SUCCESS && out->error != MPI_SUCCESS) {
@@ -67,7 +67,7 @@ static void end(struct operation *operation) {
         operation = join_halves(operation);
     }
     if (operation->persistent == NULL && operation->handle == MPI_REQUEST_NULL) {
-        // It lies on the stack of the thread that waits for it, which goes on as soon as it sees this.
+        // It is on the stack of the waiting thread, which returns as soon as it sees this.
         __atomic_store_n(&operation->done, true, __ATOMIC_RELEASE);
         return;
     }
@@ -79,19 +79,18 @@ static void end(struct operation *operation) {
     }
     MPI_Request handle = operation->handle;
     bool is_freed = operation->is_freed;
-    // Nobody hears of the end of a request that the program has freed.
+    // The completion of a request that the program has freed is not reported.
     if (operation->error != MPI_SUCCESS && !is_freed)
         add_failure(handle, operation->comm, operation->error, operation->is_raised);
-    // The operation may go with its request.
+    // The operation may be freed with its request.
     PMPI_Grequest_complete(handle);
     if (is_freed) PMPI_Request_free(&handle);
 }
 
-// Whether the receiver, which has been told of a message, does not fetch it. It may sit in a call of the MPI
-// that knows nothing of this (MPI_Barrier), and wait there for what this rank does after its send. A receiver
-// that computes is no such one: a long message, which takes memory and time when it is taken back, is waited
-// for. A short one is waited for as long as some copies would take; in that time the receiver may fetch
-// others.
+// Whether the receiver of a descriptor is late to fetch the message. It may be in a call of the MPI (MPI_Barrier),
+// which makes no progress on fetches, and wait there for what this rank does after its send. A receiver that computes
+// is not late: the sender waits long for a long message, whose copy takes memory and time. It waits for a short one as
+// long as some copies would take; in that time the receiver may fetch others.
 static bool is_late(struct operation *operation) {
     enum { OF_LONG_NS = 1000000000, OF_SHORT_NS = 50000, COPIES = 3 };
     long at = now();
@@ -101,7 +100,7 @@ static bool is_late(struct operation *operation) {
     return at - since > OF_SHORT_NS && at - since > COPIES * copied_in;
 }
 
-// Whether something under way waits for a GPU or another process, and not for the MPI: then nothing is lost by a sleep.
+// Whether an operation in flight waits for a GPU or another process, and not for the MPI: then a sleep costs nothing.
 static bool has_remote_wait;
 
 static void advance(struct operation *operation) {
@@ -138,7 +137,7 @@ static void advance(struct operation *operation) {
 }
 
 void progress(void) {
-    // To look at each of them takes longer than all else here, and there is mostly nothing to be found.
+    // Polling each of them takes longer than all else here, and mostly finds nothing.
     enum { POLL_ROUNDS = 256 };
     static unsigned round;
     if (plain_count > 0 && ++round % POLL_ROUNDS == 0) poll_plains();
@@ -155,7 +154,7 @@ void progress(void) {
     unlock();
 }
 
-// The MPI's own messages are waited for as the MPI waits for them: it does not sleep.
+// Waits for the MPI's own messages do not sleep, as the MPI's do not.
 void pause_for(int round) {
     if (round < 100) return;
     if (round < 400 || !has_remote_wait) {
@@ -193,7 +192,7 @@ int wait_for(MPI_Request *request, MPI_Status *status) {
     return error;
 }
 
-// Where nothing else is under way the MPI waits in its own way. Says whether it has.
+// If nothing else is in flight, the MPI waits. Whether it did.
 static bool wait_in_mpi(struct operation *operation) {
     lock();
     bool is_alone = first == operation && operation->next == NULL && !operation->inner_done && plain_count == 0;

@@ -7,7 +7,7 @@
 
 #include "operation.h"
 
-// The MPI calls this in the thread that waits for the request or asks about it, before it frees the request.
+// The MPI calls this in the thread that waits for the request or queries it, before it frees the request.
 static int query_request(void *data, MPI_Status *status) {
     const struct operation *operation = data;
     fill_status(operation, status);
@@ -20,7 +20,7 @@ static int free_request(void *operation) {
     return MPI_SUCCESS;
 }
 
-// A send is not cancelled: the receiver may have word of it.
+// A send is not cancelled: the receiver may have its descriptor.
 void cancel(struct operation *operation) {
     lock();
     if (operation->kind == RECEIVE && !operation->inner_done) PMPI_Cancel(&operation->inner);
@@ -35,7 +35,7 @@ bool cancel_now(MPI_Request request) {
     return operation != NULL;
 }
 
-// What is under way is cancelled by cancel_now. The MPI calls this for what has ended: under MPICH 4.0.2 with
+// cancel_now cancels operations in flight. The MPI calls this for completed ones: under MPICH 4.0.2 with
 // MPI_THREAD_MULTIPLE a call of MPI_Cancel in here would end the process.
 static int cancel_request(void *operation, int is_complete) {
     (void)operation, (void)is_complete;
@@ -84,7 +84,7 @@ void add_failure(MPI_Request handle, MPI_Comm comm, int error, bool is_raised) {
 void mark_queried(MPI_Request handle) {
     lock();
     struct failure *failure = failures;
-    // An older one of this handle was marked when its request was one.
+    // An older one of this handle was marked when its request existed.
     while (failure != NULL && failure->handle != handle) failure = failure->next;
     if (failure != NULL) failure->queried_by = &mark;
     unlock();
@@ -113,8 +113,8 @@ void drop_failure(MPI_Request handle) {
 
 // Memory of an operation besides the user's: buffers for the MPI, and packed elements on a GPU.
 
-// A receive into a GPU must have room for all that may come, and mostly gets a descriptor: pages that are not
-// touched cost nothing.
+// A receive into a GPU needs a buffer for the longest message, and mostly gets a descriptor: pages that are not touched
+// cost nothing.
 void *map_memory(uint64_t bytes) {
     void *memory =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

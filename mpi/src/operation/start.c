@@ -10,7 +10,7 @@
 
 // Delivery.
 
-// Brings bytes of the host into the user's memory. The program may have freed the type.
+// Copies bytes of host memory to the user's memory. The program may have freed the type.
 static int deliver(struct operation *operation, const void *from, uint64_t bytes) {
     if (from == operation->user || bytes == 0) return MPI_SUCCESS;
     if (operation->on_gpu) {
@@ -29,7 +29,7 @@ static int deliver(struct operation *operation, const void *from, uint64_t bytes
     return message == NULL ? MPI_SUCCESS : error_code("a receive into a GPU", message);
 }
 
-// For a receive that nobody waits for, the fetch may be under way when this returns.
+// For a non-blocking receive, the fetch may be in flight when this returns.
 static int start_fetch(struct operation *operation, const void *descriptor) {
     int state = causeway_comm_start_fetch(descriptor, operation->user, operation->on_gpu, operation->capacity,
                                           &operation->fetching);
@@ -56,8 +56,7 @@ static int fetch(struct operation *operation, const void *descriptor, uint64_t p
     return error;
 }
 
-// MPICH tells of a message that ends within an element, where it takes elements with gaps apart; Open MPI
-// does not.
+// MPICH reports a message that ends within an element, if it splits elements with gaps; Open MPI does not.
 static bool is_cut(const struct operation *operation) {
 #ifdef MPICH_VERSION
     return operation->runs != NULL && !may_be_whole(operation->runs, operation->bytes);
@@ -74,7 +73,7 @@ void arrive(struct operation *operation, const void *start, uint64_t length) {
     if (length == sizeof bytes) memcpy(bytes, start, sizeof bytes);
     switch (causeway_comm_classify(bytes, length, operation->capacity, &operation->bytes)) {
     case CAUSEWAY_COMM_PAYLOAD:
-        // What is fetched is counted by that.
+        // A fetch counts itself.
         if (operation->sender > 0) causeway_comm_count_operation((uint32_t)operation->sender - 1, operation->is_blocking);
         if (!is_there) operation->error = deliver(operation, start, length);
         break;
@@ -113,7 +112,7 @@ void end_inner(struct operation *operation, int error) {
 
 // Start.
 
-// The MPI's calls, with counts as long as it takes them.
+// The MPI's calls, with the largest counts that it supports.
 
 #if MPI_VERSION >= 4
 #define WITH_COUNTS(name) name##_c
@@ -153,7 +152,7 @@ static int mpi_imrecv(void *buffer, MPI_Count count, MPI_Datatype type, MPI_Mess
     return error;
 }
 
-// Whether the MPI must get a receive as the program has described it, to tell what is wrong.
+// Whether the MPI must get a receive with the arguments of the program, to report what is wrong.
 static bool are_wrong(const void *buffer, MPI_Count count, MPI_Datatype type, MPI_Comm comm) {
     if (comm == MPI_COMM_NULL || type == MPI_DATATYPE_NULL || count < 0) return true;
     return buffer == NULL && count > 0 && is_predefined(type);
@@ -179,7 +178,7 @@ static void set_user(struct operation *operation, void *buffer, MPI_Count count,
     operation->inner = MPI_REQUEST_NULL;
 }
 
-// Sends a message's bytes with the MPI, from a copy in memory of the host.
+// Sends a message's bytes with the MPI, from a copy in host memory.
 static int send_copy(struct operation *operation, enum mode mode, int to, int tag) {
     MPI_Comm comm = operation->comm;
     const char *call = "a send from a GPU";
@@ -193,14 +192,14 @@ static int send_copy(struct operation *operation, enum mode mode, int to, int ta
                      &operation->inner);
 }
 
-// Sends word of a message on a GPU, or its bytes.
+// Sends the descriptor of a message on a GPU, or its bytes.
 static int send_from_gpu(struct operation *operation, enum mode mode, int to, int tag) {
     const char *message = pack_elements(operation);
     if (message != NULL) return raise_error(operation->comm, "a send from a GPU", message);
     const void *buffer = operation->user;
     int peer = job_rank(operation->comm, to);
     bool is_offered = peer >= 0 && causeway_comm_is_offered((uint32_t)peer, buffer, operation->bytes);
-    // The peer has been met by now, if it is on this host.
+    // The peer is connected by now, if it is on this node.
     if (peer >= 0) causeway_comm_count_operation((uint32_t)peer, operation->is_blocking);
     if (is_offered)
         operation->offer =
@@ -210,7 +209,7 @@ static int send_from_gpu(struct operation *operation, enum mode mode, int to, in
     int error = mpi_isend(mode, operation->descriptor, sizeof operation->descriptor, MPI_BYTE, to, tag,
                           operation->comm, &operation->inner);
     if (error == MPI_SUCCESS) return error;
-    // Nobody will hear of it.
+    // No receiver will get the descriptor.
     causeway_comm_detach(operation->offer);
     causeway_comm_offer_state(operation->offer);
     operation->offer = 0;
@@ -238,7 +237,7 @@ int start_send(struct operation *operation, enum mode mode, const void *buffer, 
     return error;
 }
 
-// What is needed to bring elements to their places at the end: the program may free the type before.
+// Prepares the unpacking of elements at the end: the program may free the type before.
 static const char *prepare_elements(struct operation *operation) {
     if (operation->on_gpu) return pack_elements(operation);
     if (operation->contiguous || (!in_job && !operation->is_mixed)) return NULL;
@@ -246,8 +245,8 @@ static const char *prepare_elements(struct operation *operation) {
     return operation->runs == NULL ? NO_RUNS : NULL;
 }
 
-// What a receive gives the MPI: the user's memory, where that is the host's, has no gaps, and has room for a
-// descriptor. All is received as bytes, since a descriptor need not be as long as a number of the program's
+// The buffer of a receive for the MPI: the user's memory, if that is host memory without gaps and not smaller than a
+// descriptor. All is received as bytes, since the length of a descriptor need not be a multiple of the program's
 // elements: MPICH 4.0.2 asserts that of a message to the rank itself.
 static int prepare_receive(struct operation *operation, void **buffer, MPI_Count *count, MPI_Datatype *type) {
     const char *message = prepare_elements(operation);
@@ -284,7 +283,7 @@ int start_receive(struct operation *operation, void *buffer, MPI_Count count, MP
     if (error != MPI_SUCCESS) return error;
     set_location(operation);
     if (in_job && operation->on_gpu && source >= 0) operation->sender = job_rank(comm, source) + 1;
-    // Another thread's probe must not come between the look into the list and the receive.
+    // Another thread's probe must not come between the search of the queue and the receive.
     lock();
     struct unexpected *unexpected = in_job ? take_unexpected(comm, source, tag) : NULL;
     if (unexpected != NULL) {

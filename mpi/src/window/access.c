@@ -1,4 +1,4 @@
-// Calls to memory on another rank's GPU, which is open here: the bytes are there when the call returns.
+// RMA calls to mapped memory on another rank's GPU: they are complete when the call returns.
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static void *allocate_buffer(uint64_t bytes, const char **message) {
     return memory;
 }
 
-// Moves elements between this rank's memory and the other one's, which have as many bytes.
+// Copies elements between this rank's memory and the other one's, which have as many bytes.
 static const char *move(void *here, MPI_Count count, MPI_Datatype type, const struct remote *remote,
                         const struct there *there, bool is_put) {
     causeway_comm_sync_memory(here);
@@ -95,7 +95,7 @@ static const char *make(const struct remote *remote, const struct there *there, 
     return message;
 }
 
-// Arguments of which the MPI tells an error, or with which nothing is to be done.
+// Arguments that the MPI reports as an error, or with which there is nothing to do.
 static bool is_mpis_affair(const struct remote *remote, const struct window *window) {
     bool has_from = remote->what != REMOTE_GET && remote->op != MPI_NO_OP;
     bool has_result = remote->what == REMOTE_GET || remote->result != NULL;
@@ -105,7 +105,7 @@ static bool is_mpis_affair(const struct remote *remote, const struct window *win
     return has_result && (remote->result_count < 0 || remote->result_type == MPI_DATATYPE_NULL);
 }
 
-// What is wrong with the types and counts of a call, as a code of the MPI's.
+// The error of the types and counts of a call, as a code of the MPI.
 static int check_elements(const struct remote *remote, const struct window *window, uint64_t bytes) {
     bool has_from = remote->what != REMOTE_GET && remote->op != MPI_NO_OP;
     bool has_result = remote->what == REMOTE_GET || remote->result != NULL;
@@ -118,7 +118,7 @@ static int check_elements(const struct remote *remote, const struct window *wind
     return remote->what != REMOTE_UPDATE || is_for_windows(remote->op) ? MPI_SUCCESS : MPI_ERR_OP;
 }
 
-// Where the call's elements lie in a region; false where they do not.
+// The range of the call's elements in a region; false if they are not in it.
 static bool find_target(const struct remote *remote, const struct region *region, MPI_Count offset, struct there *there) {
     MPI_Count low, high;
     span_of(remote->count, remote->type, &low, &high);

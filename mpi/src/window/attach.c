@@ -1,4 +1,4 @@
-// Memory on GPUs in dynamic windows: each rank has a table of what it has attached, which the others read at each call,
+// Dynamic windows of memory on GPUs: each rank has a table of its attached memory, which the others read in each call,
 // since it may be attached and detached at any time.
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static const char *const NOT_EXPORTED =
     "other ranks of the window cannot open this memory on a GPU, as they are on another host, or it is of a kind that no "
     "other process opens: copy it to the host first";
 
-// What a rank has attached; behind it are the descriptors, one for each rank of each entry.
+// The table of attached memory; it is followed by the descriptors, one for each rank of each entry.
 struct table {
     // The last number that was given.
     uint64_t last;
@@ -45,13 +45,13 @@ static int read_table(struct window *window, int of, uint64_t offset, void *to, 
     return error == MPI_SUCCESS ? PMPI_Win_flush(of, window->lock_window) : error;
 }
 
-// What was open of a rank and is not attached any more.
+// Closes regions of a rank that are not attached any more.
 static void close_detached(struct share *share, const struct table *table) {
     for (int at = 0; at < MAX_ATTACHED; at++)
         if (share->regions[at].number != table->entries[at].number) close_region(&share->regions[at]);
 }
 
-// With the turn at the rank.
+// With the rank locked.
 static struct region *open_entry(struct window *window, int of, const struct table *table, int entry, const char **message) {
     struct region *region = &window->shares[of].regions[entry];
     if (region->number != 0) return region;
@@ -91,7 +91,7 @@ struct region *find_attached(struct window *window, int to, uint64_t address, co
     return found;
 }
 
-// Writes an entry of this rank's, of which all is known.
+// Writes an entry of this rank.
 static int write_entry(struct window *window, int at, const struct entry *entry, const unsigned char *descriptors) {
     struct table *table = window->table;
     int error = lock_target(window, window->rank, MPI_LOCK_EXCLUSIVE);

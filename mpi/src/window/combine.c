@@ -1,4 +1,4 @@
-// Updates of memory on GPUs are made in the host's: which elements are they, and how are they put together?
+// Reduction of RMA updates (MPI_Accumulate and its relatives), which are made in host memory.
 
 #include <stdlib.h>
 #include <string.h>

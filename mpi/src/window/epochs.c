@@ -1,24 +1,25 @@
-// When may this rank use the memory of another one? The MPI may open an epoch later than the call that asks for it, at its
-// first access: so it is asked for one, or the other rank says itself that its epoch has begun.
+// RMA epochs: when this rank may access the memory of another one. The MPI may open an epoch later than the call that
+// requests it, at its first access: so this rank reads a byte, or the other rank sends a message that its epoch has
+// started.
 
 #include <stdlib.h>
 
 #include "window.h"
 
-// What an epoch at a rank is: the rank is locked, and the MPI has been asked for a byte of it; or this rank has called
-// MPI_Win_start for it, and has heard that it has called MPI_Win_post.
+// State of an epoch at a rank: the rank is locked, and a byte of it has been read; or this rank has called
+// MPI_Win_start for it, and has received the message of its MPI_Win_post.
 enum { LOCKED = 1, TOUCHED = 2, STARTED = 4, POSTED = 8 };
 
 enum { POST_TAG = 0 };
 
-// Reads a byte, so that what this rank has asked for has been granted.
+// Reads a byte, so that the MPI grants the lock that this rank has requested.
 static int touch(MPI_Win handle, int to, MPI_Aint at) {
     char byte;
     int error = PMPI_Get(&byte, 1, MPI_BYTE, to, at, 1, MPI_BYTE, handle);
     return error == MPI_SUCCESS ? PMPI_Win_flush(to, handle) : error;
 }
 
-// Hears that a rank has called MPI_Win_post.
+// Waits for the message that a rank has called MPI_Win_post.
 static int wait_for_post(struct window *window, int from) {
     MPI_Request request;
     int error = PMPI_Irecv(NULL, 0, MPI_BYTE, from, POST_TAG, window->comm, &request);
@@ -61,12 +62,12 @@ int unlock_target(struct window *window, int to) {
     return error;
 }
 
-// What the program's kernels write into this rank's memory, as far as they are in the default streams.
+// Waits for what the program's kernels write into this rank's memory, as far as they are in the default streams.
 static void sync_window(const struct window *window) {
     if (window->is_on_gpu) causeway_comm_sync_memory(window->base);
 }
 
-// Of a window whose memory is the MPI's alone nothing is to be done.
+// A window that is only the MPI's needs nothing.
 void begin_fence(MPI_Win handle, int assertion) {
     struct window *window = find_window(handle);
     if (window == NULL) return;
@@ -90,7 +91,7 @@ static void for_ranks(struct window *window, MPI_Group group, void visit(struct 
     PMPI_Group_free(&all);
 }
 
-// A rank hears each word before it says that its calls have ended, so that the one before has been heard.
+// A rank receives each message before it reports that its calls are complete, so the earlier one has been received.
 static void send_post(struct window *window, int to) {
     MPI_Request *post_request = &window->shares[to].post_request;
     PMPI_Wait(post_request, MPI_STATUS_IGNORE);
@@ -127,7 +128,7 @@ void end_start(MPI_Win handle) {
     if (window == NULL) return;
     sync_window(window);
     pthread_mutex_lock(&window->mutex);
-    // Each MPI_Win_post is heard once.
+    // Each MPI_Win_post is received once.
     for (int at = 0; at < window->ranks; at++) {
         struct share *share = &window->shares[at];
         if ((share->state & (STARTED | POSTED)) == STARTED) wait_for_post(window, at);

@@ -1,4 +1,4 @@
-// Making windows of memory on GPUs, and freeing them. All ranks do so together, and all of them hear where one cannot.
+// Creation and release of windows of memory on GPUs. All ranks do so collectively, and all of them learn if one cannot.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@ static const char *const REFUSED =
     "a rank has memory on a GPU that another one cannot open, as it is on another host, has no GPU that reaches it, or "
     "the memory is of a kind that no other process opens: copy it to the host first";
 
-// What a rank tells another one of its share.
+// What a rank sends another one about its share.
 struct window_info {
     uint64_t bytes, number;
     int64_t unit, mark;
@@ -79,7 +79,7 @@ bool export_to_all(struct window *window, const void *address, uint64_t bytes, u
     return is_exported;
 }
 
-// Opens what another rank has on a GPU. Says whether it could.
+// Maps the memory of another rank on a GPU. Whether it could.
 static bool open_share(struct window *window, int rank, const struct window_info *window_info) {
     struct share *share = &window->shares[rank];
     share->unit = (MPI_Aint)window_info->unit;
@@ -93,7 +93,7 @@ static bool open_share(struct window *window, int rank, const struct window_info
     return region->address != NULL;
 }
 
-// Tells all ranks of this one's share, and opens theirs. Says by `can` whether all ranks could.
+// Sends this rank's share to all ranks, and maps theirs. `can`: whether all ranks could.
 static int exchange_parts(struct window *window, MPI_Comm comm, bool *can) {
     size_t ranks = (size_t)window->ranks;
     struct window_info *out = calloc(ranks, sizeof *out), *in = calloc(ranks, sizeof *in);
@@ -121,7 +121,7 @@ static int exchange_parts(struct window *window, MPI_Comm comm, bool *can) {
     return error;
 }
 
-// What the ranks of a window need of the MPI for themselves.
+// The communicator, window and table of the interposer for a window.
 static int make_own(struct window *window, MPI_Comm comm) {
     int error = PMPI_Comm_split(comm, 0, window->rank, &window->comm);
     if (error != MPI_SUCCESS) return error;
@@ -130,7 +130,7 @@ static int make_own(struct window *window, MPI_Comm comm) {
     error = PMPI_Win_allocate(bytes, 1, MPI_INFO_NULL, window->comm, &window->table, &window->lock_window);
     if (error != MPI_SUCCESS) return error;
     PMPI_Win_set_errhandler(window->lock_window, MPI_ERRORS_RETURN);
-    // Nobody reads it before.
+    // It is not read before.
     memset(window->table, 0, (size_t)bytes);
     PMPI_Win_sync(window->lock_window);
     return PMPI_Barrier(window->comm);
@@ -180,7 +180,7 @@ static int make_window(void *base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info,
     return error;
 }
 
-// Whether any rank says so. Of ranks that have no part in one job each is asked alone.
+// Whether the flag is set at any rank. Without a job each rank decides alone.
 static int is_any_rank(MPI_Comm comm, bool own, bool *any, bool *is_own_affair) {
     int value = own;
     *is_own_affair = true;
@@ -252,7 +252,7 @@ EXPORT int MPI_Win_get_attr(MPI_Win w, int key, void *value, int *flag) {
 int free_window(MPI_Win *handle) {
     struct window *window = find_window(*handle);
     if (window == NULL) return PMPI_Win_free(handle);
-    // Nobody uses another rank's memory any more.
+    // No rank uses another rank's memory any more.
     PMPI_Barrier(window->comm);
     end_posts(window);
     if (window->is_dynamic) PMPI_Win_detach(*handle, window->mark);

@@ -83,7 +83,7 @@ static int add_in_place(void) {
     static int numbers[COUNT];
     int offset = common(1 << 16), wrong = 0;
     for (int at = 0; at < COUNT; at++) numbers[at] = (at + offset) * (rank + 1);
-    void *place = gpu_take(DEVICE, sizeof numbers);
+    void *place = gpu_allocate(DEVICE, sizeof numbers);
     gpu_copy(place, numbers, sizeof numbers);
     MPI_Allreduce(MPI_IN_PLACE, place, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     gpu_copy(numbers, place, sizeof numbers);
@@ -91,7 +91,7 @@ static int add_in_place(void) {
     if (wrong) fprintf(stderr, "rank %d: %d numbers of MPI_Allreduce in place are wrong\n", rank, wrong);
     // Nobody frees what another one reads.
     PMPI_Barrier(MPI_COMM_WORLD);
-    gpu_give_back(DEVICE, place, sizeof numbers);
+    gpu_free(DEVICE, place, sizeof numbers);
     return wrong != 0;
 }
 

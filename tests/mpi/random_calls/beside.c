@@ -15,7 +15,7 @@ struct numbers {
 
 static struct numbers take(enum memory memory, size_t count) {
     struct numbers numbers = {memory, count, calloc(count + 1, sizeof(int)), NULL};
-    numbers.there = gpu_take(memory, (count + 1) * sizeof(int));
+    numbers.there = gpu_allocate(memory, (count + 1) * sizeof(int));
     copy_bytes(numbers.there, numbers.here, count * sizeof(int));
     return numbers;
 }
@@ -29,7 +29,7 @@ static void read_in(struct numbers *numbers) {
 }
 
 static void give_back(struct numbers *numbers) {
-    gpu_give_back(numbers->memory, numbers->there, (numbers->count + 1) * sizeof(int));
+    gpu_free(numbers->memory, numbers->there, (numbers->count + 1) * sizeof(int));
     free(numbers->here);
 }
 

@@ -68,7 +68,7 @@ static void receive(struct group *group, struct message *message, int tag) {
     size_t bytes = span_of(&message->type, message->room) + GUARD;
     unsigned char *empty = malloc(bytes);
     memset(empty, 0x5a, bytes);
-    message->received = gpu_take(message->in, bytes);
+    message->received = gpu_allocate(message->in, bytes);
     copy_bytes(message->received, empty, bytes);
     free(empty);
     int room = (int)message->room, from = message->receive == ANY_SOURCE ? MPI_ANY_SOURCE : message->from;
@@ -84,7 +84,7 @@ static void send(struct group *group, struct message *message, int tag) {
     size_t bytes = span_of(&message->type, message->count);
     unsigned char *full = malloc(bytes + 1);
     fill_elements(&message->type, message->count, message->seed, full, bytes);
-    message->sent = gpu_take(message->out, bytes);
+    message->sent = gpu_allocate(message->out, bytes);
     copy_bytes(message->sent, full, bytes);
     free(full);
     int count = (int)message->count, to = message->to;
@@ -108,7 +108,7 @@ struct messages *start_messages(struct group *group) {
     if (messages->late == group->rank) usleep(messages->delay);
     for (int at = 0; at < NEVER; at++) {
         messages->nowhere[at] = some_memory(group);
-        messages->nothing[at] = gpu_take(messages->nowhere[at], 5000);
+        messages->nothing[at] = gpu_allocate(messages->nowhere[at], 5000);
         MPI_Irecv(messages->nothing[at], 5000, MPI_BYTE, MPI_ANY_SOURCE, UNUSED_TAG, group->comm, &messages->never[at]);
     }
     for (int tag = 0; tag < MESSAGES; tag++) {
@@ -207,7 +207,7 @@ static void end_never(struct group *group, struct messages *messages) {
         MPI_Wait(&messages->never[at], &status);
         MPI_Test_cancelled(&status, &is_cancelled);
         if (!is_cancelled) is_wrong(group, "a receive for which nothing came was not cancelled");
-        gpu_give_back(messages->nowhere[at], messages->nothing[at], 5000);
+        gpu_free(messages->nowhere[at], messages->nothing[at], 5000);
     }
 }
 
@@ -221,7 +221,7 @@ static void end_receive(struct group *group, struct message *message, int tag) {
                  tag, message->count, message->type.size, message->from, gpu_name(message->out), message->send,
                  gpu_name(message->in), message->receive, count);
     free(found);
-    gpu_give_back(message->in, message->received, bytes);
+    gpu_free(message->in, message->received, bytes);
 }
 
 void end_messages(struct group *group, struct messages *messages) {
@@ -253,7 +253,7 @@ void end_messages(struct group *group, struct messages *messages) {
         struct message *message = &messages->list[tag];
         if (message->to == group->rank) end_receive(group, message, tag);
         if (message->from == group->rank)
-            gpu_give_back(message->out, message->sent, span_of(&message->type, message->count));
+            gpu_free(message->out, message->sent, span_of(&message->type, message->count));
         free_type(&message->type);
     }
     free(messages);

@@ -149,7 +149,7 @@ static void right_message(int number) {
     if (rank == 1) MPI_Recv(memory, LONG, MPI_BYTE, 0, number, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     must_hold(memory, LONG, number);
     MPI_Barrier(MPI_COMM_WORLD);
-    gpu_give_back(DEVICE, memory, LONG);
+    gpu_free(DEVICE, memory, LONG);
 }
 
 // What goes wrong is forgiven: memory that the program has freed too early, more often than a channel may
@@ -162,13 +162,13 @@ void recovery(void) {
         MPI_Request request = MPI_REQUEST_NULL;
         if (rank == 0) {
             MPI_Isend(memory, LONG, MPI_BYTE, 1, 0, MPI_COMM_WORLD, &request);
-            gpu_give_back(DEVICE, memory, LONG);
+            gpu_free(DEVICE, memory, LONG);
         }
         MPI_Barrier(MPI_COMM_WORLD);
         int error = rank == 0 ? MPI_Wait(&request, MPI_STATUS_IGNORE)
                               : MPI_Recv(memory, LONG, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         must(error != MPI_SUCCESS, "memory that was freed is handed over");
-        if (rank == 1) gpu_give_back(DEVICE, memory, LONG);
+        if (rank == 1) gpu_free(DEVICE, memory, LONG);
     }
     right_message(1);
     for (int at = 0; at < RESETS; at++) {

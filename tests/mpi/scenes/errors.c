@@ -34,7 +34,7 @@ void errors(void) {
         // Memory that is freed before the message comes.
         char *gone = filled(DEVICE, LONG, 9);
         MPI_Irecv(gone, LONG, MPI_BYTE, 0, 3, MPI_COMM_WORLD, &requests[0]);
-        gpu_give_back(DEVICE, gone, LONG);
+        gpu_free(DEVICE, gone, LONG);
         error = MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
         must(class_of(error) != MPI_SUCCESS, "freed memory is received into");
     }
@@ -80,7 +80,7 @@ void refused(void) {
     char *gpu = filled(DEVICE, 64, 4), host[64] = "";
     char *pool = filled(POOL, 64, 4);
     windows_refuse(pool, host);
-    gpu_give_back(POOL, pool, 64);
+    gpu_free(POOL, pool, 64);
     MPI_Aint at = 0;
     REFUSED(MPI_Pack_external, "external32", gpu, 4, MPI_INT, host, 64, &at);
     REFUSED(MPI_Unpack_external, "external32", host, 64, &at, gpu, 4, MPI_INT);

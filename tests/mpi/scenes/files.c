@@ -72,7 +72,7 @@ static void write_too_much(MPI_File file) {
     errors[2] = MPI_File_write_at_all_end(file, out, &status);
     for (int form = 0; form < 3; form++)
         must((errors[form] != MPI_SUCCESS) == (rank == 0), "form %d has error %d", form, errors[form]);
-    gpu_give_back(DEVICE, out, BYTES);
+    gpu_free(DEVICE, out, BYTES);
 }
 
 void files(void) {
@@ -93,8 +93,8 @@ void files(void) {
         read_form(file, form, at, in, &status);
         must_tell(&status, BYTES, "a read", form);
         must_hold(in, BYTES, form + rank);
-        gpu_give_back(memory, out, BYTES);
-        gpu_give_back(memory, in, BYTES);
+        gpu_free(memory, out, BYTES);
+        gpu_free(memory, in, BYTES);
     }
     // Behind the end there is nothing, and what is not read stays.
     char *rest = filled(DEVICE, BYTES, 7);
@@ -102,7 +102,7 @@ void files(void) {
     MPI_File_read_at(file, (MPI_Offset)FORMS * ranks * BYTES, rest, BYTES, MPI_BYTE, &status);
     must_tell(&status, 0, "a read behind the end", 0);
     must_hold(rest, BYTES, 7);
-    gpu_give_back(DEVICE, rest, BYTES);
+    gpu_free(DEVICE, rest, BYTES);
     write_too_much(file);
     MPI_File_close(&file);
 }

@@ -22,7 +22,7 @@ void must(int is_right, const char *what, ...) {
 }
 
 char *filled(enum memory memory, size_t bytes, int number) {
-    char *host = malloc(bytes), *gpu = gpu_take(memory, bytes);
+    char *host = malloc(bytes), *gpu = gpu_allocate(memory, bytes);
     for (size_t at = 0; at < bytes; at++) host[at] = (char)(at * 31 + at / 251 + (size_t)number);
     gpu_copy(gpu, host, bytes);
     free(host);

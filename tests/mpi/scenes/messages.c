@@ -34,7 +34,7 @@ void while_in_barrier(int synchronous) {
         MPI_Barrier(MPI_COMM_WORLD);
     }
     // The memory is the program's again.
-    gpu_give_back(DEVICE, out, LONG);
+    gpu_free(DEVICE, out, LONG);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     must_hold(in, LONG, from);
 }
@@ -64,7 +64,7 @@ void any_source(void) {
         for (int at = 0; at < 5; at++) {
             char *out = filled(EXPORTABLE, 100000, rank * 10 + at);
             MPI_Send(out, 100000, MPI_BYTE, 0, at, MPI_COMM_WORLD);
-            gpu_give_back(EXPORTABLE, out, 100000);
+            gpu_free(EXPORTABLE, out, 100000);
         }
         return;
     }
@@ -90,10 +90,10 @@ void gaps(void) {
         int *host = calloc((size_t)count * 2, sizeof(int)), *packed = malloc(bytes);
         if (rank == 0) {
             for (int at = 0; at < count; at++) packed[at] = at * 7 + 1;
-            char *out = gpu_take(DEVICE, bytes);
+            char *out = gpu_allocate(DEVICE, bytes);
             gpu_copy(out, packed, bytes);
             MPI_Send(out, count, MPI_INT, 1, 0, MPI_COMM_WORLD);
-            gpu_give_back(DEVICE, out, bytes);
+            gpu_free(DEVICE, out, bytes);
         } else if (rank == 1) {
             MPI_Recv(host, 1, every_other, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
             for (int at = 0; at < count; at++) {
@@ -117,8 +117,8 @@ void exchange(void) {
         must_hold(in, 200000, from);
         MPI_Sendrecv_replace(out, 200000, MPI_BYTE, to, 0, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         must_hold(out, 200000, from);
-        gpu_give_back((enum memory)memory, out, 200000);
-        gpu_give_back(DEVICE, in, 200000);
+        gpu_free((enum memory)memory, out, 200000);
+        gpu_free(DEVICE, in, 200000);
     }
 }
 
@@ -212,7 +212,7 @@ void large(void) {
 void default_stream(void) {
     enum { BYTES = 1 << 16, FILLING = 48 << 20, COPIES = 6 };
     int peer = rank ^ 1;
-    char *filling = gpu_take(DEVICE, FILLING), *other = gpu_take(DEVICE, FILLING), *in = filled(DEVICE, BYTES, 99);
+    char *filling = gpu_allocate(DEVICE, FILLING), *other = gpu_allocate(DEVICE, FILLING), *in = filled(DEVICE, BYTES, 99);
     for (int round = 0; round < 6; round++) {
         // Of memory that is sent for the second time the driver keeps the order of what it copies at once.
         char *out = filled(DEVICE, BYTES, 50 + round), *next = filled(DEVICE, BYTES, round + rank);
@@ -234,10 +234,10 @@ void default_stream(void) {
         if (round < 4) must_hold(in, BYTES, round + peer);
         // The first part of what rank 0 has.
         if (round >= 4 && rank == 0) must_hold(in, (size_t)(BYTES / ranks), round);
-        gpu_give_back(DEVICE, out, BYTES);
-        gpu_give_back(DEVICE, next, BYTES);
+        gpu_free(DEVICE, out, BYTES);
+        gpu_free(DEVICE, next, BYTES);
     }
-    gpu_give_back(DEVICE, filling, FILLING);
-    gpu_give_back(DEVICE, other, FILLING);
-    gpu_give_back(DEVICE, in, BYTES);
+    gpu_free(DEVICE, filling, FILLING);
+    gpu_free(DEVICE, other, FILLING);
+    gpu_free(DEVICE, in, BYTES);
 }

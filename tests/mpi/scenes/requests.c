@@ -44,8 +44,8 @@ void mixed_requests(void) {
             if (form == 0)
                 must(count == 12500 && statuses[2 * at].MPI_TAG == at, "status %d says %d", at, count);
             must_hold(in[at], 50000, peer + at);
-            gpu_give_back(at % 2 ? HOST : DEVICE, out[at], 50000);
-            gpu_give_back(at % 4 < 2 ? HOST : DEVICE, in[at], 50000);
+            gpu_free(at % 2 ? HOST : DEVICE, out[at], 50000);
+            gpu_free(at % 4 < 2 ? HOST : DEVICE, in[at], 50000);
         }
     }
 }
@@ -59,7 +59,7 @@ void persistent(void) {
     int peer = rank ^ 1;
     for (int at = 0; at < COUNT; at++) {
         in[at] = filled(at % 2 ? DEVICE : HOST, bytes[at], 99);
-        out[at] = gpu_take(at == 2 ? HOST : DEVICE, bytes[at]);
+        out[at] = gpu_allocate(at == 2 ? HOST : DEVICE, bytes[at]);
         MPI_Recv_init(in[at], (int)bytes[at], MPI_BYTE, peer, at, MPI_COMM_WORLD, &requests[2 * at]);
         if (at == 3)
             MPI_Ssend_init(out[at], (int)bytes[at], MPI_BYTE, peer, at, MPI_COMM_WORLD,
@@ -71,7 +71,7 @@ void persistent(void) {
         for (int at = 0; at < COUNT; at++) {
             char *filling = filled(DEVICE, bytes[at], 10 * round + rank + at);
             gpu_copy(out[at], filling, bytes[at]);
-            gpu_give_back(DEVICE, filling, bytes[at]);
+            gpu_free(DEVICE, filling, bytes[at]);
         }
         MPI_Status statuses[2 * COUNT];
         MPI_Startall(2 * COUNT, requests);
@@ -104,7 +104,7 @@ void persistent(void) {
 void many_persistent(void) {
     enum { COUNT = 600 };
     MPI_Request requests[2 * COUNT];
-    int peer = rank ^ 1, *memory = (int *)gpu_take(DEVICE, 2 * COUNT * sizeof(int)), host[2 * COUNT];
+    int peer = rank ^ 1, *memory = (int *)gpu_allocate(DEVICE, 2 * COUNT * sizeof(int)), host[2 * COUNT];
     for (int round = 0; round < 3; round++) {
         for (int at = 0; at < COUNT; at++) {
             host[at] = round * 10000 + rank * 1000 + at;

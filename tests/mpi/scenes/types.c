@@ -28,7 +28,7 @@ static void receive_half(enum memory memory, int count, int is_list) {
     int half = count / 2;
     size_t bytes = sizeof(int) * 2 * (size_t)count;
     int *host = calloc((size_t)count, 2 * sizeof(int));
-    int *elements = (int *)gpu_take(memory, bytes);
+    int *elements = (int *)gpu_allocate(memory, bytes);
     for (int at = 0; rank == 0 && at < half; at++) host[at] = at + 1;
     gpu_copy(elements, host, bytes);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -50,7 +50,7 @@ static void receive_half(enum memory memory, int count, int is_list) {
             must(host[at] == wanted, "number %d of memory %d is %d, not %d", at, memory, host[at], wanted);
         }
     }
-    gpu_give_back(memory, elements, bytes);
+    gpu_free(memory, elements, bytes);
     free(host);
 }
 
@@ -59,7 +59,7 @@ static void gather_pieces(int count) {
     size_t block = 2 * (size_t)count;
     int *host = calloc(block, sizeof(int) * (size_t)ranks), *own = calloc((size_t)count, sizeof(int));
     size_t bytes = sizeof(int) * block * (size_t)ranks;
-    int *elements = (int *)gpu_take(DEVICE, bytes), wanted = 0;
+    int *elements = (int *)gpu_allocate(DEVICE, bytes), wanted = 0;
     for (int at = 0; at < count; at++) own[at] = rank + 1;
     gpu_copy(elements, host, bytes);
     if (rank == 0) {
@@ -79,7 +79,7 @@ static void gather_pieces(int count) {
     } else {
         MPI_Allgather(own, count, MPI_INT, host, count, MPI_INT, MPI_COMM_WORLD);
     }
-    gpu_give_back(DEVICE, elements, bytes);
+    gpu_free(DEVICE, elements, bytes);
     free(host);
     free(own);
 }
@@ -127,6 +127,6 @@ void both_kinds(void) {
             gpu_copy(payload, packed, PAYLOAD);
         }
         MPI_Type_free(&type);
-        gpu_give_back(DEVICE, payload, PAYLOAD);
+        gpu_free(DEVICE, payload, PAYLOAD);
     }
 }

@@ -89,7 +89,7 @@ struct moved *move(const void *address, struct layout layout) {
     take_gpu();
     moved->image = malloc(moved->bytes);
     if (moved->image == NULL) abort();
-    moved->device = gpu_take(moved->kind, moved->bytes);
+    moved->device = gpu_allocate(moved->kind, moved->bytes);
     __atomic_add_fetch(moved->kind == HOST ? &stayed_count : &moved_count, 1, __ATOMIC_RELAXED);
     bring_up(moved);
     return moved;
@@ -145,7 +145,7 @@ void bring_down(struct moved *moved) {
 void drop_moved(struct moved *moved) {
     if (moved == NULL) return;
     take_gpu();
-    gpu_give_back(moved->kind, moved->device, moved->bytes);
+    gpu_free(moved->kind, moved->device, moved->bytes);
     free(moved->image);
     free(moved);
 }

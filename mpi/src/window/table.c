@@ -1,4 +1,4 @@
-// Which windows have memory on GPUs? And errors of windows.
+// Table of the windows that have memory on GPUs, and errors of windows.
 
 #include <stdio.h>
 
