@@ -49,7 +49,7 @@ static void give_up(const char *what, const char *item) {
 static int split_list(char *list, char *items[MAX_ITEMS]) {
     int count = 0;
     for (char *item; (item = strsep(&list, ",")) != NULL; items[count++] = item)
-        if (count == MAX_ITEMS) give_up("there are too many words in a list, the last being", item);
+        if (count == MAX_ITEMS) give_up("too many items in a list, the last being", item);
     return count;
 }
 
@@ -103,7 +103,7 @@ static void measure(const char *kind, const char *memory, size_t bytes) {
                     : strcmp(kind, "bidirectional") == 0 ? bidirectional
                     : is_copy                            ? one_copy
                                                          : NULL;
-    if (of_kind == NULL) give_up("there is no kind of measurement called", kind);
+    if (of_kind == NULL) give_up("unknown measurement", kind);
     // A copy from GPU to GPU is compared with messages between their memory.
     if (is_copy && (pair.memory == HOST || pair.memory == PINNED)) return;
     int right = is_right(&pair, bytes), all_right = 0;
@@ -137,7 +137,7 @@ static void measure(const char *kind, const char *memory, size_t bytes) {
 static const struct kind_of_memory *memory_of(const char *name) {
     for (size_t at = 0; at < sizeof MEMORY_NAMES / sizeof *MEMORY_NAMES; at++)
         if (strcmp(MEMORY_NAMES[at].name, name) == 0) return &MEMORY_NAMES[at];
-    give_up("there is no kind of memory called", name);
+    give_up("unknown kind of memory", name);
     return MEMORY_NAMES;
 }
 
@@ -199,7 +199,7 @@ int main(int argc, char **argv) {
     int memory_count = split_list(argv[2], memories);
     int size_count = split_list(argv[3], sizes);
     plan = (struct plan){atoi(argv[4]), atoi(argv[5]), atof(argv[6])};
-    if (plan.iterations < 1 || !(plan.budget > 0)) give_up("the last words must be", "positive numbers");
+    if (plan.iterations < 1 || !(plan.budget > 0)) give_up("the last arguments must be", "positive numbers");
     if (plan.window < 1 || plan.window > MAX_WINDOW_BYTES)
         give_up("a window has 1 to 1024 messages, not", argv[5]);
 

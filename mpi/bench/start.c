@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
                        "LD_LIBRARY_PATH");
     char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - sizeof ".so");
-    if (length < 0) return give_up("the system does not say where this program is");
+    if (length < 0) return give_up("cannot find the path of this program");
     strcpy(path + length, ".so");
     void *bench = dlopen(path, RTLD_LAZY);
     if (bench == NULL) return give_up(dlerror());

@@ -132,7 +132,7 @@ class Group:
         if done < 0:
             raise self._comm.error()
         if done > 0:
-            raise CommError("not all ranks have their memory on a GPU, or some are not reached")
+            raise CommError("some ranks have memory that is not on a GPU, or cannot reach another rank")
 
     def allreduce(self, source, target, count, element, operation, stream=None):
         """Everybody gets the elements of all ranks put together. Both addresses may be the same."""
@@ -213,13 +213,13 @@ class Comm:
         until = time.monotonic() + limit
         while not self.reaches(peer, max(nbytes, 1 << 20)):
             if time.monotonic() > until:
-                raise CommError(f"rank {peer} does not answer: it has not joined, or is on another host")
+                raise CommError(f"rank {peer} does not respond: it has not joined, or is on another host")
             time.sleep(0.01)
         word = ctypes.create_string_buffer(WORD_BYTES)
         number = self.library.causeway_comm_offer(peer, address, nbytes, word)
         if number == 0:
             raise CommError(
-                "no channel takes this memory: it is not on a GPU, or CAUSEWAY_COMM_CHANNELS forbids it"
+                "no channel supports this memory: it is not on a GPU, or CAUSEWAY_COMM_CHANNELS disables it"
             )
         return Offer(self, number, word.raw)
 

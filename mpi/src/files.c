@@ -26,7 +26,7 @@ static bool is_mpis(const void *address, MPI_Count count, MPI_Datatype type) {
 }
 
 static int fail(MPI_File file, const char *call, int error) {
-    fprintf(stderr, "causeway: %s: its memory on a GPU cannot be staged in the host's\n", call);
+    fprintf(stderr, "causeway: %s: cannot stage its memory on a GPU in host memory\n", call);
     PMPI_File_call_errhandler(file, error);
     return error;
 }

@@ -44,7 +44,7 @@ void join_job(void) {
     const char *nonce = getenv("CAUSEWAY_COMM_JOB");
     if (nonce == NULL || *nonce == 0 || is_spawned()) return;
     if (causeway_comm_join(nonce, (uint32_t)rank, (uint32_t)ranks) != 0) {
-        fprintf(stderr, "causeway: rank %d cannot take part in the job: %s\n", rank, causeway_comm_error());
+        fprintf(stderr, "causeway: rank %d cannot join the job: %s\n", rank, causeway_comm_error());
         // MPICH's launcher drops a rank's output that it has not read when that rank aborts: the reason was lost now
         // and then (4.0.2, 2026-11-25).
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);

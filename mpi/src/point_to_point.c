@@ -28,7 +28,7 @@ static const char BUFFERED_CALL[] = "MPI_Bsend from a GPU";
 // bytes into a buffer for the MPI. Returns an error that has been raised.
 static int copy_buffered(void *to, const void *buffer, MPI_Count count, MPI_Datatype type, int peer, MPI_Comm comm) {
     uint64_t bytes = bytes_of(count, type);
-    const char *message = to == NULL ? "memory for a copy cannot be had" : NULL;
+    const char *message = to == NULL ? "cannot allocate memory for a copy of the message" : NULL;
     // MPICH 4.0.2 truncates the number of bytes in MPI_Bsend_c, too.
     if (bytes > INT_MAX) message = "more than 2 GiB: send less at a time";
     int error = message == NULL ? check_type(type, comm) : MPI_SUCCESS;

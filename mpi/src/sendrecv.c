@@ -75,7 +75,7 @@ static void *copy_out(struct half *out, const char *call, MPI_Comm comm, void **
     uint64_t bytes = bytes_of(out->count, out->type);
     bool on_gpu = is_on_gpu(out->buffer, out->count, out->type);
     void *copy = take_copy(out, bytes, holder);
-    const char *message = copy == NULL ? "memory for a copy cannot be had" : NULL;
+    const char *message = copy == NULL ? "cannot allocate memory for a copy of the message" : NULL;
     if (message == NULL) message = copy_elements(out->buffer, out->count, out->type, copy, true);
     if (message != NULL) {
         *error = raise_error(comm, call, message);

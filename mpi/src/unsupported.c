@@ -7,7 +7,7 @@
 
 #include "collective/collective.h"
 
-static const char *const UNSUPPORTED = "this call does not take memory on a GPU: copy it to the host first";
+static const char *const UNSUPPORTED = "this call does not support memory on a GPU: copy it to the host first";
 
 bool mpi_is_gpu_aware(void) {
     static int known = -1;

@@ -39,7 +39,7 @@ static const char *make_image_of(const struct buffer *buffer, struct staging_buf
     struct layout layout = {.is_read = true, .is_written = buffer->is_result, .count = 1, .blocks = &block};
     int error;
     *image = make_staging_buffer(&side, &layout, &error);
-    if (*image == NULL) return "its memory on a GPU cannot be staged in the host's";
+    if (*image == NULL) return "cannot stage its memory on a GPU in host memory";
     return fill_staging_buffer(*image);
 }
 

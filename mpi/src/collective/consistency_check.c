@@ -40,7 +40,7 @@ static long now_s(void) {
 static void name_missing(const struct members *members, const MPI_Request *requests, char *message,
                          size_t size) {
     size_t length =
-        (size_t)snprintf(message, size, "no call on this communicator has come for %d s from rank", TIMEOUT_S);
+        (size_t)snprintf(message, size, "for %d s, no call on this communicator from rank", TIMEOUT_S);
     for (uint32_t at = 0; at < members->count && length < size; at++)
         if (requests[at] != MPI_REQUEST_NULL)
             length += (size_t)snprintf(message + length, size - length, " %u", at);
@@ -51,10 +51,10 @@ static bool differ(const struct intent *own, const struct intent *other, uint32_
     if (strncmp(own->name, other->name, NAME) != 0)
         snprintf(message, size, "rank %u of the communicator calls %.*s", rank, NAME, other->name);
     else if (own->root != other->root)
-        snprintf(message, size, "rank %u of the communicator gives the root %ld, and this rank %ld", rank,
+        snprintf(message, size, "rank %u of the communicator passes root %ld, and this rank %ld", rank,
                  (long)other->root, (long)own->root);
     else if (own->bytes != other->bytes)
-        snprintf(message, size, "rank %u of the communicator gives %ld bytes, and this rank %ld", rank,
+        snprintf(message, size, "rank %u of the communicator passes %ld bytes, and this rank %ld", rank,
                  (long)other->bytes, (long)own->bytes);
     else
         return false;

@@ -14,7 +14,7 @@ void drop_staging(struct staging *staging) {
     free(staging);
 }
 
-static const char NO_MEMORY[] = "memory of the host to stage this call's memory on a GPU cannot be had";
+static const char NO_MEMORY[] = "cannot allocate host memory to stage this call's memory on a GPU";
 
 struct staging *stage(const struct call *call, int *error) {
     struct layout out, in;

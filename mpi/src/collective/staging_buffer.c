@@ -135,7 +135,7 @@ void *address_of(const struct staging_buffer *image) {
 static const char *copy_with_gaps(const struct range *range, unsigned char *here, unsigned char *there,
                                  bool into_image) {
     unsigned char *packed = malloc(range->bytes);
-    const char *message = packed == NULL ? "memory to pack in cannot be had" : NULL;
+    const char *message = packed == NULL ? "cannot allocate memory to pack the elements" : NULL;
     if (message == NULL && !into_image) copy_runs_on_host(range->runs, here, packed, range->bytes, true);
     if (message == NULL && range->location == ON_GPU)
         message = copy_runs(range->runs, there, packed, range->bytes, into_image);

@@ -115,10 +115,10 @@ static struct signature signature_of(const struct two_level *two_level, bool is_
 static int compare_signatures(const struct call *call, const struct signature *signature) {
     char message[128];
     if (signature->bytes != -signature->minus_bytes)
-        snprintf(message, sizeof message, "ranks give from %ld to %ld bytes: all of them must give the same",
+        snprintf(message, sizeof message, "ranks pass from %ld to %ld bytes: all of them must pass the same number",
                  -signature->minus_bytes, signature->bytes);
     else if (signature->list != -signature->minus_list)
-        snprintf(message, sizeof message, "ranks give other counts: all of them must give the same list");
+        snprintf(message, sizeof message, "ranks pass different counts: all of them must pass the same list");
     else
         return MPI_SUCCESS;
     return raise_error(call->comm, name_of(call), message);
@@ -136,7 +136,7 @@ static bool needs_scratch(const struct two_level *two_level, bool is_root) {
 
 // Exchanges within a node: from GPU to GPU, or by the MPI in chunks if no kernel and no channel can use the memory.
 
-static const char REMOTE_FAILURE[] = "a rank of another host, or the leader of this one, has failed in this call";
+static const char REMOTE_FAILURE[] = "a rank of another node, or the leader of this one, has failed in this call";
 
 static void record_error(struct two_level *two_level, int error) {
     if (two_level->error == MPI_SUCCESS) two_level->error = error;

@@ -134,7 +134,7 @@ int check_type(MPI_Datatype type, MPI_Comm comm) {
     return error;
 }
 
-const char NO_RUNS[] = "the datatype is made in a way that is not known here, or there is no memory to describe it";
+const char NO_RUNS[] = "the datatype is made in an unknown way, or there is no memory to flatten it";
 
 // A cursor over elements: the remaining bytes, the packed address, and how they are copied.
 struct cursor {
@@ -285,7 +285,7 @@ enum memory_location location_of(const void *address, MPI_Count count, MPI_Datat
 static const char *copy_by_host(const struct runs *runs, enum memory_location location, void *typed, void *packed, uint64_t bytes,
                                 bool is_pack) {
     void *memory = causeway_comm_on_gpu(packed) ? malloc(bytes + 1) : packed;
-    if (memory == NULL) return "memory to pack in cannot be had";
+    if (memory == NULL) return "cannot allocate memory to pack the elements";
     const char *message = NULL;
     if (memory != packed && !is_pack && causeway_comm_copy(memory, packed, bytes) != 0) message = causeway_comm_error();
     if (message == NULL && location == IN_BOTH)

@@ -43,7 +43,7 @@ static int fetch(struct operation *operation, const void *descriptor, uint64_t p
     void *other = NULL;
     if (!operation->contiguous && payload <= operation->capacity) {
         to = other = map_memory(payload + 1);
-        if (to == NULL) return error_code("a receive", "memory to fetch the message into cannot be had");
+        if (to == NULL) return error_code("a receive", "cannot allocate memory to fetch the message into");
     }
     int error = MPI_SUCCESS;
     if (causeway_comm_fetch(descriptor, to, operation->on_gpu, operation->capacity, operation->is_blocking) != 0)
@@ -183,7 +183,7 @@ static int send_copy(struct operation *operation, enum mode mode, int to, int ta
     MPI_Comm comm = operation->comm;
     const char *call = "a send from a GPU";
     if (!replace_memory(operation, operation->bytes))
-        return raise_error(comm, call, "memory to copy the message into cannot be had");
+        return raise_error(comm, call, "cannot allocate memory to copy the message into");
     long start = now();
     const char *message = copy_elements(operation->user, operation->count, operation->type, operation->memory, true);
     if (message != NULL) return raise_error(comm, call, message);
@@ -264,7 +264,7 @@ static int prepare_receive(struct operation *operation, void **buffer, MPI_Count
     }
     if (!is_replaced) return MPI_SUCCESS;
     if (!replace_memory(operation, capacity))
-        return raise_error(operation->comm, "a receive", "memory to receive the message in cannot be had");
+        return raise_error(operation->comm, "a receive", "cannot allocate memory to receive the message");
     *buffer = operation->memory;
     return MPI_SUCCESS;
 }

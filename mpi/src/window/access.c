@@ -29,7 +29,7 @@ static const char *copy(void *to, const void *from, uint64_t bytes) {
 
 static void *allocate_buffer(uint64_t bytes, const char **message) {
     void *memory = malloc(bytes + 1);
-    if (memory == NULL) *message = "there is no memory of the host for the elements";
+    if (memory == NULL) *message = "cannot allocate host memory for the elements";
     return memory;
 }
 
@@ -74,7 +74,7 @@ static const char *update(const struct remote *remote, const struct there *there
 static const char *swap(const struct remote *remote, const struct there *there) {
     // The longest predefined type has 32 bytes.
     char old[64], compared[64], from[64];
-    if (there->bytes > sizeof old) return "elements of such a type are not compared";
+    if (there->bytes > sizeof old) return "MPI_Compare_and_swap does not support elements of this type";
     const char *message = copy_elements(there->address, 1, remote->type, old, true);
     if (message == NULL) message = copy_elements((void *)remote->compared, 1, remote->type, compared, true);
     if (message == NULL) message = copy_elements((void *)remote->from, 1, remote->type, from, true);

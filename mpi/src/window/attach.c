@@ -7,10 +7,10 @@
 #include "../collective/collective.h"
 #include "window.h"
 
-static const char *const TABLE_FULL = "a window takes 32 pieces of memory on a GPU at a time: attach fewer, larger ones";
+static const char *const TABLE_FULL = "a window has at most 32 attached regions on GPUs: attach fewer, larger ones";
 static const char *const NOT_EXPORTED =
-    "other ranks of the window cannot open this memory on a GPU, as they are on another host, or it is of a kind that no "
-    "other process opens: copy it to the host first";
+    "other ranks of the window cannot map this memory on a GPU: they are on another host, or it is of a kind that no "
+    "other process can map; copy it to the host first";
 
 // The table of attached memory; it is followed by the descriptors, one for each rank of each entry.
 struct table {
@@ -58,7 +58,7 @@ static struct region *open_entry(struct window *window, int of, const struct tab
     unsigned char descriptor[CAUSEWAY_COMM_DESCRIPTOR];
     uint64_t offset = descriptors_offset(window, entry) + (uint64_t)window->rank * sizeof descriptor;
     if (read_table(window, of, offset, descriptor, sizeof descriptor) != MPI_SUCCESS) {
-        *message = "what another rank has attached cannot be read";
+        *message = "cannot read the table of attached memory of another rank";
         return NULL;
     }
     void *holder = NULL;
@@ -87,7 +87,7 @@ struct region *find_attached(struct window *window, int to, uint64_t address, co
         if (entry >= 0) found = open_entry(window, to, &table, entry, message);
         unlock_target(window, to);
     }
-    if (error != MPI_SUCCESS) *message = "what another rank has attached cannot be read";
+    if (error != MPI_SUCCESS) *message = "cannot read the table of attached memory of another rank";
     return found;
 }
 

@@ -34,7 +34,7 @@ static const char *reduce(void *from, void *into, MPI_Count count, MPI_Datatype 
     for (MPI_Count at = 0; at < count; at += BLOCK) {
         int some = (int)(count - at < BLOCK ? count - at : BLOCK);
         if (PMPI_Reduce_local((char *)from + at * extent, (char *)into + at * extent, some, type, op) != MPI_SUCCESS)
-            return "the operation is none for elements of such a type";
+            return "the operation does not support elements of this type";
     }
     return NULL;
 }
@@ -44,7 +44,7 @@ static const char *reduce_with_gaps(const void *from, void *into, MPI_Count coun
     MPI_Count lower, extent;
     PMPI_Type_get_extent_x(type, &lower, &extent);
     char *ours = calloc((size_t)count, (size_t)extent), *theirs = calloc((size_t)count, (size_t)extent);
-    const char *message = ours == NULL || theirs == NULL ? "there is no memory to put elements together" : NULL;
+    const char *message = ours == NULL || theirs == NULL ? "cannot allocate memory to reduce the elements" : NULL;
     if (message == NULL) message = copy_elements(ours, count, type, (void *)from, false);
     if (message == NULL) message = copy_elements(theirs, count, type, into, false);
     if (message == NULL) message = reduce(ours, theirs, count, type, op);
@@ -60,7 +60,7 @@ const char *combine(const void *from, void *into, uint64_t bytes, MPI_Datatype t
         return NULL;
     }
     MPI_Datatype element = element_type(type);
-    if (element == MPI_DATATYPE_NULL) return "the datatype is of no predefined one";
+    if (element == MPI_DATATYPE_NULL) return "the datatype is not made of one predefined type";
     MPI_Count count = (MPI_Count)(bytes / bytes_of(1, element));
     if (is_contiguous(element)) return reduce((void *)from, into, count, element, op);
     return reduce_with_gaps(from, into, count, element, op);

@@ -8,8 +8,8 @@
 #include "window.h"
 
 static const char *const REFUSED =
-    "a rank has memory on a GPU that another one cannot open, as it is on another host, has no GPU that reaches it, or "
-    "the memory is of a kind that no other process opens: copy it to the host first";
+    "a rank has memory on a GPU that another one cannot map: it is on another host, has no GPU with access to it, or "
+    "the memory is of a kind that no other process can map; copy it to the host first";
 
 // What a rank sends another one about its share.
 struct window_info {

@@ -89,11 +89,11 @@ void checked(void) {
     must_say(error, rank == 0 ? "rank 1 of the communicator calls MPI_Barrier"
                               : "rank 0 of the communicator calls MPI_Bcast");
     error = MPI_Bcast(memory, COUNT, MPI_BYTE, rank == 0 ? 1 : 0, MPI_COMM_WORLD);
-    must_say(error, "gives the root");
+    must_say(error, "passes root");
     error = MPI_Allreduce(MPI_IN_PLACE, memory, rank == 0 ? COUNT : COUNT / 2, MPI_SIGNED_CHAR, MPI_MAX,
                           MPI_COMM_WORLD);
     must_say(error,
-             rank == 0 ? "gives 25000 bytes, and this rank 50000" : "gives 50000 bytes, and this rank 25000");
+             rank == 0 ? "passes 25000 bytes, and this rank 50000" : "passes 50000 bytes, and this rank 25000");
     error = rank == 0 ? MPI_Ibarrier(MPI_COMM_WORLD, &request) : MPI_Barrier(MPI_COMM_WORLD);
     must_say(error, "calls MPI_Barrier");
     // The same calls go on as if nothing had been.
@@ -104,7 +104,7 @@ void checked(void) {
     if (rank == 0)
         sleep(12);
     else
-        must_say(MPI_Barrier(MPI_COMM_WORLD), "no call on this communicator has come for 8 s from rank 0");
+        must_say(MPI_Barrier(MPI_COMM_WORLD), "for 8 s, no call on this communicator from rank 0");
     printf("%s: ok\n", scene);
     fflush(stdout);
     // A launcher ends all ranks once one has ended without MPI_Finalize: rank 0, which is last here, goes
@@ -119,7 +119,7 @@ void lengths(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     char *memory = filled(DEVICE, COUNT, 4);
     int error = MPI_Bcast(memory, rank == 0 ? COUNT : COUNT - 1, MPI_BYTE, 0, MPI_COMM_WORLD);
-    must_say(error, "all of them must give the same");
+    must_say(error, "all of them must pass the same");
     error = MPI_Bcast(memory, COUNT, MPI_BYTE, 0, MPI_COMM_WORLD);
     must(error == MPI_SUCCESS, "a call that all ranks make is an error");
     must_hold(memory, COUNT, 4);
