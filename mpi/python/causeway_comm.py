@@ -132,7 +132,7 @@ class Group:
         if done < 0:
             raise self._comm.error()
         if done > 0:
-            raise CommError("some ranks have memory that is not on a GPU, or cannot reach another rank")
+            raise CommError("not all ranks have memory on a GPU, or some cannot reach another rank")
 
     def allreduce(self, source, target, count, element, operation, stream=None):
         """Everybody gets the elements of all ranks put together. Both addresses may be the same."""
