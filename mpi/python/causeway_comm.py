@@ -1,26 +1,26 @@
 """Messages between GPUs for Python programs without MPI: libcauseway_comm.so, by ctypes.
 
-A process takes part in one job at a time, as one of its ranks. Who sends offers memory on a GPU and gets a few
-bytes, the word of the offer, which it hands to the receiver in whatever way the program has (a pipe, a socket, a
-queue). The receiver fetches what the word tells of, into memory on a GPU or of the host. Addresses are numbers:
-`tensor.data_ptr()` of PyTorch, `array.data.ptr` of CuPy.
+A process takes part in one job at a time, as one of its ranks. The sender offers memory on a GPU and gets a descriptor
+of a few bytes, which it sends to the receiver in any way that the program has (a pipe, a socket, a queue). The receiver
+fetches the message of the descriptor into memory on a GPU or of the host. Addresses are numbers: `tensor.data_ptr()` of
+PyTorch, `array.data.ptr` of CuPy.
 
     with causeway_comm.Comm(nonce, rank, ranks) as comm:
         offer = comm.offer(peer, array.data.ptr, array.nbytes)     # the sender
-        pipe.send(offer.word)
+        pipe.send(offer.descriptor)
         offer.wait()
 
         comm.fetch(pipe.recv(), array.data.ptr, array.nbytes)      # the receiver
 
-What is offered has to be ready before, and stays as it is until the offer is done.
+The offered memory must be ready before, and must not change until the offer is done.
 
-Ranks that call together are a group. They tell each other where their memory is in a way that the program has:
-`exchange` gets as many bytes for each rank as the others, and gives those that they have for this one.
+Ranks that call collectively are a group. They exchange control messages in a way that the program has: `exchange` gets
+as many bytes for each rank as the others, and returns those that they have for this one.
 
         group = comm.group(members, exchange)
         group.allreduce(source.data.ptr, target.data.ptr, count, FLOAT32, SUM)
 
-In a stream that is being captured a call becomes a part of the graph, if all ranks capture it:
+In a stream that is being captured, a call becomes a part of the graph, if all ranks capture it:
 
         with torch.cuda.graph(graph, stream=stream):
             group.allreduce(x.data_ptr(), x.data_ptr(), x.numel(), FLOAT32, SUM, stream=stream.cuda_stream)
@@ -30,9 +30,12 @@ import ctypes
 import pathlib
 import secrets
 import time
+import warnings
 
-# Bytes of a word, as causeway_comm.h has it.
-WORD_BYTES = 79
+# Bytes of a descriptor, as in causeway_comm.h.
+DESCRIPTOR_BYTES = 79
+# The name of earlier versions.
+WORD_BYTES = DESCRIPTOR_BYTES
 
 # Elements and operations of causeway_comm.h.
 INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64 = range(1, 9)
@@ -41,18 +44,24 @@ MAX, MIN, SUM, PROD, LAND, BAND, LOR, BOR, LXOR, BXOR = range(1, 11)
 
 
 class CommError(RuntimeError):
-    """What the library says has gone wrong."""
+    """An error of the library."""
 
 
 class Offer:
     """Memory that a peer may fetch once."""
 
-    def __init__(self, comm, number, word):
+    def __init__(self, comm, number, descriptor):
         self._comm, self._number = comm, number
-        self.word = word  # what the receiver has to be told
+        self.descriptor = descriptor  # for the receiver
+
+    @property
+    def word(self):
+        """The descriptor, by its name of earlier versions."""
+        warnings.warn("Offer.word is Offer.descriptor", DeprecationWarning, stacklevel=2)
+        return self.descriptor
 
     def done(self):
-        """Whether the peer has it, and the memory is the program's again. Raises CommError if it never will."""
+        """Whether the peer has it, and the memory may be used again. Raises CommError if the offer has failed."""
         if self._number is not None:
             state = self._comm.library.causeway_comm_offer_state(self._number)
             if state == 0:
@@ -96,8 +105,8 @@ class _Range(ctypes.Structure):
 
 
 class Group:
-    """Ranks that call together, and in the same order. All calls wait until they are done; addresses are those of
-    memory on GPUs. Where a rank's memory is not on one, or ranks are not reached, all of them raise CommError.
+    """Ranks that call collectively, and in the same order. All calls are blocking; addresses are those of memory on
+    GPUs. If a rank's memory is not on one, or a rank cannot reach another one, all of them raise CommError.
 
     A call in a stream that is being captured becomes a part of the graph, at all ranks or at none. Then all ranks
     launch such graphs equally often and in the same order, one at a time, and keep their memory until then."""
@@ -115,10 +124,10 @@ class Group:
         try:
             blocks = ctypes.string_at(out, nbytes * self.ranks)
             received = self._exchange([blocks[at * nbytes : (at + 1) * nbytes] for at in range(self.ranks)])
-            if [len(word) for word in received] != [nbytes] * self.ranks:
-                raise ValueError(f"the exchange must give {self.ranks} times {nbytes} bytes")
+            if [len(block) for block in received] != [nbytes] * self.ranks:
+                raise ValueError(f"the exchange must return {self.ranks} times {nbytes} bytes")
             ctypes.memmove(into, b"".join(received), nbytes * self.ranks)
-        except Exception as error:  # It may not pass through the library: it is raised behind it.
+        except Exception as error:  # It must not pass through the library: it is raised after the call.
             self._error = error
             return 1
         return 0
@@ -135,27 +144,27 @@ class Group:
             raise CommError("not all ranks have memory on a GPU, or some cannot reach another rank")
 
     def allreduce(self, source, target, count, element, operation, stream=None):
-        """Everybody gets the elements of all ranks put together. Both addresses may be the same."""
+        """Every rank gets the reduced elements. Both addresses may be the same."""
         self._make("allreduce", stream, source, target, count, element, operation)
 
     def reduce(self, source, target, count, element, operation, root, stream=None):
-        """The root gets them; others give no target."""
+        """The root gets the reduced elements; the others pass no target."""
         self._make("reduce", stream, source, target, count, element, operation, root)
 
     def reduce_scatter(self, source, target, counts, element, operation, stream=None):
-        """Each rank gets its part of them: as many as its count."""
+        """Each rank gets as many of the reduced elements as its count."""
         if len(counts) != self.ranks:
             raise ValueError(f"there must be {self.ranks} counts, and not {len(counts)}")
         array = (ctypes.c_uint64 * self.ranks)(*counts)
         self._make("reduce_scatter", stream, source, target, array, element, operation)
 
     def scan(self, source, target, count, element, operation, exclusive=False, stream=None):
-        """Each rank gets the elements of the ranks up to it put together: with its own, or without them."""
+        """A prefix reduction: inclusive, or exclusive."""
         self._make("scan", stream, source, target, count, element, operation, int(exclusive))
 
     def exchange(self, gives, takes, nbytes=0, stream=None):
-        """Gives each rank a range and takes one from each: lists of pairs of address and bytes, in the group's
-        order, with 0 bytes where there is nothing. `nbytes` is a number that must be the same at all ranks."""
+        """Sends a range to each rank and receives one from each: lists of pairs of address and bytes, in the group's
+        order, with 0 bytes for an empty range. `nbytes` is a number that must be the same at all ranks."""
         for ranges in (gives, takes):
             if len(ranges) != self.ranks:
                 raise ValueError(f"there must be {self.ranks} ranges, and not {len(ranges)}")
@@ -163,15 +172,15 @@ class Group:
         self._make("exchange", stream, *arrays, nbytes)
 
     def broadcast(self, address, nbytes, root, stream=None):
-        """Everybody gets what the root has."""
+        """Every rank gets the bytes of the root."""
         self._make("broadcast", stream, address, nbytes, root)
 
     def allgather(self, source, target, nbytes, stream=None):
-        """Everybody gets the blocks of all ranks, of so many bytes each."""
+        """Every rank gets the blocks of all ranks, of so many bytes each."""
         self._make("allgather", stream, source, target, nbytes)
 
     def alltoall(self, source, target, nbytes, stream=None):
-        """Each rank gives each one a block of so many bytes."""
+        """Each rank sends each one a block of so many bytes."""
         self._make("alltoall", stream, source, target, nbytes)
 
     def check_graphs(self):
@@ -180,7 +189,7 @@ class Group:
         self._make("check_graphs", None)
 
     def release_graphs(self):
-        """No graph with calls of this group is launched any more at any rank: what is kept for them goes."""
+        """Releases what the library holds for graphs: none with calls of this group is launched any more at any rank."""
         self._make("release_graphs", None)
 
 
@@ -200,7 +209,7 @@ class Comm:
         return CommError(self.library.causeway_comm_error().decode(errors="replace"))
 
     def reaches(self, peer, nbytes=1 << 20):
-        """Whether a peer answers, and a message of so many bytes is worth being offered to it."""
+        """Whether a peer responds, and a message of so many bytes should be offered to it."""
         return self.library.causeway_comm_is_offered(peer, None, nbytes) == 1
 
     def on_gpu(self, address):
@@ -208,46 +217,46 @@ class Comm:
         return self.library.causeway_comm_on_gpu(address) == 1
 
     def offer(self, peer, address, nbytes, limit=10):
-        """Offers memory on a GPU to a peer, which must have joined within `limit` seconds. Raises CommError where
-        it has not, or no channel takes such memory."""
+        """Offers memory on a GPU to a peer, which must have joined within `limit` seconds. Raises CommError if
+        it has not, or no channel supports such memory."""
         until = time.monotonic() + limit
         while not self.reaches(peer, max(nbytes, 1 << 20)):
             if time.monotonic() > until:
                 raise CommError(f"rank {peer} does not respond: it has not joined, or is on another host")
             time.sleep(0.01)
-        word = ctypes.create_string_buffer(WORD_BYTES)
-        number = self.library.causeway_comm_offer(peer, address, nbytes, word)
+        descriptor = ctypes.create_string_buffer(DESCRIPTOR_BYTES)
+        number = self.library.causeway_comm_offer(peer, address, nbytes, descriptor)
         if number == 0:
             raise CommError(
                 "no channel supports this memory: it is not on a GPU, or CAUSEWAY_COMM_CHANNELS disables it"
             )
-        return Offer(self, number, word.raw)
+        return Offer(self, number, descriptor.raw)
 
-    def fetch(self, word, address, room):
-        """Fetches what a word tells of into memory with so many bytes, and waits until it is there. Says how
-        many bytes it has; where that is more than the room nothing is fetched, and the offer is done."""
-        if len(word) != WORD_BYTES:
-            raise ValueError(f"a word of an offer has {WORD_BYTES} bytes, and not {len(word)}")
+    def fetch(self, descriptor, address, capacity):
+        """Fetches the message of a descriptor into memory with so many bytes, and waits for it. Returns the length of
+        the message; if that is more than the capacity, nothing is fetched, and the offer is done."""
+        if len(descriptor) != DESCRIPTOR_BYTES:
+            raise ValueError(f"a descriptor has {DESCRIPTOR_BYTES} bytes, and not {len(descriptor)}")
         nbytes = ctypes.c_uint64()
-        kind = self.library.causeway_comm_classify(word, len(word), room, ctypes.byref(nbytes))
+        kind = self.library.causeway_comm_classify(descriptor, len(descriptor), capacity, ctypes.byref(nbytes))
         if kind != 2:
-            raise CommError("these bytes are no word of an offer to this rank in this job")
-        # Of what the program has copied there, some may be under way.
+            raise CommError("these bytes are not a descriptor for this rank in this job")
+        # Earlier copies of the program to that memory may be pending.
         self.library.causeway_comm_sync_memory(address)
-        if self.library.causeway_comm_fetch(word, address, self.on_gpu(address), room, 1) != 0:
+        if self.library.causeway_comm_fetch(descriptor, address, self.on_gpu(address), capacity, 1) != 0:
             raise self.error()
         return nbytes.value
 
     def group(self, members, exchange):
-        """Ranks that call together, this one among them (`Group`)."""
+        """A group of ranks, with this one (`Group`)."""
         return Group(self, members, exchange)
 
-    def messages(self, way):
-        """How many messages have come by a channel so far: `ipc`, `vmm`, `staged`, `bar`, `rdma`, `loopback`, `tcp`."""
-        return self.library.causeway_comm_messages(way.encode())
+    def messages(self, channel):
+        """Messages received so far by a channel: `ipc`, `vmm`, `staged`, `bar`, `rdma`, `loopback` or `tcp`."""
+        return self.library.causeway_comm_messages(channel.encode())
 
     def close(self):
-        """Ends this process's part, when its peers have fetched what they were offered."""
+        """Leaves the job, when the peers have fetched what they were offered."""
         if self.library is not None:
             self.library.causeway_comm_leave()
             self.library = None

@@ -117,14 +117,14 @@ def run(rank, nonce, pipe):
         for nbytes in SIZES:
             out, into = gpu.take(payload(rank, nbytes)), gpu.take(bytes(nbytes))
             offer = comm.offer(peer, out, nbytes)
-            pipe.send(offer.word)
+            pipe.send(offer.descriptor)
             assert comm.fetch(pipe.recv(), into, nbytes) == nbytes
             assert gpu.read(into, nbytes) == payload(peer, nbytes), f"{nbytes} bytes are wrong"
             offer.wait(60)
         assert sum(comm.messages(way) for way in ("ipc", "vmm", "staged")) == len(SIZES)
         # What does not fit is not fetched, and the sender goes on.
         offer = comm.offer(peer, out, nbytes)
-        pipe.send(offer.word)
+        pipe.send(offer.descriptor)
         word = pipe.recv()
         assert comm.fetch(word, into, nbytes - 1) == nbytes
         offer.wait(60)
