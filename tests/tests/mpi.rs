@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[test]
-fn random_messages_are_those_that_the_mpi_moves_between_hosts() {
+fn random_messages_match_host_memory() {
     let server = Server::start();
     // Not under MPICH, whose ranks sometimes hang in Finalize (docs/src/guides/mpi-containers.md).
     for ranks in [2, 4] {
@@ -114,7 +114,7 @@ const CONTAINER: [&str; 12] = [
 ];
 
 #[test]
-fn containers_that_share_a_folder_have_all_channels_but_one() {
+fn containers_with_a_shared_folder_have_all_channels_but_one() {
     let tried = std::process::Command::new("unshare").args(&CONTAINER[1..7]).arg("true").output();
     if !tried.is_ok_and(|output| output.status.success()) {
         eprintln!("not tested: this needs root, and unshare with namespaces of its own");
@@ -201,7 +201,7 @@ fn without_a_job_bytes_go_with_the_mpi() {
 }
 
 #[test]
-fn transfers_go_on_while_ranks_wait_in_calls_of_the_host() {
+fn transfers_progress_while_ranks_block_in_host_calls() {
     let server = Server::start();
     for mpi in Mpi::ALL {
         mpi.must_play(&server, 2, "while_blocked");
@@ -265,7 +265,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 #[test]
-fn copies_that_have_begun_end_in_every_call_that_waits_for_another_process() {
+fn copies_complete_in_every_blocking_call() {
     let server = Server::start();
     for mpi in Mpi::ALL {
         let program = mpi.folder().join("blocking");
@@ -350,7 +350,7 @@ fn memory_that_is_used_again_stays_open() {
 }
 
 #[test]
-fn memory_that_is_open_for_one_gpu_is_opened_for_another() {
+fn memory_mapped_for_one_gpu_is_mapped_for_another() {
     let mut command = Server::command(&OPEN);
     command.env("CAUSEWAY_SOFTWARE_GPU_DEVICES", "2");
     let server = Server::start_command(command);
@@ -404,7 +404,7 @@ fn threads_send_and_receive_at_once() {
 }
 
 #[test]
-fn threads_hear_of_errors_of_their_own_requests_alone() {
+fn threads_get_errors_of_their_own_requests() {
     let server = Server::start();
     for mpi in Mpi::ALL {
         let nonce = new_nonce();
@@ -419,7 +419,7 @@ fn threads_hear_of_errors_of_their_own_requests_alone() {
 }
 
 #[test]
-fn a_rank_that_ends_is_an_error_for_those_who_wait_for_it() {
+fn rank_exit_is_an_error_at_waiting_ranks() {
     let server = Server::start();
     for mpi in Mpi::ALL {
         let mut command = mpi.command(&server, 2, Some(&new_nonce()));
@@ -438,7 +438,7 @@ fn what_has_failed_is_forgiven() {
 }
 
 #[test]
-fn a_rank_that_ends_in_the_middle_of_a_transfer_is_an_error() {
+fn rank_exit_during_a_transfer_is_an_error() {
     let server = Server::start();
     for channel in ["tcp", "staged"] {
         let mut command = Mpi::OpenMpi.command(&server, 2, Some(&new_nonce()));
@@ -511,7 +511,7 @@ fn our_launcher_hands_over_what_ranks_need() {
 }
 
 #[test]
-fn a_setting_that_makes_no_sense_ends_the_job_and_is_named() {
+fn invalid_setting_ends_the_job_with_its_name() {
     let server = Server::start();
     for (name, value) in [("CAUSEWAY_COMM_CHANNELS", "gdr"), ("CAUSEWAY_COMM_JOB", "secret")] {
         let mut command = Mpi::Mpich.command(&server, 2, Some(&new_nonce()));

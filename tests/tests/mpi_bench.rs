@@ -112,7 +112,7 @@ fn several_pairs_are_measured_and_the_mpi_by_itself() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_told() {
+fn invalid_measurements_are_errors() {
     for (words, said) in [
         (&["--library", "/no/such.so"][..], "/no/such.so"),
         (&["--program", "/no/such", "--channel", "none"], "no measuring program at /no/such"),

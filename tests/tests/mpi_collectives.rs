@@ -39,7 +39,7 @@ fn must_agree(server: &Server, mpi: Mpi, ranks: usize, stride: usize, way: Way) 
 }
 
 #[test]
-fn collective_calls_do_what_the_mpi_does_between_hosts() {
+fn collective_calls_match_host_memory() {
     let server = Server::start();
     for (ranks, stride) in [(2, 4), (3, 12), (4, 16), (5, 24), (8, 48)] {
         for &mpi in players(ranks) {
@@ -64,7 +64,7 @@ fn calls_that_go_from_gpu_to_gpu_do_the_same() {
 }
 
 #[test]
-fn a_rank_that_cannot_open_the_others_memory_has_all_of_them_fetch() {
+fn unmappable_memory_makes_all_ranks_fetch() {
     let server = Server::start();
     for mpi in Mpi::ALL {
         let nonce = new_nonce();
@@ -95,7 +95,7 @@ fn lines_of_calls(report: &str, rank: usize) -> Vec<&str> {
 }
 
 #[test]
-fn the_report_tells_which_way_collective_calls_went_and_why() {
+fn report_names_the_algorithm_of_each_call() {
     let server = Server::start();
     for mpi in Mpi::ALL {
         // Two ranks of one host, and the same with another one alone on its own.
@@ -105,7 +105,7 @@ fn the_report_tells_which_way_collective_calls_went_and_why() {
             let count = 4000 + seed % 1000;
             let arguments = [count.to_string()];
             let arguments = arguments.each_ref().map(String::as_str);
-            let mut command = mpi.command_on_hosts(&server, hosts, &settings, "explained", &arguments);
+            let mut command = mpi.command_on_hosts(&server, hosts, &settings, "call_report", &arguments);
             let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
             let (bytes, one_host) = (4 * count, hosts.len() == 2);
             let of_hosts = |direct: &str, between: &str| if one_host { direct } else { between }.to_owned();
@@ -194,7 +194,7 @@ fn leaders_speak_for_the_ranks_of_their_hosts() {
 }
 
 #[test]
-fn datatypes_with_gaps_are_those_that_the_mpi_moves_between_hosts() {
+fn strided_datatypes_match_host_memory() {
     let server = Server::start();
     for mpi in Mpi::ALL {
         for ranks in [2, 3] {
@@ -213,7 +213,7 @@ fn datatypes_with_gaps_are_those_that_the_mpi_moves_between_hosts() {
 
 /// Messages under way while all ranks make another call, and details of the standard.
 #[test]
-fn messages_under_way_and_details_are_as_the_standard_has_them() {
+fn messages_conform_to_the_standard() {
     let server = Server::start();
     for mpi in Mpi::ALL {
         for ranks in [2, 3] {
@@ -230,13 +230,13 @@ fn messages_under_way_and_details_are_as_the_standard_has_them() {
 
 /// One place to send from and to receive in, and messages that end within an element.
 #[test]
-fn errors_that_the_mpi_tells_of_the_hosts_memory_it_tells_of_a_gpus() {
+fn errors_match_those_of_host_memory() {
     let server = Server::start();
     for mpi in Mpi::ALL {
         let nonce = new_nonce();
         let mut command = mpi.command(&server, 3, Some(&nonce));
         let seed = format!("0x{}", &nonce[..15]);
-        command.arg(mpi.folder().join("one_place")).args([&seed, "60"]);
+        command.arg(mpi.folder().join("aliased_buffers")).args([&seed, "60"]);
         let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
         assert!(outcome.stdout.contains("0 ranks found faults"), "seed {seed}: {outcome}");
     }
@@ -307,7 +307,7 @@ fn messages_beside_other_calls_have_all_their_bytes() {
 }
 
 #[test]
-fn a_rank_without_a_gpu_receives_from_one_that_has_one() {
+fn rank_without_gpu_receives_from_gpu() {
     let server = Server::start();
     for mpi in Mpi::ALL {
         for form in [None, Some("persistent"), Some("probed")] {

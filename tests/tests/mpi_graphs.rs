@@ -31,7 +31,7 @@ fn calls_in_graphs_do_what_they_are_defined_to_do() {
 }
 
 #[test]
-fn a_rank_that_launches_too_late_ends_the_calls_of_all() {
+fn late_graph_launch_aborts_all_ranks() {
     let server = Server::start();
     must_agree(&server, 3, 0, &[("CAUSEWAY_COMM_GRAPH_TIMEOUT", "3")]);
     server.must_be_well();

@@ -1,4 +1,4 @@
-// What the files of this program share.
+// Random collective calls: the interface between the files of this program.
 #ifndef COLLECTIVES_H
 #define COLLECTIVES_H
 

@@ -1,4 +1,4 @@
-// What do the ranks call, on which communicator, and how much does each send and receive?
+// Plans of calls: which call on which communicator, and how much each rank sends and receives.
 #include <stdbool.h>
 #include <string.h>
 

@@ -61,7 +61,7 @@ static void *run(void *argument) {
     if (has_gpu) gpu_use();
     for (int round = 0; round < rounds; round++) {
         struct messages *messages = start_messages(group);
-        call_beside(group);
+        make_concurrent_call(group);
         end_messages(group, messages);
     }
     return NULL;

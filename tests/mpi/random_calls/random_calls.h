@@ -1,4 +1,4 @@
-// What the files of random_calls share.
+// Random messages and calls: the interface between the files of this program.
 #ifndef RANDOM_CALLS_H
 #define RANDOM_CALLS_H
 
@@ -64,6 +64,6 @@ void end_messages(struct group *group, struct messages *messages);
 
 // beside.c: a call of another kind that all ranks make.
 
-void call_beside(struct group *group);
+void make_concurrent_call(struct group *group);
 
 #endif

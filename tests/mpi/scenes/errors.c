@@ -1,4 +1,4 @@
-// Errors of messages, and calls that do not take memory on a GPU.
+// Errors of messages, and calls that do not support memory on a GPU.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

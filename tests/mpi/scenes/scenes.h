@@ -1,4 +1,4 @@
-// What the files of scenes share.
+// Scenes of messages: the interface between the files of this program.
 #ifndef SCENES_H
 #define SCENES_H
 

@@ -1,4 +1,4 @@
-// Ranks that end while others wait for them, and ranks that do not call the same.
+// Failures: ranks that exit while others wait for them, and ranks that make different calls.
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

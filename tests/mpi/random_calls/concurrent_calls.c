@@ -244,7 +244,7 @@ static void file(struct group *group) {
     give_back(&in);
 }
 
-void call_beside(struct group *group) {
+void make_concurrent_call(struct group *group) {
     // Open MPI's windows and files are not for several threads (its guide says so).
     switch (below(group, group->has_threads ? 5 : 9)) {
     case 0: break;

@@ -1,7 +1,7 @@
 // Collective calls that send from the place in which they receive, and messages that end within an element:
 // what the MPI tells of the host's memory it must tell of a GPU's.
 //
-// one_place SEED ROUNDS: all ranks make the same calls, which follow from the seed.
+// aliased_buffers SEED ROUNDS: all ranks make the same calls, which follow from the seed.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,7 +85,7 @@ static void must_be(int found, int expected, int call, int count, const char *wh
 
 // The MPI tells alone, on the host's memory, whether such a call is an error. Where it is one, no rank waits
 // for the others, which need not make it: of a rooted call they do not.
-static void one_place(MPI_Comm alone, MPI_Comm world) {
+static void aliased_buffers(MPI_Comm alone, MPI_Comm world) {
     int call = common(CALLS), count = common(3) ? common(8) : common(MAX_COUNT), is_later = common(2);
     size_t bytes = ((size_t)count * (size_t)ranks + 1) * sizeof(int);
     int *host = calloc(1, bytes);
@@ -147,7 +147,7 @@ int main(int argc, char **argv) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     int all = 0, rounds = atoi(argv[2]);
     for (int round = 0; round < rounds; round++) {
-        one_place(alone, world);
+        aliased_buffers(alone, world);
         cut(world);
     }
     MPI_Comm_free(&alone);

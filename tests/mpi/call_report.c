@@ -1,7 +1,4 @@
-// Collective calls of whose ways the report of CAUSEWAY_COMM_EXPLAIN tells.
-//
-// explained COUNT: each rank calls MPI_Allreduce of so many numbers on GPUs, of a quarter of them, of one, in
-// non-blocking forms, and with numbers of the host at the second rank; and MPI_Alltoall.
+// Collective calls for the report of CAUSEWAY_COMM_EXPLAIN.
 #include <mpi.h>
 #include <stdlib.h>
 
