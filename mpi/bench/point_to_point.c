@@ -38,10 +38,10 @@ static int share_of(const struct plan *plan, size_t bytes, int small, int large)
 }
 
 // Runs rounds until it is known how many fit into the budget, and then so many; all ranks the same number.
-static double timed(const struct plan *plan, int wanted, void (*round)(const struct pair *, int, size_t),
+static double timed(const struct plan *plan, int requested, void (*round)(const struct pair *, int, size_t),
                     const struct pair *pair, size_t bytes) {
     // A tenth warms up, as OSU's skipped iterations do.
-    int warm_up = wanted / 10 > 1 ? wanted / 10 : 1;
+    int warm_up = requested / 10 > 1 ? requested / 10 : 1;
     MPI_Barrier(MPI_COMM_WORLD);
     double start = MPI_Wtime();
     int done = 0;
@@ -55,7 +55,7 @@ static double timed(const struct plan *plan, int wanted, void (*round)(const str
     }
     double each = (MPI_Wtime() - start) / done;
     double fits = plan->budget / (each > 1e-9 ? each : 1e-9);
-    int iterations = fits < 2 ? 2 : fits < wanted ? (int)fits : wanted;
+    int iterations = fits < 2 ? 2 : fits < requested ? (int)fits : requested;
     MPI_Bcast(&iterations, 1, MPI_INT, 0, MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
     start = MPI_Wtime();
@@ -150,10 +150,10 @@ static void put(const struct pair *pair, char *to, const char *from, size_t byte
 
 bool is_right(const struct pair *pair, size_t bytes) {
     // Of each rank other bytes.
-    char *host = malloc(bytes), *wanted = malloc(bytes);
-    if (host == NULL || wanted == NULL) {
+    char *host = malloc(bytes), *expected = malloc(bytes);
+    if (host == NULL || expected == NULL) {
         free(host);
-        free(wanted);
+        free(expected);
         return false;
     }
     fill(host, bytes, pair->rank);
@@ -162,9 +162,9 @@ bool is_right(const struct pair *pair, size_t bytes) {
     put(pair, pair->in, host, bytes);
     ping_pong(pair, 0, bytes);
     put(pair, host, pair->in, bytes);
-    fill(wanted, bytes, pair->peer);
-    bool same = memcmp(host, wanted, bytes) == 0;
+    fill(expected, bytes, pair->peer);
+    bool same = memcmp(host, expected, bytes) == 0;
     free(host);
-    free(wanted);
+    free(expected);
     return same;
 }

@@ -11,10 +11,10 @@
 static MPI_Comm own = MPI_COMM_NULL;
 
 static bool has_world(void) {
-    int has_begun = 0, has_ended = 0;
-    PMPI_Initialized(&has_begun);
-    if (has_begun) PMPI_Finalized(&has_ended);
-    return has_begun && !has_ended;
+    int is_initialized = 0, is_finalized = 0;
+    PMPI_Initialized(&is_initialized);
+    if (is_initialized) PMPI_Finalized(&is_finalized);
+    return is_initialized && !is_finalized;
 }
 
 MPI_Comm error_comm(void) {

@@ -159,7 +159,7 @@ int operation_of(MPI_Op op) {
 // Aliased send and receive buffers: whether the MPI reports them as an error.
 //
 // The MPI cannot see them in a call of the interposer, which passes it two staging buffers (staging.c) or does not call it
-// (intranode.c). Which of these calls are errors differs from MPI to MPI, so the MPI is asked, by such a call on host memory
+// (intranode.c). Which of these calls are errors differs from MPI to MPI, so the MPI is queried, by such a call on host memory
 // and of this rank alone.
 
 // The address of this rank's block of a side. Most sides have a block of every rank.
@@ -208,7 +208,7 @@ static bool is_aliased(const struct call *call) {
 }
 
 // Makes such a call of the MPI, and returns its error.
-static int ask(const struct call *call) {
+static int query_mpi(const struct call *call) {
     int rank = 0, displacement = 0, numbers[2] = {0};
     PMPI_Comm_rank(call->comm, &rank);
     // Open MPI 4.1.4 lets one element pass.
@@ -217,25 +217,25 @@ static int ask(const struct call *call) {
     int counts[] = {count, count};
     MPI_Datatype types[] = {MPI_INT, MPI_INT};
     struct side side = {.address = numbers, .count = count, .type = MPI_INT};
-    struct call question = {call->what, .out = side, .in = side, .op = MPI_SUM};
-    const struct side *given[] = {&call->out, &call->in};
-    struct side *asked[] = {&question.out, &question.in};
+    struct call query = {call->what, .out = side, .in = side, .op = MPI_SUM};
+    const struct side *actual[] = {&call->out, &call->in};
+    struct side *queried[] = {&query.out, &query.in};
     bool has_other_counts = call->out.counts != call->in.counts;
     bool has_other_types = call->out.types != call->in.types;
     for (int at = 0; at < 2; at++) {
-        if (given[at]->counts != NULL) asked[at]->counts = &counts[at > 0 && has_other_counts];
-        if (given[at]->types != NULL) asked[at]->types = &types[at > 0 && has_other_types];
-        if (given[at]->displacements != NULL) asked[at]->displacements = &displacement;
+        if (actual[at]->counts != NULL) queried[at]->counts = &counts[at > 0 && has_other_counts];
+        if (actual[at]->types != NULL) queried[at]->types = &types[at > 0 && has_other_types];
+        if (actual[at]->displacements != NULL) queried[at]->displacements = &displacement;
     }
     lock();
-    question.comm = self_comm();
-    int error = invoke(&question, BLOCKING, MPI_INFO_NULL, NULL);
+    query.comm = self_comm();
+    int error = invoke(&query, BLOCKING, MPI_INFO_NULL, NULL);
     unlock();
     return error;
 }
 
 int check_aliasing(const struct call *call) {
-    int error = is_aliased(call) ? ask(call) : MPI_SUCCESS;
+    int error = is_aliased(call) ? query_mpi(call) : MPI_SUCCESS;
     if (error != MPI_SUCCESS) PMPI_Comm_call_errhandler(call->comm, error);
     return error;
 }

@@ -55,11 +55,11 @@ void free_world_control(void) {
 // Reserves a slot that is free at all ranks. Whether this rank could.
 static bool reserve(uint32_t slot, uint32_t generation) {
     lock();
-    bool was_free = !is_slot_used[slot];
+    bool is_reserved = !is_slot_used[slot];
     is_slot_used[slot] = true;
     if (next_generation <= generation) next_generation = generation + 1;
     unlock();
-    return was_free;
+    return is_reserved;
 }
 
 static void unreserve(uint32_t slot) {

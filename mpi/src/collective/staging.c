@@ -95,10 +95,10 @@ struct slot {
 };
 
 unsigned char *allocate_chunk(const struct chunked_call *chunked, uint64_t bytes, void **holder) {
-    const void *near = chunked->from != NULL ? chunked->from : chunked->to;
+    const void *gpu_address = chunked->from != NULL ? chunked->from : chunked->to;
     unsigned char *memory = NULL;
     *holder = NULL;
-    if (causeway_comm_on_gpu(near)) memory = causeway_comm_allocate_host(near, bytes, holder);
+    if (causeway_comm_on_gpu(gpu_address)) memory = causeway_comm_allocate_host(gpu_address, bytes, holder);
     if (memory == NULL) memory = malloc(bytes);
     if (memory == NULL) abort();
     return memory;

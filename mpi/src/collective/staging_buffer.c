@@ -90,8 +90,8 @@ static const void *on_its_gpu(const struct staging_buffer *image) {
 
 // Whether memory could be allocated.
 static bool allocate_staging_memory(struct staging_buffer *image) {
-    const void *near = on_its_gpu(image);
-    if (near != NULL) image->memory = causeway_comm_allocate_host(near, image->bytes, &image->holder);
+    const void *gpu_address = on_its_gpu(image);
+    if (gpu_address != NULL) image->memory = causeway_comm_allocate_host(gpu_address, image->bytes, &image->holder);
     if (image->memory != NULL) return true;
     // Pages that are not touched cost nothing: blocks may be far apart.
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;

@@ -138,32 +138,32 @@ const char NO_RUNS[] = "the datatype is made in an unknown way, or there is no m
 
 // A cursor over elements: the remaining bytes, the packed address, and how they are copied.
 struct cursor {
-    char *typed, *place;
-    uint64_t left;
+    char *typed, *packed;
+    uint64_t remaining;
     bool is_pack;
     const char *message;
 };
 
-static uint64_t take_some(struct cursor *cursor, uint64_t bytes) {
-    uint64_t some = bytes < cursor->left ? bytes : cursor->left;
-    cursor->left -= some;
-    cursor->place += some;
+static uint64_t advance(struct cursor *cursor, uint64_t bytes) {
+    uint64_t some = bytes < cursor->remaining ? bytes : cursor->remaining;
+    cursor->remaining -= some;
+    cursor->packed += some;
     return some;
 }
 
 // Visits the runs of as many elements as there are bytes.
 static void visit_elements(const struct runs *runs, struct cursor *cursor, visit_run *visit, void *context) {
     if (runs->tree->bytes == 0) return;
-    for (int64_t base = 0; cursor->left > 0 && cursor->message == NULL; base += runs->tree->extent)
+    for (int64_t base = 0; cursor->remaining > 0 && cursor->message == NULL; base += runs->tree->extent)
         visit_runs(runs->tree, base, visit, context);
 }
 
 static bool copy_on_host(void *context, int64_t offset, uint64_t bytes) {
     struct cursor *cursor = context;
-    char *place = cursor->place, *element = (char *)((uintptr_t)cursor->typed + (uintptr_t)offset);
-    uint64_t some = take_some(cursor, bytes);
-    memcpy(cursor->is_pack ? place : element, cursor->is_pack ? element : place, some);
-    return cursor->left > 0;
+    char *packed = cursor->packed, *element = (char *)((uintptr_t)cursor->typed + (uintptr_t)offset);
+    uint64_t some = advance(cursor, bytes);
+    memcpy(cursor->is_pack ? packed : element, cursor->is_pack ? element : packed, some);
+    return cursor->remaining > 0;
 }
 
 void copy_runs_on_host(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack) {
@@ -173,12 +173,12 @@ void copy_runs_on_host(const struct runs *runs, void *typed, void *packed, uint6
 
 static bool copy_anywhere(void *context, int64_t offset, uint64_t bytes) {
     struct cursor *cursor = context;
-    char *place = cursor->place, *element = (char *)((uintptr_t)cursor->typed + (uintptr_t)offset);
+    char *packed = cursor->packed, *element = (char *)((uintptr_t)cursor->typed + (uintptr_t)offset);
     if (!causeway_comm_on_gpu(element)) return copy_on_host(context, offset, bytes);
-    uint64_t some = take_some(cursor, bytes);
-    int done = causeway_comm_copy(cursor->is_pack ? place : element, cursor->is_pack ? element : place, some);
+    uint64_t some = advance(cursor, bytes);
+    int done = causeway_comm_copy(cursor->is_pack ? packed : element, cursor->is_pack ? element : packed, some);
     if (done != 0) cursor->message = causeway_comm_error();
-    return done == 0 && cursor->left > 0;
+    return done == 0 && cursor->remaining > 0;
 }
 
 const char *copy_runs_anywhere(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack) {
@@ -198,7 +198,7 @@ static void flush(struct batch *batch) {
     struct cursor *cursor = &batch->cursor;
     struct causeway_comm_runs list = {new_id(), batch->flat.count, batch->flat.runs, 0};
     if (batch->bytes > 0 && cursor->message == NULL) {
-        int done = causeway_comm_copy_runs(&list, cursor->typed, cursor->place - batch->bytes, batch->bytes,
+        int done = causeway_comm_copy_runs(&list, cursor->typed, cursor->packed - batch->bytes, batch->bytes,
                                            cursor->is_pack);
         if (done != 0) cursor->message = causeway_comm_error();
         causeway_comm_forget_runs(list.id);
@@ -208,14 +208,14 @@ static void flush(struct batch *batch) {
 
 static bool copy_in_batches(void *context, int64_t offset, uint64_t bytes) {
     struct batch *batch = context;
-    uint64_t some = bytes < batch->cursor.left ? bytes : batch->cursor.left;
+    uint64_t some = bytes < batch->cursor.remaining ? bytes : batch->cursor.remaining;
     if (!add_run(&batch->flat, offset, some)) {
         flush(batch);
         if (batch->cursor.message == NULL && !add_run(&batch->flat, offset, some)) batch->cursor.message = NO_RUNS;
         if (batch->cursor.message != NULL) return false;
     }
-    batch->bytes += take_some(&batch->cursor, some);
-    return batch->cursor.left > 0;
+    batch->bytes += advance(&batch->cursor, some);
+    return batch->cursor.remaining > 0;
 }
 
 const char *copy_runs(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack) {
@@ -243,13 +243,13 @@ struct kinds {
     bool on_gpu, in_host;
 };
 
-static bool look_at_run(void *context, int64_t offset, uint64_t bytes) {
+static bool query_run(void *context, int64_t offset, uint64_t bytes) {
     struct kinds *kinds = context;
-    uintptr_t place = (uintptr_t)kinds->address + (uintptr_t)offset;
+    uintptr_t address = (uintptr_t)kinds->address + (uintptr_t)offset;
     (void)bytes;
-    if (place / PAGE == kinds->page) return true;
-    kinds->page = place / PAGE;
-    if (causeway_comm_on_gpu((const void *)place))
+    if (address / PAGE == kinds->page) return true;
+    kinds->page = address / PAGE;
+    if (causeway_comm_on_gpu((const void *)address))
         kinds->on_gpu = true;
     else
         kinds->in_host = true;
@@ -262,16 +262,16 @@ enum memory_location location_of(const void *address, MPI_Count count, MPI_Datat
     if (count > 0 && type != MPI_DATATYPE_NULL && !is_predefined(type)) runs = hold_runs(type);
     struct kinds kinds = {.address = address, .page = UINT64_MAX};
     if (runs == NULL) {
-        look_at_run(&kinds, 0, 1);
+        query_run(&kinds, 0, 1);
     } else {
         // Elements without long gaps are all in the memory of the first one.
         MPI_Count elements = runs->is_wide ? count : 1;
         bool is_one = true;
         for (MPI_Count at = 0; at < elements && is_one; at++) {
             if (runs->is_wide || runs->list.count == 0)
-                is_one = visit_runs(runs->tree, at * runs->tree->extent, look_at_run, &kinds);
+                is_one = visit_runs(runs->tree, at * runs->tree->extent, query_run, &kinds);
             else
-                look_at_run(&kinds, runs->list.runs[0].offset, 1);
+                query_run(&kinds, runs->list.runs[0].offset, 1);
         }
         drop_runs(runs);
     }

@@ -62,7 +62,7 @@ struct messages;
 struct messages *start_messages(struct group *group);
 void end_messages(struct group *group, struct messages *messages);
 
-// beside.c: a call of another kind that all ranks make.
+// concurrent_calls.c: a call of another kind that all ranks make.
 
 void make_concurrent_call(struct group *group);
 
