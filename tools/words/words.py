@@ -18,6 +18,7 @@ COMMENT_OR_STRING = re.compile(
     r'//[^\n]*|/\*.*?\*/|r(#*)".*?"\1|"(?:[^"\\]|\\.)*"|\'(?:[^\'\\\n]|\\.)\'', re.DOTALL
 )
 PYTHON_COMMENT_OR_STRING = re.compile(r'#[^\n]*|"""(?:.*?)"""|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'', re.DOTALL)
+TEST_MODULE = re.compile(r"#\[cfg\(test\)\]\nmod \w+ \{")
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
@@ -84,7 +85,7 @@ def identifiers(root: Path, path: str) -> Iterator[tuple[int, str, str]]:
     """Line, identifier, and its words in lower case with underscores, of a source file outside the tests."""
     if not path.startswith(CODE_FOLDERS) or not path.endswith(CODE_SUFFIXES) or TESTS.search(path) or FOREIGN.search(path):
         return
-    text = (root / path).read_text(errors="replace").split("#[cfg(test)]\nmod tests {")[0]
+    text = TEST_MODULE.split((root / path).read_text(errors="replace"))[0]
     hidden = PYTHON_COMMENT_OR_STRING if path.endswith(".py") else COMMENT_OR_STRING
     code = hidden.sub(lambda match: "\n" * match.group(0).count("\n"), text)
     for number, line in enumerate(code.splitlines(), 1):
