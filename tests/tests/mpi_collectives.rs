@@ -110,16 +110,16 @@ fn report_names_the_algorithm_of_each_call() {
             let (bytes, one_host) = (4 * count, hosts.len() == 2);
             let of_hosts = |direct: &str, between: &str| if one_host { direct } else { between }.to_owned();
             let leads = "in two levels between 2 hosts, as this one's leader, by the MPI between leaders";
-            let short = "by way of the host's memory: it is shorter than CAUSEWAY_COMM_COLLECTIVE_THRESHOLD";
-            let short_between = "by way of the host's memory: between 2 hosts, it is shorter than 16 times \
+            let short = "staged through host memory: it is shorter than CAUSEWAY_COMM_COLLECTIVE_THRESHOLD";
+            let short_between = "staged through host memory: between 2 hosts, it is shorter than 16 times \
                                  CAUSEWAY_COMM_COLLECTIVE_THRESHOLD";
-            let later = "by way of the host's memory: it is not the blocking form";
-            let alone = "by way of the host's memory: the ranks are on 2 hosts, and are alone there or have no \
+            let later = "staged through host memory: non-blocking and persistent calls are always staged";
+            let alone = "staged through host memory: the ranks are on 2 hosts, and are alone there or have no \
                          two levels for this call";
             let in_host = of_hosts(
-                "by way of the host's memory: a rank has memory in the host's, or with gaps, or does not reach \
+                "staged through host memory: a rank has memory in the host's, or with gaps, or does not reach \
                  the others",
-                "by way of the host's memory: between 2 hosts, a rank that shares its host has memory in the \
+                "staged through host memory: between 2 hosts, a rank that shares its host has memory in the \
                  host's, or with gaps",
             );
             let direct = "from GPU to GPU";

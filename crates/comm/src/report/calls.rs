@@ -70,7 +70,7 @@ impl Algorithm {
 impl fmt::Display for Staging {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Later => f.write_str("it is not the blocking form"),
+            Self::Later => f.write_str("non-blocking and persistent calls are always staged"),
             Self::Short => f.write_str("it is shorter than CAUSEWAY_COMM_COLLECTIVE_THRESHOLD"),
             Self::ShortOfHosts(hosts) => write!(
                 f,
@@ -110,7 +110,7 @@ impl fmt::Display for Algorithm {
                     (true, false) => f.write_str(", as this one's leader, by the MPI between leaders"),
                 }
             }
-            Self::Staged(why) => write!(f, "by way of the host's memory: {why}"),
+            Self::Staged(why) => write!(f, "staged through host memory: {why}"),
         }
     }
 }

@@ -212,7 +212,7 @@ mod tests {
                 "rank 3: 1 calls of MPI_Allgather, 0 bytes, from GPU to GPU",
                 "rank 3: 2 calls of MPI_Bcast, 70001 bytes, in two levels between 2 hosts, as this one's \
                  leader, by the MPI between leaders",
-                "rank 3: 2 calls of MPI_Bcast, 18446744073709551615 bytes, by way of the host's memory: it is \
+                "rank 3: 2 calls of MPI_Bcast, 18446744073709551615 bytes, staged through host memory: it is \
                  shorter than CAUSEWAY_COMM_COLLECTIVE_THRESHOLD",
             ]
         );
