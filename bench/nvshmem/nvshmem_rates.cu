@@ -40,7 +40,7 @@ using u64 = unsigned long long;
     } while (0)
 
 // The largest message of the ping-pong, and threads of a block that signals.
-constexpr u64 MOST = 1 << 20;
+constexpr u64 MAX_BYTES = 1 << 20;
 constexpr unsigned THREADS = 256;
 
 __global__ void __launch_bounds__(1024)
@@ -48,9 +48,9 @@ __global__ void __launch_bounds__(1024)
     bool is_alone = blockDim.x == 1;
     auto send = [&](u64 value) {
         if (is_alone)
-            nvshmem_putmem_signal(data + MOST, data, bytes, cell, value, NVSHMEM_SIGNAL_SET, 1 - rank);
+            nvshmem_putmem_signal(data + MAX_BYTES, data, bytes, cell, value, NVSHMEM_SIGNAL_SET, 1 - rank);
         else
-            nvshmemx_putmem_signal_block(data + MOST, data, bytes, cell, value, NVSHMEM_SIGNAL_SET, 1 - rank);
+            nvshmemx_putmem_signal_block(data + MAX_BYTES, data, bytes, cell, value, NVSHMEM_SIGNAL_SET, 1 - rank);
     };
     for (u64 round = first; round < first + rounds; round++) {
         if (rank == 0) send(round);
@@ -79,7 +79,7 @@ __global__ void add_often(uint64_t *cell, unsigned times, int peer) {
 class Rank {
   public:
     Rank(int rank, int runs) : rank_(rank), runs_(runs) {
-        data_ = static_cast<char *>(nvshmem_malloc(2 * MOST));
+        data_ = static_cast<char *>(nvshmem_malloc(2 * MAX_BYTES));
         cudaDeviceProp properties;
         CHECK(cudaGetDeviceProperties(&properties, rank));
         most_blocks_ = static_cast<unsigned>(properties.multiProcessorCount);
@@ -91,7 +91,7 @@ class Rank {
     void measure() {
         for (int run = 0; run <= runs_; run++) {
             is_counted_ = run > 0;
-            for (u64 bytes = 8; bytes <= MOST; bytes *= bytes == 8 ? 32 : 16) latency(bytes);
+            for (u64 bytes = 8; bytes <= MAX_BYTES; bytes *= bytes == 8 ? 32 : 16) latency(bytes);
             barrier();
             for (unsigned blocks = 1; blocks < most_blocks_; blocks *= 4) rate(blocks);
             rate(most_blocks_);
@@ -137,7 +137,7 @@ class Rank {
         CHECK(cudaMemcpy(data_, sent.data(), bytes, cudaMemcpyHostToDevice));
         double seconds =
             time([&] { ping_pong<<<1, threads, 0, stream_>>>(data_, cells_, bytes, 1, rounds, rank_); });
-        CHECK(cudaMemcpy(found.data(), data_ + MOST, bytes, cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(found.data(), data_ + MAX_BYTES, bytes, cudaMemcpyDeviceToHost));
         for (u64 at = 0; at < bytes; at++)
             if (found[at] != byte(at, 1 - rank_)) fail("byte %llu of %llu is wrong", at, bytes);
         tell("latency", bytes, 1, seconds / rounds / 2 * 1e6, "us");

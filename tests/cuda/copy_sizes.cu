@@ -6,9 +6,9 @@
 #include <vector>
 
 constexpr size_t KIB = 1024, MIB = 1024 * KIB;
-constexpr size_t LARGEST = 32 * MIB + 1;
+constexpr size_t MAX_COPY = 32 * MIB + 1;
 constexpr size_t MARGIN = 64;                    // bytes that are looked at on either side of a destination
-constexpr size_t ROOM = LARGEST + 3 * MARGIN;    // the largest copy, its margins and an odd offset
+constexpr size_t ROOM = MAX_COPY + 3 * MARGIN;    // the largest copy, its margins and an odd offset
 constexpr uint8_t UNTOUCHED = 0xa5;
 constexpr size_t CHUNK = 128;                    // bytes a thread of a kernel looks at
 
@@ -108,7 +108,7 @@ int main() {
     std::vector<size_t> sizes = {0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 4 * KIB - 1, 4 * KIB, 4 * KIB + 1};
     for (size_t boundary : {64 * KIB, 256 * KIB, 1 * MIB, 8 * MIB})
         for (size_t size : {boundary - 1, boundary, boundary + 1}) sizes.push_back(size);
-    sizes.push_back(LARGEST);
+    sizes.push_back(MAX_COPY);
 
     std::vector<uint8_t> pageable(ROOM), registered(ROOM);
     uint8_t *pinned, *device;
@@ -128,7 +128,7 @@ int main() {
                 if (size > 2 * MIB && offset != offsets[3]) continue;
                 const Buffers buffers = {device, hosts[kind], wrong};
                 for (bool async : {false, true}) {
-                    if (size == LARGEST && async) continue;
+                    if (size == MAX_COPY && async) continue;
                     check_to_device(buffers, kind, size, offset[0], offset[1], async, seed++);
                     check_from_device(buffers, kind, size, offset[0], offset[1], async, seed++);
                 }

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-constexpr size_t MOST = 64 << 20;
+constexpr size_t MAX_BYTES = 64 << 20;
 
 // What lies at word i. All four bytes of a word depend on its place and on the seed.
 __device__ unsigned word(unsigned i, unsigned seed) { return (i + seed * 40503u) * 2654435761u; }
@@ -71,7 +71,7 @@ struct Form {
 };
 
 static const std::vector<Form> FORMS = {
-    {"cudaMemcpyPeer", false, MOST,
+    {"cudaMemcpyPeer", false, MAX_BYTES,
      [](int to, int from, size_t bytes, cudaStream_t) {
          CHECK_CUDA(cudaMemcpyPeer(devices[to].memory, to, devices[from].memory, from, bytes));
      }},
@@ -79,7 +79,7 @@ static const std::vector<Form> FORMS = {
      [](int to, int from, size_t bytes, cudaStream_t) {
          CHECK_CUDA(cudaMemcpy(devices[to].memory, devices[from].memory, bytes, cudaMemcpyDefault));
      }},
-    {"cudaMemcpyPeerAsync", true, MOST,
+    {"cudaMemcpyPeerAsync", true, MAX_BYTES,
      [](int to, int from, size_t bytes, cudaStream_t stream) {
          CHECK_CUDA(cudaMemcpyPeerAsync(devices[to].memory, to, devices[from].memory, from, bytes, stream));
      }},
@@ -104,12 +104,12 @@ static const std::vector<Form> FORMS = {
 static void copy_all_forms() {
     unsigned seed = 0;
     for (const Form &form : FORMS) {
-        for (size_t bytes : {size_t(1), size_t(3), size_t(4096), size_t(65'537), size_t(1 << 20), (size_t(5) << 20) + 7, MOST}) {
+        for (size_t bytes : {size_t(1), size_t(3), size_t(4096), size_t(65'537), size_t(1 << 20), (size_t(5) << 20) + 7, MAX_BYTES}) {
             if (bytes > form.most) continue;
             for (int to = 0; to < 2; to++) {
                 const int from = 1 - to;
                 // The largest copies in a stream of the destination alone, for the sake of slow devices.
-                const int first_owner = bytes == MOST ? to : 0, last_owner = form.is_asynchronous && bytes < MOST ? 1 : first_owner;
+                const int first_owner = bytes == MAX_BYTES ? to : 0, last_owner = form.is_asynchronous && bytes < MAX_BYTES ? 1 : first_owner;
                 for (int owner = first_owner; owner <= last_owner; owner++) {
                     seed++;
                     Device &source = devices[from], &destination = devices[to];
@@ -277,7 +277,7 @@ int main() {
     for (int number = 0; number < 2; number++) {
         Device &device = devices[number];
         select(number);
-        CHECK_CUDA(cudaMalloc(&device.memory, MOST));
+        CHECK_CUDA(cudaMalloc(&device.memory, MAX_BYTES));
         CHECK_CUDA(cudaMalloc(&device.wrong, sizeof *device.wrong));
         CHECK_CUDA(cudaMemset(device.wrong, 0, sizeof *device.wrong));
         CHECK_CUDA(cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking));

@@ -48,7 +48,7 @@ impl Ring {
     /// full or free; 8 MiB leave room for what else the processors do.
     pub(crate) fn of_bounce(payload: u64) -> Self {
         let bytes = (payload / 4).min(MAX_BOUNCE_BYTES).next_power_of_two().max(MIN_BOUNCE_BYTES);
-        // At most LONGEST_BOUNCE.
+        // At most MAX_BOUNCE_BYTES.
         Self { count: BOUNCES, bytes: bytes as u32, first: bytes as u32 }.growing()
     }
 
@@ -106,7 +106,7 @@ impl HostSlots {
 
     fn map(memory: &SealedMemory, ring: Ring) -> Result<Self, SealedMemoryError> {
         let bytes = memory.bytes();
-        // At most MOST_BYTES.
+        // At most MAX_BYTES.
         let mapping = MmapOptions::new().len(bytes as usize).map_raw(&memory.descriptor());
         let mapping = mapping.map_err(|cause| SealedMemoryError::System { bytes, cause })?;
         Ok(Self { pinned: None, is_tried: false, mapping, ring })

@@ -83,7 +83,7 @@ impl Parts {
 
     /// How the path behaves to a peer that answers so many reads at a time.
     pub(super) fn settings(&self, mtu: PathMtu, peer_reads: u8) -> Settings {
-        // At most MOST_READS.
+        // At most MAX_READS.
         let reads = self.limits.reads.clamp(1, MAX_READS as u32) as u8;
         Settings {
             reads: reads.min(peer_reads),
@@ -95,6 +95,6 @@ impl Parts {
 
 /// Reads that a device answers at a time on a queue pair.
 fn answered(limits: &Limits) -> u8 {
-    // At most MOST_READS.
+    // At most MAX_READS.
     limits.answered_reads.clamp(1, MAX_READS as u32) as u8
 }
