@@ -30,7 +30,7 @@ pub(super) unsafe fn read(device: *const u8, host: *mut u8, bytes: usize) {
 /// returns, in front of whatever the processor writes to it from then on.
 ///
 /// # Safety
-/// Both are valid for so many bytes, do not overlap, and nobody else uses the device's.
+/// Both are valid for so many bytes, do not overlap, and no other code uses the device's.
 pub(super) unsafe fn write(host: *const u8, device: *mut u8, bytes: usize) {
     let head = device.align_offset(8).min(bytes);
     let machine_words = (bytes - head) / 8;

@@ -42,7 +42,7 @@ impl Windows {
     /// Copies memory of a GPU to memory of the host, with the processor.
     ///
     /// # Safety
-    /// `to` is valid for so many bytes of the host's memory, which nobody else uses, and nobody writes the
+    /// `to` is valid for so many bytes of the host's memory, which no other code uses, and nobody writes the
     /// others.
     pub(crate) unsafe fn read(
         &mut self,

@@ -21,7 +21,7 @@ pub enum BootstrapError {
         cause: io::Error,
     },
     /// Whoever is there is not the rank.
-    #[error("whoever answers at {address} of rank {rank} is not that rank: {cause}")]
+    #[error("the process at {address} is not rank {rank}: {cause}")]
     Imposter {
         /// Whose it should be.
         rank: u32,

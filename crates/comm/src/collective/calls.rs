@@ -12,7 +12,7 @@ use super::range::Range;
 /// ranks give the same `bytes`, of which the caller says what they are.
 ///
 /// # Safety
-/// The ranges are valid, nobody else uses those that are taken, and no range overlaps one that is taken, but for
+/// The ranges are valid, no other code uses those that are taken, and no range overlaps one that is taken, but for
 /// a rank's own, which may be the same.
 ///
 /// # Errors
@@ -38,7 +38,7 @@ pub unsafe fn exchange(
 /// Everybody gets what the root has.
 ///
 /// # Safety
-/// The memory has so many bytes, and nobody else uses it.
+/// The memory has so many bytes, and no other code uses it.
 ///
 /// # Errors
 /// What goes wrong at this rank, or has at another one.
@@ -69,7 +69,7 @@ fn blocks(start: u64, bytes: u64, ranks: usize) -> Vec<Range> {
 /// Everybody gets the blocks of all ranks, of so many bytes each. `from` may be this rank's block of `to`.
 ///
 /// # Safety
-/// `from` is valid for a block, and `to` for one of each rank, and nobody else uses it.
+/// `from` is valid for a block, and `to` for one of each rank, and no other code uses it.
 ///
 /// # Errors
 /// What goes wrong at this rank, or has at another one.
@@ -89,7 +89,7 @@ pub unsafe fn allgather(
 /// call cannot be made.
 ///
 /// # Safety
-/// Both are valid for a block of each rank, and nobody else uses `to`.
+/// Both are valid for a block of each rank, and no other code uses `to`.
 ///
 /// # Errors
 /// What goes wrong at this rank, or has at another one.

@@ -41,7 +41,7 @@ impl Group<'_> {
     /// all that is taken is here, and the others have what was given. A rank that fails takes part all the same.
     ///
     /// # Safety
-    /// All ranges are memory on this rank's GPU; those that are taken are nobody else's, and those that are given
+    /// All ranges are memory on this rank's GPU; those that are taken are not shared, and those that are given
     /// stay as they are.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ static LOADED: Mutex<Option<HashMap<(u64, Name), Function>>> = Mutex::new(None);
 /// Runs a kernel with one thread for each of `work` items, as far as there are so many, and waits for its end.
 ///
 /// # Safety
-/// The parameters are what the kernel takes, and it stays within memory that is nobody else's.
+/// The parameters are what the kernel takes, and it stays within memory that is not shared.
 ///
 /// # Errors
 /// What the driver says.
@@ -68,7 +68,7 @@ pub unsafe fn run(
 ///
 /// # Safety
 /// All addresses are of memory that the GPU of the scope reaches, with so many elements, as many as the
-/// kernel has of each. Targets are nobody else's; each of them may be a source, and overlaps none in part.
+/// kernel has of each. Targets are not shared; each of them may be a source, and overlaps none in part.
 ///
 /// # Errors
 /// What the driver says, or that there is no such kernel.

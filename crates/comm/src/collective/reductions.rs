@@ -26,7 +26,7 @@ use crate::cuda::{self, CudaError};
 /// Puts this rank's chunk of all ranks together at each of these targets, where its elements begin.
 ///
 /// # Safety
-/// The targets have room for the chunk and are nobody else's.
+/// The targets have room for the chunk and are not shared.
 unsafe fn reduce_chunk(
     group: &mut Group<'_>,
     shared: &Shared<'_>,
@@ -45,7 +45,7 @@ unsafe fn reduce_chunk(
 /// Everybody gets the elements of all ranks put together. `from` and `to` may be the same.
 ///
 /// # Safety
-/// Both are valid for so many elements, and nobody else uses `to`.
+/// Both are valid for so many elements, and no other code uses `to`.
 ///
 /// # Errors
 /// What goes wrong at this rank, or has at another one.

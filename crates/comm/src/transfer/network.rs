@@ -55,7 +55,7 @@ pub(super) fn send_copy(connection: &Connection, ring: Ring, copy: &[u8]) -> Res
 /// next message. Where a copy fails the rest is received all the same, so that both ends stay in step.
 ///
 /// # Safety
-/// `to` is valid for the payload, and nobody else uses it.
+/// `to` is valid for the payload, and no other code uses it.
 pub(super) unsafe fn receive(
     connection: &Connection,
     slots: &HostSlots,

@@ -54,7 +54,7 @@ impl Path {
     /// way.
     ///
     /// # Safety
-    /// The segment's bytes stay mapped, and are nobody else's, until [`wait`](Self::wait) has said that the
+    /// The segment's bytes stay mapped, and are not shared, until [`wait`](Self::wait) has said that the
     /// read is done, or the path has been dropped.
     pub(crate) unsafe fn read(&mut self, from: RemoteMemory, into: Segment) -> Result<u64, RdmaError> {
         self.last += 1;

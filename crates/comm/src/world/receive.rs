@@ -19,11 +19,11 @@ use crate::transfer::offers::OfferState;
 const ARRIVAL: Duration = Duration::from_secs(10);
 
 impl World {
-    /// Fetches what a descriptor tells of, and waits until it is there. Where it is longer than the room for
+    /// Fetches what a descriptor describes, and waits until it is there. Where it is longer than the room for
     /// it, nothing is fetched, and the sender hears that it is done.
     ///
     /// # Safety
-    /// `to` is valid for `size` bytes, on the host or on a GPU, and nobody else uses it.
+    /// `to` is valid for `size` bytes, on the host or on a GPU, and no other code uses it.
     ///
     /// # Errors
     /// When the sender has gone, or no channel brings it.
@@ -120,7 +120,7 @@ impl World {
         Some(outcome)
     }
 
-    /// Opens the memory of another rank that a descriptor tells of, for kernels that use this rank's own
+    /// Opens the memory of another rank that a descriptor describes, for kernels that use this rank's own
     /// memory, too; none where no channel opens it there.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ impl CudaLane {
     }
 
     /// Does once what a proxy asks for, so that the driver makes and loads at these first copies, while no
-    /// kernel waits, what it would make at later ones. The memory is nobody else's.
+    /// kernel waits, what it would make at later ones. The memory is not shared.
     pub(super) fn warm_up(&mut self, memory: &Block) -> Result<(), GpuError> {
         let max_bytes = memory.bytes / 2;
         for bytes in [8, max_bytes] {

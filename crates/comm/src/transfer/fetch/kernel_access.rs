@@ -21,7 +21,7 @@ pub struct MappedMemory {
 }
 
 impl Fetcher {
-    /// Opens the memory that a descriptor tells of for kernels that use this rank's own memory, too; none
+    /// Opens the memory that a descriptor describes for kernels that use this rank's own memory, too; none
     /// where no channel opens it there.
     pub(crate) fn map_for_kernels(
         &mut self,
@@ -87,7 +87,7 @@ impl Fetcher {
         }
     }
 
-    /// Asks the peer for the buffer that a descriptor tells of, so that it stays open.
+    /// Asks the peer for the buffer that a descriptor describes, so that it stays open.
     fn open_by(
         &mut self,
         channel: Channel,
