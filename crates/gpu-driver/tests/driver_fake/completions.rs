@@ -106,7 +106,7 @@ fn a_thread_that_looks_gets_the_completions_until_it_stops() {
 
     fake.set_busy(BUSY);
     wait(true);
-    poller.turn_away();
+    poller.leave();
     fake.set_busy(0);
     assert_ne!(results.recv().unwrap(), std::thread::current().id());
 
