@@ -55,8 +55,8 @@ step python3 tools/diagrams --check
 step python3 tools/performance --check
 step scripts/book.sh
 step python3 -m unittest discover --quiet --start-directory tools/gpu_test/tests --top-level-directory tools
-# Much of the Python runs on machines with a GPU only; a slip of the pen is found here (ruff.toml).
 # Faults that the model test must find still apply.
 step python3 tests/model/mutate.py --check
+# Much of the Python runs on machines with a GPU only; a slip of the pen is found here (ruff.toml).
 step ruff check --quiet --no-cache .
 exit $failed
