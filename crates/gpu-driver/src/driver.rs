@@ -11,11 +11,11 @@ use crate::output::Output;
 use crate::registered::Registrations;
 use crate::resources::Resources;
 use crate::staging::StagingPool;
-use crate::stream_gates::GateWords;
+use crate::stream_gates::GateValues;
 use crate::streams::Streams;
 use crate::textures::Textures;
 use crate::waits::Waits;
-use crate::window::{HostWindow, Places, WindowState};
+use crate::window::{HostWindow, WindowAddresses, WindowState};
 use causeway_api::handle::{Context, Native, Stream};
 use causeway_gpu::CuResult;
 use causeway_gpu::reports::Reports;
@@ -35,7 +35,7 @@ pub struct Driver {
     pub(crate) staging: Arc<StagingPool>,
     pub(crate) set_aside: Arc<SetAside>,
     pub(crate) registrations: Registrations,
-    pub(crate) gates: Arc<GateWords>,
+    pub(crate) gates: Arc<GateValues>,
     pub(crate) graphs: Graphs,
     pub(crate) output: Arc<Output>,
     pub(crate) reports: Reports,
@@ -47,7 +47,7 @@ pub struct Driver {
     /// Memory of this process that kernels reach.
     pub(crate) host_ranges: Arc<HostRanges>,
     /// The range of addresses that the client gives out.
-    pub(crate) places: Places,
+    pub(crate) window_addresses: WindowAddresses,
     pub(crate) device_window: WindowState,
     pub(crate) managed_window: WindowState,
     /// The compute capabilities of all devices, times ten, once code was loaded.
@@ -75,8 +75,8 @@ impl Driver {
     /// Loads the driver library at `path` and starts it.
     pub fn load_from(path: &Path) -> Result<Self, LoadError> {
         // Before the driver, which would else be free to put its own things there.
-        let places = Places::choose();
-        let window = Arc::new(HostWindow::reserve(&places));
+        let window_addresses = WindowAddresses::choose();
+        let window = Arc::new(HostWindow::reserve(&window_addresses));
         let functions = load::load(path)?;
         let (output, events) = (Arc::default(), Arc::default());
         let waits = Waits::new(functions, Arc::clone(&output), Arc::clone(&events))
@@ -92,7 +92,7 @@ impl Driver {
             // not said.
             set_aside: SetAside::new(AfterFailure::Unknown),
             registrations: Registrations::default(),
-            gates: Arc::new(GateWords::new()),
+            gates: Arc::new(GateValues::new()),
             graphs: Graphs::default(),
             output,
             reports: Reports::default(),
@@ -101,7 +101,7 @@ impl Driver {
             resources: Resources::default(),
             window,
             host_ranges: Arc::default(),
-            places,
+            window_addresses,
             device_window: WindowState::default(),
             managed_window: WindowState::default(),
             capabilities: OnceLock::new(),

@@ -14,7 +14,7 @@ pub(crate) struct Events {
     free: Mutex<FxHashMap<Native<Context>, Vec<Native<Event>>>>,
     watched: Mutex<FxHashMap<Native<Event>, Watched>>,
     /// Streams of our own that hold on to records of events that are recorded anew, by context.
-    keeping: Mutex<FxHashMap<Native<Context>, Native<Stream>>>,
+    retaining: Mutex<FxHashMap<Native<Context>, Native<Stream>>>,
 }
 
 #[derive(Default)]
@@ -38,14 +38,14 @@ impl Events {
         Ok(Native::from_raw(raw))
     }
 
-    pub(crate) fn give_back(&self, context: Native<Context>, event: Native<Event>) {
+    pub(crate) fn release(&self, context: Native<Context>, event: Native<Event>) {
         self.free.lock().entry(context).or_default().push(event);
     }
 
     /// The events of a context end with it.
     pub(crate) fn forget(&self, context: Native<Context>) {
         self.free.lock().remove(&context);
-        self.keeping.lock().remove(&context);
+        self.retaining.lock().remove(&context);
     }
 
     /// Whether something waits for an event of the program.
@@ -63,19 +63,19 @@ impl Events {
         event: Native<Event>,
     ) -> CuResult<Native<Event>> {
         let own = self.take(functions, context)?;
-        let kept = self.keeping_stream(functions, context).and_then(|stream| {
+        let kept = self.retaining_stream(functions, context).and_then(|stream| {
             // SAFETY: the handles are the driver's own.
             unsafe {
                 functions.cuStreamWaitEvent(stream.as_raw(), event.as_raw(), 0)?;
                 functions.cuEventRecord(own.as_raw(), stream.as_raw())
             }
         });
-        kept.map(|()| own).inspect_err(|_| self.give_back(context, own))
+        kept.map(|()| own).inspect_err(|_| self.release(context, own))
     }
 
-    fn keeping_stream(&self, functions: &Functions, context: Native<Context>) -> CuResult<Native<Stream>> {
-        let mut keeping = self.keeping.lock();
-        if let Some(stream) = keeping.get(&context) {
+    fn retaining_stream(&self, functions: &Functions, context: Native<Context>) -> CuResult<Native<Stream>> {
+        let mut retaining = self.retaining.lock();
+        if let Some(stream) = retaining.get(&context) {
             return Ok(*stream);
         }
         let mut raw = core::ptr::null_mut();
@@ -86,7 +86,7 @@ impl Events {
             }
         })?;
         let stream = Native::from_raw(raw);
-        keeping.insert(context, stream);
+        retaining.insert(context, stream);
         Ok(stream)
     }
 

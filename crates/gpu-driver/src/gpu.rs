@@ -11,7 +11,7 @@ use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use causeway_gpu::idle_poller::IdlePoller;
 use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::set_aside::SetAside;
-use causeway_gpu::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
+use causeway_gpu::{Completion, CuResult, Gate, Gpu, NativeLocation, OutputSink, Registration, Shared, Staging};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Driver {
             // SAFETY: the handles are the driver's own.
             unsafe { self.functions.cuEventRecord(event.as_raw(), stream.as_raw()) }
         });
-        mark.inspect_err(|error| self.output.tell_assertion(self.functions, Err(*error)))
+        mark.inspect_err(|error| self.output.report_assertion(self.functions, Err(*error)))
     }
 
     /// Calls `done` after all streams of a context one by one, for drivers that cannot mark a context as a
@@ -41,7 +41,7 @@ impl Driver {
             match self.mark(context, *stream) {
                 Ok(mark) => marks.push(mark),
                 Err(error) => {
-                    marks.into_iter().for_each(|mark| self.events.give_back(context, mark));
+                    marks.into_iter().for_each(|mark| self.events.release(context, mark));
                     return Err(error);
                 }
             }
@@ -68,7 +68,7 @@ impl Gpu for Driver {
 
     unsafe fn start_copy_to_device(
         &self,
-        destination: &NativePlace,
+        destination: &NativeLocation,
         source: *const u8,
         stream: Native<Stream>,
     ) -> CuResult<()> {
@@ -78,7 +78,7 @@ impl Gpu for Driver {
 
     unsafe fn start_copy_from_device(
         &self,
-        source: &NativePlace,
+        source: &NativeLocation,
         destination: *mut u8,
         stream: Native<Stream>,
     ) -> CuResult<()> {
@@ -142,7 +142,7 @@ impl Gpu for Driver {
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
         // SAFETY: the handle is the driver's own. An error says that it is not known whether the work is
         // done.
-        if self.waits.may_answer_at_once() && unsafe { self.functions.cuStreamQuery(stream.as_raw()) }.is_ok()
+        if self.waits.may_complete_at_once() && unsafe { self.functions.cuStreamQuery(stream.as_raw()) }.is_ok()
         {
             done(Ok(()));
             return Ok(());
@@ -175,12 +175,12 @@ impl Gpu for Driver {
     }
 
     fn after_event(&self, event: Native<Event>, done: Completion) -> CuResult<()> {
-        if self.waits.may_answer_at_once() {
+        if self.waits.may_complete_at_once() {
             // SAFETY: the handle is the driver's own.
             match unsafe { self.functions.cuEventQuery(event.as_raw()) } {
                 Err(CUresult::CUDA_ERROR_NOT_READY) => {}
                 ended => {
-                    self.output.tell_assertion(self.functions, ended);
+                    self.output.report_assertion(self.functions, ended);
                     done(ended);
                     return Ok(());
                 }
@@ -207,7 +207,7 @@ impl Gpu for Driver {
                 self.after_each_stream(context, done)
             }
             Err(error) => {
-                self.output.tell_assertion(self.functions, Err(error));
+                self.output.report_assertion(self.functions, Err(error));
                 Err(error)
             }
         }

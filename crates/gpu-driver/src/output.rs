@@ -65,7 +65,7 @@ impl Output {
             return;
         }
         match Capture::begin(sink) {
-            Ok(begun) => *capture = Some(begun),
+            Ok(started) => *capture = Some(started),
             Err(error) => {
                 tracing::error!(%error, "standard output cannot be redirected; what kernels print stays on the server")
             }
@@ -73,7 +73,7 @@ impl Output {
     }
 
     /// Passes on the text of an assertion when that is what has ended work of the current context.
-    pub(crate) fn tell_assertion(&self, functions: &Functions, outcome: causeway_gpu::CuResult<()>) {
+    pub(crate) fn report_assertion(&self, functions: &Functions, outcome: causeway_gpu::CuResult<()>) {
         if outcome != Err(CUresult::CUDA_ERROR_ASSERT) {
             return;
         }

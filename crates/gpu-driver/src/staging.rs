@@ -76,11 +76,11 @@ impl Block {
 /// The blocks that nobody uses now.
 pub(crate) struct StagingPool {
     functions: &'static Functions,
-    kept: Mutex<Kept>,
+    cached: Mutex<CachedBlocks>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedBlocks {
     by_size: FxHashMap<usize, Blocks>,
     /// Bytes of all blocks that were given back.
     bytes: usize,
@@ -107,7 +107,7 @@ pub(crate) enum Reuse {
     Latest,
 }
 
-impl Kept {
+impl CachedBlocks {
     /// A block to use again, or for the first time.
     fn take(&mut self, size: usize, reuse: Reuse) -> Option<Block> {
         let blocks = self.by_size.get_mut(&size)?;
@@ -161,7 +161,7 @@ fn blocks_of_slab(size: usize) -> usize {
 
 impl StagingPool {
     pub(crate) fn new(functions: &'static Functions) -> Self {
-        Self { functions, kept: Mutex::default() }
+        Self { functions, cached: Mutex::default() }
     }
 
     /// A block of at least `bytes`, pinned in `context`; not pinned when there is none or the driver refuses.
@@ -172,20 +172,20 @@ impl StagingPool {
         reuse: Reuse,
     ) -> CuResult<Staging> {
         let size = size_class(bytes).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let kept = self.kept.lock().take(size, reuse);
+        let cached = self.cached.lock().take(size, reuse);
         // The lock is not held while memory is pinned.
-        let block = match kept {
+        let block = match cached {
             Some(block) => block,
             None => self.fresh(size, context)?,
         };
         let (pool, address) = (Arc::clone(self), block.address());
         // SAFETY: the block is zeroed or was written before, at least `bytes` long, and owned by the closure.
-        Ok(unsafe { Staging::new(address, bytes, move |_, _| pool.give_back(block)) })
+        Ok(unsafe { Staging::new(address, bytes, move |_, _| pool.release(block)) })
     }
 
     /// Lets go of the blocks that were pinned in `context`, which is about to end.
     pub(crate) fn forget(&self, context: Native<Context>) {
-        let (blocks, slabs) = self.kept.lock().retire(context);
+        let (blocks, slabs) = self.cached.lock().retire(context);
         // Slabs that nobody uses are unregistered here, while there is a context to do it in.
         drop(blocks);
         for slab in slabs.iter().filter_map(Weak::upgrade) {
@@ -211,25 +211,25 @@ impl StagingPool {
         let slab = Arc::new(Slab { functions: self.functions, pages, retired, context_ends });
         let block = |number| Block { slab: Arc::clone(&slab), at: number * size, bytes: size };
         if is_pinned {
-            let mut kept = self.kept.lock();
-            kept.slabs.retain(|slab| slab.strong_count() > 0);
-            kept.slabs.push(Arc::downgrade(&slab));
-            kept.by_size.entry(size).or_default().fresh.extend((1..count).rev().map(block));
+            let mut cached = self.cached.lock();
+            cached.slabs.retain(|slab| slab.strong_count() > 0);
+            cached.slabs.push(Arc::downgrade(&slab));
+            cached.by_size.entry(size).or_default().fresh.extend((1..count).rev().map(block));
         }
         Ok(block(0))
     }
 
-    fn give_back(&self, block: Block) {
-        let mut kept = self.kept.lock();
+    fn release(&self, block: Block) {
+        let mut cached = self.cached.lock();
         let is_pinned = block.slab.pages.registered_in().is_some();
         let is_of_use = is_pinned && !block.slab.retired.load(Ordering::Relaxed);
-        if is_of_use && kept.bytes + block.bytes <= MAX_CACHED {
-            kept.bytes += block.bytes;
-            kept.by_size.entry(block.bytes).or_default().used.push_back(block);
+        if is_of_use && cached.bytes + block.bytes <= MAX_CACHED {
+            cached.bytes += block.bytes;
+            cached.by_size.entry(block.bytes).or_default().used.push_back(block);
             return;
         }
         // The registration may end with the block, which takes long.
-        drop(kept);
+        drop(cached);
         drop(block);
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Words of a page, which is registered as a whole.
 const WORDS: usize = 4096 / size_of::<AtomicU32>();
 
-type Reached = Box<dyn FnOnce() + Send>;
+type OnReached = Box<dyn FnOnce() + Send>;
 
 /// A number that streams wait for. It only ever grows (with wrap-around, as the driver's comparison does), so
 /// it may be used again before the stream that waited last has looked.
@@ -40,11 +40,11 @@ impl Word {
 }
 
 /// The words that no gate uses now, by context.
-pub(crate) struct GateWords {
+pub(crate) struct GateValues {
     free: Mutex<FxHashMap<Native<Context>, Vec<Word>>>,
 }
 
-impl GateWords {
+impl GateValues {
     pub(crate) fn new() -> Self {
         Self { free: Mutex::default() }
     }
@@ -58,7 +58,7 @@ impl GateWords {
         words.pop().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    fn give_back(&self, context: Native<Context>, word: Word) {
+    fn release(&self, context: Native<Context>, word: Word) {
         // No entry: the context has ended meanwhile.
         if let Some(words) = self.free.lock().get_mut(&context) {
             words.push(word);
@@ -89,7 +89,7 @@ fn new_words(functions: &Functions, context: Native<Context>) -> CuResult<Vec<Wo
 
 /// A stop that has not been opened.
 struct Stop {
-    words: Arc<GateWords>,
+    words: Arc<GateValues>,
     context: Native<Context>,
     word: Option<Word>,
     opens_at: u32,
@@ -105,7 +105,7 @@ impl Drop for Stop {
     fn drop(&mut self) {
         if let Some(word) = self.word.take() {
             word.value().store(self.opens_at, Ordering::Release);
-            self.words.give_back(self.context, word);
+            self.words.release(self.context, word);
         }
     }
 }
@@ -113,14 +113,14 @@ impl Drop for Stop {
 /// What the driver calls when the stream reaches the gate.
 unsafe extern "C" fn call_reached(data: *mut c_void) {
     // SAFETY: `data` is the box that `stop` gave to the driver, which calls this once.
-    let reached = unsafe { Box::from_raw(data.cast::<Reached>()) };
+    let reached = unsafe { Box::from_raw(data.cast::<OnReached>()) };
     // A panic must not go on into the driver.
     if std::panic::catch_unwind(core::panic::AssertUnwindSafe(*reached)).is_err() {
         tracing::error!("what was to happen at a gate of a stream panicked");
     }
 }
 
-impl GateWords {
+impl GateValues {
     /// Enqueues the call of `reached` and the wait. When the second of the two fails, `reached` is called all
     /// the same; a stream that takes no more work is at its end anyway.
     pub(crate) fn stop(
@@ -128,7 +128,7 @@ impl GateWords {
         functions: &Functions,
         context: Native<Context>,
         stream: Native<Stream>,
-        reached: Reached,
+        reached: OnReached,
     ) -> CuResult<Box<dyn Gate>> {
         let word = self.take(functions, context)?;
         let opens_at = word.value().load(Ordering::Relaxed).wrapping_add(1);

@@ -12,7 +12,7 @@ use core::ops::Range;
 
 /// Where the windows of a process lie.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Places {
+pub(crate) struct WindowAddresses {
     /// The start of what is kept for memory of the host.
     host: u64,
     /// What is reserved with the driver for memory of devices. A driver (580) honours wanted addresses anywhere below
@@ -24,7 +24,7 @@ pub(crate) struct Places {
     pub(crate) managed: (u64, u64),
 }
 
-impl Places {
+impl WindowAddresses {
     /// Where the client's program has nothing.
     pub(crate) fn choose() -> Self {
         let moved = (0..4).map(|number| number * (4 << 40));
@@ -57,8 +57,8 @@ pub(crate) struct HostWindow {
 
 impl HostWindow {
     /// Reserves the range; an empty one where the system refuses.
-    pub(crate) fn reserve(places: &Places) -> Self {
-        let start = places.host as usize;
+    pub(crate) fn reserve(window_addresses: &WindowAddresses) -> Self {
+        let start = window_addresses.host as usize;
         let sizes = core::iter::successors(Some(MAX_WINDOW_BYTES), |size| {
             Some(size / 4).filter(|size| *size >= MIN_WINDOW_BYTES)
         });
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn windows_of_one_process_do_not_overlap() {
         for by in (0..4).map(|number| number * (4 << 40)) {
-            let mut ranges = Places::moved(by).ranges();
+            let mut ranges = WindowAddresses::moved(by).ranges();
             ranges.sort_by_key(|range| range.start);
             assert!(ranges.is_sorted_by(|one, next| one.end <= next.start), "{ranges:x?}");
         }

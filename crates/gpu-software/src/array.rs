@@ -8,7 +8,7 @@ use causeway_api::sys::{
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUarray_format as Format, CUresult,
 };
 use causeway_api::types::{ArrayBox, DeviceLocation, Region, channel_bytes};
-use causeway_gpu::{CuResult, NativePlace};
+use causeway_gpu::{CuResult, NativeLocation};
 use causeway_ptx::texture::Image;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -85,7 +85,7 @@ impl Array {
         let fits =
             [(part.x, part.width, row_pitch), (part.y, part.height, height), (part.z, part.depth, depth)]
                 .iter()
-                .all(|(at, size, most)| at.checked_add(*size).is_some_and(|end| end <= *most));
+                .all(|(at, size, max)| at.checked_add(*size).is_some_and(|end| end <= *max));
         let on_elements = part.x.is_multiple_of(self.element) && part.width.is_multiple_of(self.element);
         if !fits || !on_elements {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -199,8 +199,8 @@ impl Arrays {
     }
 
     /// The memory that a place of a copy means.
-    pub(super) fn region(&self, place: &NativePlace) -> CuResult<Region> {
-        match place {
+    pub(super) fn region(&self, location: &NativeLocation) -> CuResult<Region> {
+        match location {
             DeviceLocation::Memory(region) => Ok(*region),
             DeviceLocation::Array(part) => self.get(part.array.value())?.region(part),
         }

@@ -66,7 +66,7 @@ impl Scheduler {
         let mut state = self.state.lock();
         state.usable(stream)?;
         let Some(point) = state.event(event)?.point else { return Ok(()) };
-        if point.stream == stream || state.has_reached(point) {
+        if point.stream == stream || state.has_passed(point) {
             return Ok(());
         }
         self.submit(&mut state, stream, vec![point], Action::Pass).map(drop)
@@ -76,7 +76,7 @@ impl Scheduler {
     pub(super) fn query_event(&self, event: u64) -> CuResult<()> {
         let state = self.state.lock();
         match state.event(event)?.point {
-            Some(point) if !state.has_reached(point) => Err(CUresult::CUDA_ERROR_NOT_READY),
+            Some(point) if !state.has_passed(point) => Err(CUresult::CUDA_ERROR_NOT_READY),
             _ => Ok(()),
         }
     }
@@ -103,7 +103,7 @@ impl Scheduler {
         if !usable(start) || !usable(end) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
-        let is_reached = |event: &Event| event.point.is_none_or(|point| state.has_reached(point));
+        let is_reached = |event: &Event| event.point.is_none_or(|point| state.has_passed(point));
         match (start.time, end.time) {
             (Some(from), Some(to)) if is_reached(start) && is_reached(end) => {
                 let forwards = to.saturating_duration_since(from).as_secs_f64();

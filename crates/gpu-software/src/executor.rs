@@ -231,7 +231,7 @@ impl State {
             return self.take(id, true);
         }
         while let Some(point) = self.front(id).and_then(|command| command.after.last().copied()) {
-            if !self.has_reached(point) {
+            if !self.has_passed(point) {
                 self.wait_for(point, Waiter::Stream(id));
                 return self.stop_stream(id);
             }

@@ -25,7 +25,7 @@ enum Source {
 
 /// Attributes that a client may set. A kernel shares them with the functions that it is in contexts.
 struct Settings {
-    most_dynamic_shared: AtomicI32,
+    max_dynamic_shared: AtomicI32,
     carveout: AtomicI32,
 }
 
@@ -60,7 +60,7 @@ impl Function {
         }
         let dynamic = SHARED_PER_BLOCK.saturating_sub(kernel.shared_bytes).cast_signed();
         let settings =
-            Settings { most_dynamic_shared: dynamic.into(), carveout: AtomicI32::new(CARVEOUT_DEFAULT) };
+            Settings { max_dynamic_shared: dynamic.into(), carveout: AtomicI32::new(CARVEOUT_DEFAULT) };
         Ok(Self { source, kernel, settings: Arc::new(settings) })
     }
 
@@ -93,17 +93,17 @@ impl Function {
     }
 
     /// Most bytes of dynamic shared memory that a launch may ask for.
-    pub(super) fn most_dynamic_shared(&self) -> u32 {
-        self.settings.most_dynamic_shared.load(Relaxed).max(0).cast_unsigned()
+    pub(super) fn max_dynamic_shared(&self) -> u32 {
+        self.settings.max_dynamic_shared.load(Relaxed).max(0).cast_unsigned()
     }
 
     /// What it needs of a multiprocessor.
     pub(super) fn needs(&self) -> Needs {
         Needs {
-            most_threads: self.kernel.max_threads,
+            max_threads: self.kernel.max_threads,
             registers: self.kernel.registers,
             static_shared: self.kernel.shared_bytes,
-            most_dynamic_shared: self.most_dynamic_shared(),
+            max_dynamic_shared: self.max_dynamic_shared(),
         }
     }
 
@@ -123,7 +123,7 @@ impl Function {
             (A::CU_FUNC_ATTRIBUTE_CACHE_MODE_CA, 0),
             (
                 A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                self.settings.most_dynamic_shared.load(Relaxed),
+                self.settings.max_dynamic_shared.load(Relaxed),
             ),
             (A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, self.settings.carveout.load(Relaxed)),
             (A::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, 0),
@@ -154,7 +154,7 @@ impl Function {
         let most = (SHARED_PER_BLOCK_OPT_IN.saturating_sub(self.kernel.shared_bytes)).cast_signed();
         match attribute {
             A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES if (0..=most).contains(&value) => {
-                self.settings.most_dynamic_shared.store(value, Relaxed);
+                self.settings.max_dynamic_shared.store(value, Relaxed);
                 Ok(())
             }
             A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT

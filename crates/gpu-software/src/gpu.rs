@@ -29,7 +29,7 @@ use causeway_gpu::gpudirect::{GpuDirectChoice, GpuDirectMemory, GpuDirectPath, G
 use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::set_aside::{AfterFailure, SetAside};
 use causeway_gpu::taken;
-use causeway_gpu::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
+use causeway_gpu::{Completion, CuResult, Gate, Gpu, NativeLocation, OutputSink, Registration, Shared, Staging};
 use causeway_ptx::memory::{AddressSpace, PREFERRED_BASE, ReservationError};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -86,7 +86,7 @@ pub struct SoftwareGpu {
 }
 
 /// Where the device's memory of so many bytes lies: where the client's program has nothing.
-fn place(bytes: u64) -> u64 {
+fn location(bytes: u64) -> u64 {
     let first = PREFERRED_BASE.next_multiple_of(bytes);
     // Up to 64 TiB; programs, libraries and stacks lie above.
     let places = (0..).map(|number| first + number * bytes).take_while(|base| base + bytes <= 1 << 46);
@@ -112,7 +112,7 @@ impl SoftwareGpu {
             let list = options.visible.clone().unwrap_or_default();
             return Err(StartError::NoDevice { list, devices: options.devices });
         }
-        let space = Arc::new(AddressSpace::placed(options.memory, place)?);
+        let space = Arc::new(AddressSpace::placed(options.memory, location)?);
         let machine = Machine {
             space: Arc::clone(&space),
             pool: causeway_ptx::Pool::for_machine(),
@@ -186,8 +186,8 @@ impl SoftwareGpu {
     }
 
     /// The memory that a place of a copy means, checked.
-    pub(crate) fn region_of(&self, place: &NativePlace) -> CuResult<Region> {
-        let region = self.arrays.region(place)?;
+    pub(crate) fn region_of(&self, location: &NativeLocation) -> CuResult<Region> {
+        let region = self.arrays.region(location)?;
         self.check_region(&region)?;
         Ok(region)
     }
@@ -221,7 +221,7 @@ impl Gpu for SoftwareGpu {
 
     unsafe fn start_copy_to_device(
         &self,
-        destination: &NativePlace,
+        destination: &NativeLocation,
         source: *const u8,
         stream: Native<handle::Stream>,
     ) -> CuResult<()> {
@@ -234,7 +234,7 @@ impl Gpu for SoftwareGpu {
 
     unsafe fn start_copy_from_device(
         &self,
-        source: &NativePlace,
+        source: &NativeLocation,
         destination: *mut u8,
         stream: Native<handle::Stream>,
     ) -> CuResult<()> {

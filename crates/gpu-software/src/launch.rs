@@ -55,7 +55,7 @@ impl Launch {
         let fits = within(shape.grid, MAX_GRID)
             && within(shape.block, MAX_BLOCK)
             && threads <= u64::from(kernel.max_threads)
-            && shape.shared_bytes <= function.most_dynamic_shared();
+            && shape.shared_bytes <= function.max_dynamic_shared();
         // As on a GPU, a program may leave out what its kernel does not look at, but not all.
         if !fits || parameters.is_empty() && kernel.parameter_bytes > 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -63,7 +63,7 @@ impl Launch {
         let cooperative = attributes.iter().any(is_cooperative);
         let priority = attributes.iter().rev().find_map(priority_of);
         let blocks: u64 = shape.grid.iter().map(|size| u64::from(*size)).product();
-        if cooperative && blocks > most_cooperative(&function, threads, shape.shared_bytes)? {
+        if cooperative && blocks > max_cooperative(&function, threads, shape.shared_bytes)? {
             return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
         }
         let mut parameters = parameters.to_vec();
@@ -119,7 +119,7 @@ fn priority_of(attribute: &LaunchAttribute) -> Option<i32> {
 }
 
 /// How many blocks of a cooperative grid may be launched.
-fn most_cooperative(function: &Function, threads: u64, shared: u32) -> CuResult<u64> {
+fn max_cooperative(function: &Function, threads: u64, shared: u32) -> CuResult<u64> {
     let each = active_blocks(&function.needs(), threads as i32, shared as usize)?;
     Ok(u64::from(each.cast_unsigned()) * u64::from(cores()))
 }

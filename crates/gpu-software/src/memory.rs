@@ -129,7 +129,7 @@ impl Memory {
             return Ok(());
         }
         let allocation = self.take(address)?;
-        self.give_back(address, allocation);
+        self.release(address, allocation);
         Ok(())
     }
 
@@ -150,7 +150,7 @@ impl Memory {
             id => self.pool(id)?,
         };
         let (address, size) =
-            pool.allocate(size as u64, stream, &self.space, |point| self.scheduler.has_reached(point))?;
+            pool.allocate(size as u64, stream, &self.space, |point| self.scheduler.has_passed(point))?;
         let allocation = Allocation { context: context.id, pool: Some((pool, size)) };
         self.allocations.lock().insert(address, allocation);
         Ok(address)
@@ -186,7 +186,7 @@ impl Memory {
         let left: Vec<_> =
             self.allocations.lock().extract_if(|_, allocation| allocation.context == context).collect();
         for (address, allocation) in left {
-            self.give_back(address, allocation);
+            self.release(address, allocation);
         }
     }
 
@@ -194,7 +194,7 @@ impl Memory {
         self.allocations.lock().remove(&address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
-    fn give_back(&self, address: u64, allocation: Allocation) {
+    fn release(&self, address: u64, allocation: Allocation) {
         if let Err(error) = self.space.free(address) {
             tracing::error!("memory that was allocated could not be freed: {error}");
         }
@@ -233,7 +233,7 @@ impl Memory {
 
     /// Gives memory of a pool back until it keeps no more than `keep` bytes.
     pub(super) fn trim_pool(&self, id: u64, keep: usize) -> CuResult<()> {
-        self.pool(id)?.trim_to(keep as u64, &self.space, |point| self.scheduler.has_reached(point));
+        self.pool(id)?.trim_to(keep as u64, &self.space, |point| self.scheduler.has_passed(point));
         Ok(())
     }
 
@@ -247,7 +247,7 @@ impl Memory {
             }
             pool
         };
-        pool.destroy(&self.space, |point| self.scheduler.has_reached(point));
+        pool.destroy(&self.space, |point| self.scheduler.has_passed(point));
         Ok(())
     }
 }

@@ -41,8 +41,8 @@ impl Software {
 
     /// Bytes of memory in use. The device's memory is that of the workers, who get theirs from the system as
     /// it is first written, so this is what they hold; the client sees that of its own.
-    fn used(own: &[OwnProcess], most: u64) -> u64 {
-        own.iter().map(|process| resident(process.worker)).sum::<u64>().min(most)
+    fn used(own: &[OwnProcess], max: u64) -> u64 {
+        own.iter().map(|process| resident(process.worker)).sum::<u64>().min(max)
     }
 
     fn handle(&self, frame: &mut Frame, is_meant: impl Fn(&Device) -> bool) -> Status {
@@ -70,7 +70,7 @@ impl Software {
         for (offset, value) in offsets.into_iter().zip([total, total - used, used]) {
             match frame.put_at("memory", offset, &value.to_le_bytes()) {
                 status::SUCCESS => {}
-                trouble => return trouble,
+                error => return error,
             }
         }
         status::SUCCESS
@@ -172,7 +172,7 @@ impl Monitor for Software {
                 let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
                 match frame.put("major", &major.to_le_bytes()) {
                     status::SUCCESS => frame.put("minor", &minor.to_le_bytes()),
-                    trouble => trouble,
+                    error => error,
                 }
             }
             "nvmlDeviceGetComputeMode" => {

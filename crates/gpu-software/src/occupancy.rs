@@ -19,13 +19,13 @@ const SHARED_UNIT: u32 = 128;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
     /// Most threads that a block may have.
-    pub(super) most_threads: u32,
+    pub(super) max_threads: u32,
     /// Registers of a thread.
     pub(super) registers: u32,
     /// Bytes of shared memory that the kernel declares.
     pub(super) static_shared: u32,
     /// Most bytes of dynamic shared memory that a launch may ask for.
-    pub(super) most_dynamic_shared: u32,
+    pub(super) max_dynamic_shared: u32,
 }
 
 /// How many blocks of `threads` threads and `dynamic` bytes of shared memory fit; 0 when not even one does.
@@ -35,10 +35,10 @@ pub(super) struct Needs {
 pub(super) fn active_blocks(needs: &Needs, threads: i32, dynamic: usize) -> CuResult<i32> {
     let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0);
     let threads = threads.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if threads > needs.most_threads.min(MAX_THREADS_PER_BLOCK) {
+    if threads > needs.max_threads.min(MAX_THREADS_PER_BLOCK) {
         return Ok(0);
     }
-    let Some(dynamic) = u32::try_from(dynamic).ok().filter(|bytes| *bytes <= needs.most_dynamic_shared)
+    let Some(dynamic) = u32::try_from(dynamic).ok().filter(|bytes| *bytes <= needs.max_dynamic_shared)
     else {
         return Ok(0);
     };
@@ -55,7 +55,7 @@ pub(super) fn available_shared(needs: &Needs, blocks: i32, threads: i32) -> CuRe
     let positive = |value: i32| u32::try_from(value).ok().filter(|value| *value > 0);
     let (blocks, threads) =
         positive(blocks).zip(positive(threads)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if threads > needs.most_threads.min(MAX_THREADS_PER_BLOCK) || blocks > blocks_by_threads(needs, threads) {
+    if threads > needs.max_threads.min(MAX_THREADS_PER_BLOCK) || blocks > blocks_by_threads(needs, threads) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let each = SHARED_PER_MULTIPROCESSOR / blocks / SHARED_UNIT * SHARED_UNIT;
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     const SMALL: Needs =
-        Needs { most_threads: 1024, registers: 32, static_shared: 0, most_dynamic_shared: 49_152 };
+        Needs { max_threads: 1024, registers: 32, static_shared: 0, max_dynamic_shared: 49_152 };
 
     #[test]
     fn the_scarcest_resource_decides() {

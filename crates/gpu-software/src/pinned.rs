@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The host memory that is registered.
 pub(super) struct Pinned {
-    most: u64,
+    max: u64,
     bytes: Arc<AtomicU64>,
 }
 
@@ -22,16 +22,16 @@ struct Registered {
 }
 
 impl Pinned {
-    /// None yet, and never more than `most` bytes.
-    pub(super) fn new(most: u64) -> Self {
-        Self { most, bytes: Arc::default() }
+    /// None yet, and never more than `max` bytes.
+    pub(super) fn new(max: u64) -> Self {
+        Self { max, bytes: Arc::default() }
     }
 
     /// Registers so many bytes more.
     pub(super) fn register(&self, length: usize) -> CuResult<Box<dyn Registration>> {
         let registered = Registered { length: length as u64, bytes: Arc::clone(&self.bytes) };
         let before = self.bytes.fetch_add(registered.length, Ordering::Relaxed);
-        if before.saturating_add(registered.length) > self.most {
+        if before.saturating_add(registered.length) > self.max {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         Ok(Box::new(registered))

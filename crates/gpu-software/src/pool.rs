@@ -82,19 +82,19 @@ impl Pool {
     }
 
     /// Takes a block of at least `size` bytes for use in `stream`; gives its address and size.
-    /// `has_reached` says whether a stream has come to a point.
+    /// `has_passed` says whether a stream has come to a point.
     pub(super) fn allocate(
         &self,
         size: u64,
         stream: StreamId,
         space: &AddressSpace,
-        has_reached: impl Fn(Point) -> bool,
+        has_passed: impl Fn(Point) -> bool,
     ) -> CuResult<(u64, u64)> {
         let mut state = self.state.lock();
         let opportunistic = state.opportunistic;
         let usable = |block: &Block| match block.reuse {
             Reuse::SameStream(freed_in) => freed_in == stream,
-            Reuse::After(point) => point.stream == stream || (opportunistic && has_reached(point)),
+            Reuse::After(point) => point.stream == stream || (opportunistic && has_passed(point)),
         };
         // A block that is much too large would be missing elsewhere.
         let fits = |block: &Block| block.size >= size && block.size - size <= size / 4 + 4096;
@@ -108,7 +108,7 @@ impl Pool {
         let address = match fresh {
             Some(address) => address,
             None => {
-                state.trim(0, space, |block| matches!(block.reuse, Reuse::After(p) if has_reached(p)));
+                state.trim(0, space, |block| matches!(block.reuse, Reuse::After(p) if has_passed(p)));
                 if self.limit != 0 && state.reserved.current.saturating_add(size) > self.limit {
                     return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
                 }
@@ -167,15 +167,15 @@ impl Pool {
     }
 
     /// Gives unused memory back until no more than `keep` bytes are reserved.
-    pub(super) fn trim_to(&self, keep: u64, space: &AddressSpace, has_reached: impl Fn(Point) -> bool) {
-        let reached = |block: &Block| matches!(block.reuse, Reuse::After(point) if has_reached(point));
+    pub(super) fn trim_to(&self, keep: u64, space: &AddressSpace, has_passed: impl Fn(Point) -> bool) {
+        let reached = |block: &Block| matches!(block.reuse, Reuse::After(point) if has_passed(point));
         self.state.lock().trim(keep, space, reached);
     }
 
     /// Gives all unused memory back, now or when streams get to the frees.
-    pub(super) fn destroy(&self, space: &AddressSpace, has_reached: impl Fn(Point) -> bool) {
+    pub(super) fn destroy(&self, space: &AddressSpace, has_passed: impl Fn(Point) -> bool) {
         self.state.lock().destroyed = true;
-        self.trim_to(0, space, has_reached);
+        self.trim_to(0, space, has_passed);
     }
 
     /// An attribute's value.

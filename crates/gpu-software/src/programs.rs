@@ -64,14 +64,14 @@ impl Programs {
         if !options.symbols.is_empty() {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let compiled = self.compiled(form, image);
         let errors = compiled.as_ref().err().map(|(_, text)| text.clone()).unwrap_or_default();
         if compiled.is_err() {
             tracing::error!("a module cannot be loaded: {errors}");
         }
         let information = compiled.as_ref().map(|program| unsupported_kernels(program)).unwrap_or_default();
-        let milliseconds = begun.elapsed().as_secs_f32() * 1e3;
+        let milliseconds = started.elapsed().as_secs_f32() * 1e3;
         let report = JitReport { information, errors, milliseconds, ..JitReport::default() };
         self.reports.put(options.report, report);
         compiled.map_err(|(code, _)| code)

@@ -173,8 +173,8 @@ impl Scheduler {
     }
 
     /// Whether a stream has come to a point.
-    pub(super) fn has_reached(&self, point: Point) -> bool {
-        self.state.lock().has_reached(point)
+    pub(super) fn has_passed(&self, point: Point) -> bool {
+        self.state.lock().has_passed(point)
     }
 }
 
@@ -260,7 +260,7 @@ impl State {
     }
 
     /// Whether a stream has come to a point; one that is gone has come to all of its points.
-    pub(super) fn has_reached(&self, point: Point) -> bool {
+    pub(super) fn has_passed(&self, point: Point) -> bool {
         self.streams.get(&point.stream).is_none_or(|stream| stream.completed >= point.sequence)
     }
 
@@ -278,7 +278,7 @@ impl State {
         context: Arc<Context>,
         done: Completion,
     ) -> Option<Fired> {
-        let missing: Vec<_> = points.iter().filter(|point| !self.has_reached(**point)).copied().collect();
+        let missing: Vec<_> = points.iter().filter(|point| !self.has_passed(**point)).copied().collect();
         if missing.is_empty() {
             return Some(Fired { done, outcome: context.outcome() });
         }

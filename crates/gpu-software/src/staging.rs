@@ -16,11 +16,11 @@ const MAX_CACHED_BYTES: usize = 128 << 20;
 /// The blocks that nobody uses now.
 #[derive(Default)]
 pub(super) struct StagingPool {
-    kept: Mutex<Kept>,
+    cached: Mutex<CachedBlocks>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedBlocks {
     blocks: Vec<Block>,
     bytes: usize,
 }
@@ -72,11 +72,11 @@ impl StagingPool {
         if bytes < MIN_CACHED_BYTES {
             return None;
         }
-        let mut kept = self.kept.lock();
+        let mut cached = self.cached.lock();
         let fits = |block: &Block| block.bytes() >= bytes && block.bytes() / 2 <= bytes;
-        let index = kept.blocks.iter().rposition(fits)?;
-        let block = kept.blocks.remove(index);
-        kept.bytes -= block.bytes();
+        let index = cached.blocks.iter().rposition(fits)?;
+        let block = cached.blocks.remove(index);
+        cached.bytes -= block.bytes();
         Some(block)
     }
 
@@ -85,12 +85,12 @@ impl StagingPool {
         if block.bytes() < MIN_CACHED_BYTES {
             return;
         }
-        let mut kept = self.kept.lock();
-        kept.bytes += block.bytes();
-        kept.blocks.push(block);
-        while kept.bytes > MAX_CACHED_BYTES {
-            let oldest = kept.blocks.remove(0);
-            kept.bytes -= oldest.bytes();
+        let mut cached = self.cached.lock();
+        cached.bytes += block.bytes();
+        cached.blocks.push(block);
+        while cached.bytes > MAX_CACHED_BYTES {
+            let oldest = cached.blocks.remove(0);
+            cached.bytes -= oldest.bytes();
         }
     }
 }
@@ -116,6 +116,6 @@ mod tests {
         for _ in 0..10 {
             drop(pool.take(100 << 20).unwrap());
         }
-        assert!(pool.kept.lock().bytes <= MAX_CACHED_BYTES);
+        assert!(pool.cached.lock().bytes <= MAX_CACHED_BYTES);
     }
 }

@@ -94,9 +94,9 @@ fn images(space: &AddressSpace, arrays: &Arrays, source: &NativeSource) -> CuRes
         }
         TextureSource::Rows { address, format, channels, width, height, pitch } => {
             let format = texel(format, channels)?;
-            let [most_wide, most_high, widest_pitch] = ROWS;
-            let fits = (1..=most_wide).contains(&width)
-                && (1..=most_high).contains(&height)
+            let [max_width, max_height, widest_pitch] = ROWS;
+            let fits = (1..=max_width).contains(&width)
+                && (1..=max_height).contains(&height)
                 && (width * u64::from(format.bytes())..=widest_pitch).contains(&pitch);
             if address == 0 || address % ALIGNMENT != 0 || pitch % PITCH_ALIGNMENT != 0 || !fits {
                 return Err(INVALID);

@@ -31,7 +31,7 @@ pub(super) const PITCH_ALIGNMENT: u64 = 32;
 /// Whether an array may be so large; a size of 0 is that of a direction which it does not have.
 pub(super) fn fits(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> bool {
     let size = [descriptor.Width, descriptor.Height, descriptor.Depth];
-    let within = |most: [usize; 3]| size.iter().zip(most).all(|(size, most)| *size <= most);
+    let within = |max: [usize; 3]| size.iter().zip(max).all(|(size, max)| *size <= max);
     let (layered, cube) = (descriptor.Flags & LAYERED != 0, descriptor.Flags & CUBE != 0);
     match size {
         _ if descriptor.Flags & GATHER != 0 && size[0].max(size[1]) > LAYERED_SIDE => false,
@@ -93,7 +93,7 @@ pub(super) fn attributes() -> Vec<(A, u32)> {
         (A::CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, PITCH_ALIGNMENT as usize),
         (A::CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, ALIGNMENT as usize),
     ];
-    entries.map(|(attribute, most)| (attribute, most as u32)).to_vec()
+    entries.map(|(attribute, max)| (attribute, max as u32)).to_vec()
 }
 
 #[cfg(test)]

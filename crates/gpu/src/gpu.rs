@@ -6,7 +6,7 @@ use crate::idle_poller::IdlePoller;
 use crate::imported::{ImportError, ImportedMemory};
 use crate::set_aside::SetAside;
 use crate::staging::Staging;
-use crate::types::{Completion, CuResult, NativePlace, OutputSink};
+use crate::types::{Completion, CuResult, NativeLocation, OutputSink};
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
@@ -36,7 +36,7 @@ pub trait Gpu: Calls {
     /// [`Gpu::after`] for the stream, asked for after this call, has been called; also when this call fails.
     unsafe fn start_copy_to_device(
         &self,
-        destination: &NativePlace,
+        destination: &NativeLocation,
         source: *const u8,
         stream: Native<Stream>,
     ) -> CuResult<()>;
@@ -49,7 +49,7 @@ pub trait Gpu: Calls {
     /// [`Gpu::after`] for the stream, asked for after this call, has been called; also when this call fails.
     unsafe fn start_copy_from_device(
         &self,
-        source: &NativePlace,
+        source: &NativeLocation,
         destination: *mut u8,
         stream: Native<Stream>,
     ) -> CuResult<()>;

@@ -7,7 +7,7 @@
 //! that no path on which something fails can give it back by mistake.
 
 use crate::set_aside::SetAside;
-use crate::{Completion, CuResult, Gpu, NativePlace, Staging};
+use crate::{Completion, CuResult, Gpu, NativeLocation, Staging};
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl<M: HostMemory> InFlight<M> {
     /// free when what the stream holds is done.
     pub fn copy_to_device(
         gpu: &dyn Gpu,
-        destination: &NativePlace,
+        destination: &NativeLocation,
         source: M,
         stream: Native<Stream>,
     ) -> CuResult<Self> {
@@ -112,7 +112,7 @@ impl<M: HostMemory> InFlight<M> {
 
     fn start(
         gpu: &dyn Gpu,
-        place: &NativePlace,
+        place: &NativeLocation,
         memory: M,
         stream: Native<Stream>,
         start: impl FnOnce() -> CuResult<()>,
@@ -141,7 +141,7 @@ impl<M: HostMemoryMut> InFlight<M> {
     /// As for [`InFlight::copy_to_device`].
     pub fn copy_from_device(
         gpu: &dyn Gpu,
-        source: &NativePlace,
+        source: &NativeLocation,
         destination: M,
         stream: Native<Stream>,
     ) -> CuResult<Self> {

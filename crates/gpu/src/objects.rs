@@ -3,7 +3,7 @@
 //! This is the one place where handles of a peer are checked: an unknown, freed or wrongly typed handle, or
 //! one that is in use already, is an error for that client.
 
-use crate::{NativePlace, NativeSource};
+use crate::{NativeLocation, NativeSource};
 use causeway_api::handle::{Handle, Kind, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DeviceLocation, TextureSource};
@@ -103,8 +103,8 @@ pub trait Translate {
 }
 
 impl Translate for DeviceLocation {
-    type Native = NativePlace;
-    fn natives(&self, objects: &Objects) -> Result<NativePlace, CUresult> {
+    type Native = NativeLocation;
+    fn natives(&self, objects: &Objects) -> Result<NativeLocation, CUresult> {
         self.try_map(|array| objects.native(*array))
     }
 }

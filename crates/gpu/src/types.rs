@@ -8,7 +8,7 @@ use causeway_api::types::{DeviceLocation, TextureSource};
 pub type CuResult<T> = Result<T, CUresult>;
 
 /// One end of a copy, as the back end knows it.
-pub type NativePlace = DeviceLocation<Native<Array>>;
+pub type NativeLocation = DeviceLocation<Native<Array>>;
 
 /// What a texture looks into, as the back end knows it.
 pub type NativeSource = TextureSource<Native<Array>, Native<MipmappedArray>>;

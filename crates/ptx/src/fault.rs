@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// The thread that raised a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ThreadPlace {
+pub struct ThreadPosition {
     /// Name of the kernel.
     pub kernel: String,
     /// `%ctaid`: the index of the block in the grid.
@@ -15,7 +15,7 @@ pub struct ThreadPlace {
     pub thread: [u32; 3],
 }
 
-impl fmt::Display for ThreadPlace {
+impl fmt::Display for ThreadPosition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ([bx, by, bz], [tx, ty, tz]) = (self.block, self.thread);
         write!(formatter, "thread ({tx}, {ty}, {tz}) of block ({bx}, {by}, {bz}) of kernel `{}`", self.kernel)
@@ -35,7 +35,7 @@ pub enum Fault {
         /// ones.
         address: u64,
         /// Who did it.
-        at: ThreadPlace,
+        at: ThreadPosition,
     },
     /// An access that is not a multiple of its size (CUDA: `MISALIGNED_ADDRESS`).
     #[error(
@@ -47,13 +47,13 @@ pub enum Fault {
         /// Bytes of the access.
         size: u32,
         /// Who did it.
-        at: ThreadPlace,
+        at: ThreadPosition,
     },
     /// `trap` was executed (CUDA: `LAUNCH_FAILED`).
     #[error("{at} executed `trap`")]
     Trap {
         /// Who did it.
-        at: ThreadPlace,
+        at: ThreadPosition,
     },
     /// A device-side `assert` failed (CUDA: `ASSERT`). The message also went to [`crate::Host::assertion`].
     #[error("{message}")]
@@ -61,13 +61,13 @@ pub enum Fault {
         /// The text in the form the CUDA runtime prints.
         message: String,
         /// Who did it.
-        at: ThreadPlace,
+        at: ThreadPosition,
     },
     /// Calls nested too deeply, or local memory is used up (CUDA: `HARDWARE_STACK_ERROR`).
     #[error("{at} ran out of stack")]
     StackOverflow {
         /// Who did it.
-        at: ThreadPlace,
+        at: ThreadPosition,
     },
     /// An indirect call to something that is not a function, or an illegal operand (CUDA:
     /// `ILLEGAL_INSTRUCTION`).
@@ -76,7 +76,7 @@ pub enum Fault {
         /// What was wrong.
         reason: String,
         /// Who did it.
-        at: ThreadPlace,
+        at: ThreadPosition,
     },
     /// An instruction reads or writes by a handle that no texture or surface has (CUDA: `ILLEGAL_ADDRESS`).
     #[error("{at} used {handle:#x}, which is no {what} of this context")]
@@ -86,7 +86,7 @@ pub enum Fault {
         /// What it gave as a handle.
         handle: u64,
         /// Who did it.
-        at: ThreadPlace,
+        at: ThreadPosition,
     },
     /// An access outside of a surface that is to trap there (CUDA: `ILLEGAL_ADDRESS`, as on an H100).
     #[error("{at} reached outside of surface {surface:#x}")]
@@ -94,14 +94,14 @@ pub enum Fault {
         /// Its handle.
         surface: u64,
         /// Who did it.
-        at: ThreadPlace,
+        at: ThreadPosition,
     },
     /// The threads of a block wait for each other for ever. A GPU would hang until its watchdog ends the
     /// launch (CUDA: `LAUNCH_TIMEOUT`).
     #[error("{at} waits at a barrier or warp operation that the other threads it names never reach")]
     Deadlock {
         /// One of the waiting threads.
-        at: ThreadPlace,
+        at: ThreadPosition,
     },
     /// The program has no kernel of this name (CUDA: `NOT_FOUND`).
     #[error("there is no kernel `{0}` in this program")]

@@ -71,7 +71,7 @@ struct Common {
 
 /// How fast code is to be generated.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effort {
+pub(crate) enum Optimization {
     /// Good code.
     Full,
     /// Code that is there soon.
@@ -79,11 +79,11 @@ pub(crate) enum Effort {
 }
 
 /// The machine this process runs on, as Cranelift sees it.
-pub(crate) fn native_target(effort: Effort) -> Result<Arc<dyn TargetIsa>, String> {
+pub(crate) fn native_target(optimization: Optimization) -> Result<Arc<dyn TargetIsa>, String> {
     let mut flags = settings::builder();
-    let (level, allocation) = match effort {
-        Effort::Full => ("speed", "backtracking"),
-        Effort::Little => ("none", "single_pass"),
+    let (level, allocation) = match optimization {
+        Optimization::Full => ("speed", "backtracking"),
+        Optimization::Little => ("none", "single_pass"),
     };
     for (name, value) in [
         ("opt_level", level),
@@ -160,10 +160,10 @@ impl CommonCode {
         if common.depends.is_empty() {
             common.depends = functions_that_depend(image);
         }
-        let wanted: Vec<FunctionId> =
+        let requested: Vec<FunctionId> =
             layout.functions.iter().copied().filter(|&function| !common.depends[function]).collect();
         let missing: Vec<FunctionId> =
-            wanted.iter().copied().filter(|function| !common.addresses.contains_key(function)).collect();
+            requested.iter().copied().filter(|function| !common.addresses.contains_key(function)).collect();
         if !missing.is_empty() {
             let (module, identifiers) = compile(image, &missing, &common.addresses, placement)?;
             for function in missing {
@@ -172,7 +172,7 @@ impl CommonCode {
             }
             common.modules.push(Code(Some(module)));
         }
-        Ok(wanted.into_iter().map(|function| (function, common.addresses[&function])).collect())
+        Ok(requested.into_iter().map(|function| (function, common.addresses[&function])).collect())
     }
 }
 
@@ -218,13 +218,13 @@ fn compile(
         |id: &FunctionId| image.functions[*id].function.body.as_ref().map_or(0, |body| body.statements.len());
     let is_large = functions.iter().map(statements).max().is_some_and(|most| most >= LARGE_FUNCTION);
     if is_large {
-        let quick = compile_with(Effort::Little, image, functions, known, placement)?;
-        if quick.largest_frame < LARGE_FRAME {
+        let quick = compile_with(Optimization::Little, image, functions, known, placement)?;
+        if quick.max_frame < LARGE_FRAME {
             return Ok((quick.module, quick.identifiers));
         }
         drop(Code(Some(quick.module)));
     }
-    let good = compile_with(Effort::Full, image, functions, known, placement)?;
+    let good = compile_with(Optimization::Full, image, functions, known, placement)?;
     Ok((good.module, good.identifiers))
 }
 
@@ -233,17 +233,17 @@ struct Generated {
     module: JITModule,
     identifiers: Vec<FuncId>,
     /// Bytes of the frame that is the largest.
-    largest_frame: u32,
+    max_frame: u32,
 }
 
 fn compile_with(
-    effort: Effort,
+    optimization: Optimization,
     image: &Image,
     functions: &[FunctionId],
     known: &HashMap<FunctionId, u64>,
     placement: &Placement<'_>,
 ) -> Result<Generated, String> {
-    let target = native_target(effort)?;
+    let target = native_target(optimization)?;
     let config = target.frontend_config();
     let mut builder = JITBuilder::with_isa(Arc::clone(&target), default_libcall_names());
     let name = |function: FunctionId| format!("function {function}");
@@ -264,7 +264,7 @@ fn compile_with(
     }
     let mut builder_context = FunctionBuilderContext::new();
     let mut context = Context::new();
-    let mut largest_frame = 0;
+    let mut max_frame = 0;
     for &function in functions {
         context.func = lower::translate(image, function, placement, config, &mut builder_context)
             .map_err(|(instruction, refusal)| format!("`{}`: {refusal:?}", instruction.text))?;
@@ -272,11 +272,11 @@ fn compile_with(
             .define_function(identifiers[function], &mut context)
             .map_err(|error| format!("`{}`: {error:?}", image.functions[function].function.name))?;
         let layout = context.compiled_code().and_then(|code| code.buffer.frame_layout());
-        largest_frame = largest_frame.max(layout.map_or(0, |layout| layout.frame_to_fp_offset));
+        max_frame = max_frame.max(layout.map_or(0, |layout| layout.frame_to_fp_offset));
         module.clear_context(&mut context);
     }
     module.finalize_definitions().map_err(|error| error.to_string())?;
-    Ok(Generated { module, identifiers, largest_frame })
+    Ok(Generated { module, identifiers, max_frame })
 }
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ pub(crate) struct KernelLayout {
 
 /// Lays out the memory of a kernel and of all that it can call.
 pub(crate) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout, CompileError> {
-    let reach = image.reach(function);
-    let shared = SharedLayout::new(image, &reach);
+    let reachable_functions = image.reachable_functions(function);
+    let shared = SharedLayout::new(image, &reachable_functions);
     let name = &image.functions[function].function.name;
     let limit = u64::from(crate::limits::MAX_SHARED_PER_BLOCK);
     if shared.bytes > limit {
@@ -43,19 +43,19 @@ pub(crate) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout
         return Err(CompileError::TooLarge { kernel: name.clone(), reason });
     }
     let (depth, bounded) = local_depth(image, function, &mut vec![None; image.functions.len()]);
-    let recursion = if bounded && !reach.calls_indirectly { 0 } else { LOCAL_FOR_RECURSION };
-    let waits = reach.functions.iter().any(|&id| waits_for_others(&image.functions[id].function));
-    let polls = reach.functions.iter().any(|&id| polls_memory(&image.functions[id].function));
+    let recursion = if bounded && !reachable_functions.calls_indirectly { 0 } else { LOCAL_FOR_RECURSION };
+    let waits = reachable_functions.functions.iter().any(|&id| waits_for_others(&image.functions[id].function));
+    let polls = reachable_functions.functions.iter().any(|&id| polls_memory(&image.functions[id].function));
     Ok(KernelLayout {
         function,
-        functions: reach.functions,
+        functions: reachable_functions.functions,
         own_shared: shared.own,
         shared_variables: shared.variables,
         static_shared: shared.bytes,
         local: aligned(depth.saturating_add(recursion), 16),
         waits,
         polls,
-        calls_indirectly: reach.calls_indirectly,
+        calls_indirectly: reachable_functions.calls_indirectly,
     })
 }
 
@@ -70,10 +70,10 @@ struct SharedLayout {
 }
 
 impl SharedLayout {
-    fn new(image: &Image, reach: &Reachable) -> Self {
+    fn new(image: &Image, reachable_functions: &Reachable) -> Self {
         let mut own = HashMap::new();
         let mut end = 0_u64;
-        for &id in &reach.functions {
+        for &id in &reachable_functions.functions {
             let Some(body) = &image.functions[id].function.body else { continue };
             let align = body
                 .variables
@@ -89,7 +89,7 @@ impl SharedLayout {
         }
         let mut variables = Vec::new();
         let mut dynamic = Vec::new();
-        for &id in &reach.variables {
+        for &id in &reachable_functions.variables {
             let variable = &image.variables[id];
             if variable.space != Space::Shared {
                 continue;

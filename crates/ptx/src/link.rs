@@ -252,18 +252,18 @@ impl Image {
 
     /// What `kernel` may execute or touch. Functions that can be called indirectly are all those whose
     /// address is taken anywhere, since a pointer made by one kernel can be used by another.
-    pub(crate) fn reach(&self, kernel: FunctionId) -> Reachable {
-        let mut reach = Reachable::default();
+    pub(crate) fn reachable_functions(&self, kernel: FunctionId) -> Reachable {
+        let mut reachable_functions = Reachable::default();
         let mut seen = vec![false; self.functions.len()];
         let mut pending = vec![kernel];
         seen[kernel] = true;
         while let Some(function) = pending.pop() {
             let linked = &self.functions[function];
-            reach.functions.push(function);
-            reach.variables.extend(&linked.variables);
+            reachable_functions.functions.push(function);
+            reachable_functions.variables.extend(&linked.variables);
             let mut found: Vec<FunctionId> = linked.references.clone();
-            if linked.calls_indirectly && !reach.calls_indirectly {
-                reach.calls_indirectly = true;
+            if linked.calls_indirectly && !reachable_functions.calls_indirectly {
+                reachable_functions.calls_indirectly = true;
                 found.extend(self.address_taken());
             }
             for next in found {
@@ -273,9 +273,9 @@ impl Image {
                 }
             }
         }
-        reach.variables.sort_unstable();
-        reach.variables.dedup();
-        reach
+        reachable_functions.variables.sort_unstable();
+        reachable_functions.variables.dedup();
+        reachable_functions
     }
 
     /// Functions that some pointer may hold.

@@ -13,7 +13,7 @@ use crate::memory::{AddressSpace, Arena, OutOfMemory};
 use crate::parse::syntax::{Opaque, Space, Variable};
 use crate::pool::Pool;
 use crate::program::Program;
-use crate::run::{Host, Launch, Progress, most_begun};
+use crate::run::{Host, Launch, Progress, max_started};
 
 /// Variables from this size on get an allocation of their own.
 const LARGE_VARIABLE: u64 = 64 << 10;
@@ -83,7 +83,7 @@ impl Program {
             code,
             common: CommonCode::default(),
         };
-        loaded.place_variables(shared)?;
+        loaded.allocate_variables(shared)?;
         loaded.initialise_variables(shared.is_some())?;
         Ok(loaded)
     }
@@ -113,8 +113,8 @@ impl Loaded {
 
     fn opaque(&self, name: &str, kind: Opaque) -> Option<u64> {
         let variable = self.program.variable(name)?;
-        let is_wanted = self.program.image().variables[variable].opaque == Some(kind);
-        is_wanted.then_some(self.addresses[variable])
+        let is_requested = self.program.image().variables[variable].opaque == Some(kind);
+        is_requested.then_some(self.addresses[variable])
     }
 
     /// Generates the machine code of a kernel now, so that its first launch need not wait for it.
@@ -225,7 +225,7 @@ impl Loaded {
             ));
         }
         let blocks: u64 = config.grid.iter().map(|&count| u64::from(count)).product();
-        if config.cooperative && blocks > u64::from(most_begun(threads, workers)) {
+        if config.cooperative && blocks > u64::from(max_started(threads, workers)) {
             return lacking(format!("{blocks} blocks of {threads} threads do not all run at the same time"));
         }
         let (given, needed) = (config.params.len(), kernel.parameter_bytes);
@@ -258,7 +258,7 @@ impl Loaded {
         })
     }
 
-    fn place_variables(&mut self, shared: Option<&Self>) -> Result<(), LoadError> {
+    fn allocate_variables(&mut self, shared: Option<&Self>) -> Result<(), LoadError> {
         let program = self.program.clone();
         let variables = &program.image().variables;
         self.addresses = vec![0; variables.len()];

@@ -35,7 +35,7 @@ struct Joinable {
     /// Threads of other launches that work on it.
     guests: usize,
     /// Whether it has no blocks left to begin, as far as somebody has found.
-    is_begun: bool,
+    is_started: bool,
 }
 
 // SAFETY: the work is `Sync`, and `Pool::run` keeps it alive until all guests have left.
@@ -83,8 +83,8 @@ impl Pool {
         // not go away.
         let work = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
         let mut joinable = self.joinable.lock();
-        joinable.push(Joinable { priority, work, guests: 0, is_begun: false });
-        self.tell_most_urgent(&joinable);
+        joinable.push(Joinable { priority, work, guests: 0, is_started: false });
+        self.notify_most_urgent(&joinable);
         Open { pool: self, work }
     }
 
@@ -95,7 +95,7 @@ impl Pool {
             let work = {
                 let mut joinable = self.joinable.lock();
                 let open =
-                    joinable.iter_mut().filter(|launch| !launch.is_begun && launch.priority < priority);
+                    joinable.iter_mut().filter(|launch| !launch.is_started && launch.priority < priority);
                 let Some(launch) = open.min_by_key(|launch| launch.priority) else { return };
                 launch.guests += 1;
                 launch.work
@@ -106,8 +106,8 @@ impl Pool {
         }
     }
 
-    fn tell_most_urgent(&self, joinable: &[Joinable]) {
-        let open = joinable.iter().filter(|launch| !launch.is_begun);
+    fn notify_most_urgent(&self, joinable: &[Joinable]) {
+        let open = joinable.iter().filter(|launch| !launch.is_started);
         self.most_urgent
             .store(open.map(|launch| launch.priority).min().unwrap_or(i32::MAX), Ordering::Relaxed);
     }
@@ -124,9 +124,9 @@ impl Drop for Open<'_> {
         let mut joinable = self.pool.joinable.lock();
         let is_this = |launch: &Joinable| std::ptr::addr_eq(launch.work, self.work);
         if let Some(launch) = joinable.iter_mut().find(|launch| is_this(launch)) {
-            launch.is_begun = true;
+            launch.is_started = true;
         }
-        self.pool.tell_most_urgent(&joinable);
+        self.pool.notify_most_urgent(&joinable);
         while joinable.iter().any(|launch| is_this(launch) && launch.guests > 0) {
             self.pool.left.wait(&mut joinable);
         }
@@ -145,9 +145,9 @@ impl Drop for Guest<'_> {
         let mut joinable = self.pool.joinable.lock();
         if let Some(launch) = joinable.iter_mut().find(|launch| std::ptr::addr_eq(launch.work, self.work)) {
             launch.guests -= 1;
-            launch.is_begun = true;
+            launch.is_started = true;
         }
-        self.pool.tell_most_urgent(&joinable);
+        self.pool.notify_most_urgent(&joinable);
         self.pool.left.notify_all();
     }
 }

@@ -32,7 +32,7 @@ unsafe impl Send for Managed {}
 impl Driver {
     /// Memory of the current context's device at `address`, where the device and its neighbours allow that.
     pub(crate) fn on_device(&self, address: u64, bytes: usize) -> CuResult<Box<dyn DeviceBytes>> {
-        let (start, size) = self.places.managed;
+        let (start, size) = self.window_addresses.managed;
         let length = bytes.checked_next_multiple_of(GRANULARITY).filter(|length| *length > 0);
         let length = length.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let end = address.checked_add(length as u64);

@@ -99,11 +99,11 @@ impl Driver {
         pages.register(self.functions, context, flags)?;
         let mut found = 0;
         // SAFETY: the pages have just been registered; the result is a local.
-        let asked =
+        let requested =
             unsafe { self.functions.cuMemHostGetDevicePointer_v2(&mut found, pages.address().cast(), 0) };
-        if asked.is_err() || wanted != 0 && found != wanted {
+        if requested.is_err() || wanted != 0 && found != wanted {
             pages.unregister(self.functions);
-            asked?;
+            requested?;
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         let (functions, memory, ranges) = (self.functions, pages.address(), Arc::clone(&self.host_ranges));

@@ -106,11 +106,11 @@ impl Driver {
         let devices = handles.iter().map(|device| self.device(*device)).collect::<CuResult<Vec<_>>>()?;
         Ok(Snapshot {
             device_window: if devices.iter().all(maps_memory) {
-                window_of_client(self.places.device)
+                window_of_client(self.window_addresses.device)
             } else {
                 Window::default()
             },
-            managed_window: if devices.iter().all(maps_memory) { self.places.managed } else { (0, 0) },
+            managed_window: if devices.iter().all(maps_memory) { self.window_addresses.managed } else { (0, 0) },
             backend: match version.trim() {
                 "" => format!("NVIDIA driver (CUDA {major}.{minor})"),
                 version => format!("NVIDIA driver {version} (CUDA {major}.{minor})"),

@@ -30,16 +30,16 @@ fn on_device(device: CUdevice) -> CUmemLocation {
 }
 
 fn properties_of(properties: &AllocationProperties) -> CUmemAllocationProp {
-    let mut asked = CUmemAllocationProp {
+    let mut requested = CUmemAllocationProp {
         type_: CUmemAllocationType(properties.kind),
         requestedHandleTypes: CUmemAllocationHandleType(properties.handle_types),
         location: CUmemLocation { type_: CUmemLocationType(properties.location), id: properties.location_id },
         ..CUmemAllocationProp::default()
     };
-    asked.allocFlags.compressionType = properties.compression;
-    asked.allocFlags.gpuDirectRDMACapable = properties.rdma;
-    asked.allocFlags.usage = properties.usage;
-    asked
+    requested.allocFlags.compressionType = properties.compression;
+    requested.allocFlags.gpuDirectRDMACapable = properties.rdma;
+    requested.allocFlags.usage = properties.usage;
+    requested
 }
 
 // SAFETY of the calls below: pointers are to locals that live during the call; addresses and handles are the
@@ -109,12 +109,12 @@ impl VirtualMemoryCalls for Driver {
         properties: AllocationProperties,
     ) -> CuResult<Native<Allocation>> {
         let mut handle = 0;
-        let mut asked = properties_of(&properties);
-        if is_hosts(asked.location.type_) {
+        let mut requested = properties_of(&properties);
+        if is_hosts(requested.location.type_) {
             // The node that the program named is one of its own machine.
-            asked.location = self.host_near_gpu()?;
+            requested.location = self.host_near_gpu()?;
         }
-        unsafe { self.functions.cuMemCreate(&mut handle, size, &asked, 0)? };
+        unsafe { self.functions.cuMemCreate(&mut handle, size, &requested, 0)? };
         Ok(Native::from_value(handle))
     }
 
@@ -208,7 +208,7 @@ impl Driver {
     /// Reserves the window, if that has not been done. Fails for ever when the driver gives other addresses.
     pub(crate) fn open_window(&self) -> CuResult<()> {
         *self.device_window.0.lock().get_or_insert_with(|| {
-            reserve_with_driver(self.functions, self.places.device.address, self.places.device.size)?;
+            reserve_with_driver(self.functions, self.window_addresses.device.address, self.window_addresses.device.size)?;
             if let Err(status) = self.map_in_front() {
                 tracing::debug!(status = status.0, "nothing lies in front of the device's memory");
             }
@@ -220,7 +220,7 @@ impl Driver {
     /// reach it.
     fn map_in_front(&self) -> CuResult<()> {
         let devices = self.all_devices()?;
-        let start = self.places.device.address;
+        let start = self.window_addresses.device.address;
         let first = *devices.first().ok_or(CUresult::CUDA_ERROR_NO_DEVICE)?;
         let properties = CUmemAllocationProp {
             type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -253,8 +253,8 @@ impl Driver {
         use causeway_api::sys::CUdevice_attribute as Attribute;
         let attribute = Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
         let mut value = 0;
-        let asked = unsafe { self.functions.cuDeviceGetAttribute(&mut value, attribute, device) };
-        asked.is_ok() && value != 0
+        let requested = unsafe { self.functions.cuDeviceGetAttribute(&mut value, attribute, device) };
+        requested.is_ok() && value != 0
     }
 
     pub(crate) fn export_descriptor(&self, allocation: Native<Allocation>) -> CuResult<OwnedFd> {

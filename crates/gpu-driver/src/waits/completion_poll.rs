@@ -123,14 +123,14 @@ impl Shared {
             CompletionEvent::Own(event) => ask(event.as_raw()),
             CompletionEvent::Program(event) => self.events.with_watched(|| ask(event.as_raw())),
         };
-        self.output.tell_assertion(self.functions, result);
+        self.output.report_assertion(self.functions, result);
         if result == Err(CUresult::CUDA_ERROR_NOT_READY) { None } else { Some(result) }
     }
 
     /// Lets go of the event of a wait; while the lanes are locked, so that its context cannot end meanwhile.
     pub(crate) fn end(&self, wait: Wait, status: CuResult<()>) -> Ended {
         match wait.sign {
-            CompletionEvent::Own(event) => self.events.give_back(wait.context, event),
+            CompletionEvent::Own(event) => self.events.release(wait.context, event),
             CompletionEvent::Program(event) => self.events.unwatch(self.functions, event),
         }
         Ended { number: wait.number, urgent: wait.urgent, done: wait.done, status }

@@ -123,7 +123,7 @@ impl Waits {
 
     /// Whether a wait that is over may be answered on the spot: no earlier one is overtaken, and nothing that
     /// was printed has to be fetched.
-    pub(crate) fn may_answer_at_once(&self) -> bool {
+    pub(crate) fn may_complete_at_once(&self) -> bool {
         !self.shared.are_urgent() && !self.shared.output.expected()
     }
 
@@ -134,7 +134,7 @@ impl Waits {
         record: impl FnOnce(Native<Event>) -> CuResult<()>,
     ) -> CuResult<Native<Event>> {
         let event = self.shared.events.take(self.shared.functions, context)?;
-        record(event).inspect_err(|_| self.shared.events.give_back(context, event))?;
+        record(event).inspect_err(|_| self.shared.events.release(context, event))?;
         Ok(event)
     }
 
@@ -146,12 +146,12 @@ impl Waits {
         mark: Native<Event>,
         done: Completion,
     ) {
-        if source == Source::Context && self.may_answer_at_once() {
+        if source == Source::Context && self.may_complete_at_once() {
             // SAFETY: the event is ours.
             match unsafe { self.shared.functions.cuEventQuery(mark.as_raw()) } {
                 Err(CUresult::CUDA_ERROR_NOT_READY) => {}
                 ended => {
-                    self.shared.events.give_back(context, mark);
+                    self.shared.events.release(context, mark);
                     return done(ended);
                 }
             }

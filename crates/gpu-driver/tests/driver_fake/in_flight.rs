@@ -6,7 +6,7 @@ use causeway_api::sys::CUresult;
 use causeway_api::types::Region;
 use causeway_gpu::calls::*;
 use causeway_gpu::in_flight::{HostMemory, InFlight};
-use causeway_gpu::{CuResult, Gpu, NativePlace, Staging};
+use causeway_gpu::{CuResult, Gpu, NativeLocation, Staging};
 use std::ffi::c_int;
 use std::sync::mpsc;
 
@@ -19,7 +19,7 @@ fn stream() -> Native<Stream> {
     Native::from_value(0x55)
 }
 
-fn place() -> NativePlace {
+fn place() -> NativeLocation {
     Region::linear(0x100, BYTES as u64).into()
 }
 

@@ -5,14 +5,14 @@ use crate::operation::{Operation, Pattern};
 use causeway_api::handle::{Context, Native, Stream};
 use causeway_api::sys::{CUdeviceptr, CUresult};
 use causeway_gpu::calls::CopyCalls;
-use causeway_gpu::{CuResult, NativePlace};
+use causeway_gpu::{CuResult, NativeLocation};
 
 impl SoftwareGpu {
     /// A copy between places of the same size, which are checked.
     pub(super) fn copy_operation(
         &self,
-        destination: &NativePlace,
-        source: &NativePlace,
+        destination: &NativeLocation,
+        source: &NativeLocation,
     ) -> CuResult<Operation> {
         if destination.size() != source.size() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -51,8 +51,8 @@ impl SoftwareGpu {
 impl CopyCalls for SoftwareGpu {
     fn copy_within_device(
         &self,
-        destination: NativePlace,
-        source: NativePlace,
+        destination: NativeLocation,
+        source: NativeLocation,
         stream: Native<Stream>,
     ) -> CuResult<()> {
         let stream = self.stream(stream)?;
@@ -64,9 +64,9 @@ impl CopyCalls for SoftwareGpu {
     /// All contexts share one memory.
     fn copy_between_contexts(
         &self,
-        destination: NativePlace,
+        destination: NativeLocation,
         _destination_context: Native<Context>,
-        source: NativePlace,
+        source: NativeLocation,
         _source_context: Native<Context>,
         stream: Native<Stream>,
     ) -> CuResult<()> {

@@ -7,7 +7,7 @@ use causeway_api::handle::{Event, Function, Graph, GraphExec, Native, Stream};
 use causeway_api::sys::{CUresult, CUstreamBatchMemOpType};
 use causeway_api::types::{Fill, GraphEdge, LaunchAttribute, LaunchShape, ValueOperation};
 use causeway_gpu::calls::{ExecutableGraphCalls, GraphCalls};
-use causeway_gpu::{CuResult, NativePlace};
+use causeway_gpu::{CuResult, NativeLocation};
 use std::sync::Arc;
 
 // What nodes of graphs do, checked as the same work in a stream is.
@@ -23,7 +23,7 @@ impl SoftwareGpu {
         Ok(Node::Kernel(Arc::new(Operation::Launch(launch))))
     }
 
-    fn copy_node(&self, destination: &NativePlace, source: &NativePlace) -> CuResult<Node> {
+    fn copy_node(&self, destination: &NativeLocation, source: &NativeLocation) -> CuResult<Node> {
         self.copy_operation(destination, source).map(|copy| Node::Run(Arc::new(copy)))
     }
 
@@ -101,8 +101,8 @@ impl GraphCalls for SoftwareGpu {
         &self,
         graph: Native<Graph>,
         _after: &[GraphEdge],
-        destination: NativePlace,
-        source: NativePlace,
+        destination: NativeLocation,
+        source: NativeLocation,
     ) -> CuResult<()> {
         self.graphs.append(graph.value(), self.copy_node(&destination, &source)?)
     }
@@ -183,8 +183,8 @@ impl ExecutableGraphCalls for SoftwareGpu {
         exec: Native<GraphExec>,
         graph: Native<Graph>,
         node: u32,
-        destination: NativePlace,
-        source: NativePlace,
+        destination: NativeLocation,
+        source: NativeLocation,
     ) -> CuResult<()> {
         let work = self.copy_node(&destination, &source)?;
         self.graphs.change(exec.value(), graph.value(), node, work)

@@ -202,8 +202,8 @@ impl TextureCalls for SoftwareGpu {
         })
     }
 
-    fn cuTexRefSetMaxAnisotropy(&self, reference: Native<TextureReference>, most: u32) -> CuResult<()> {
-        self.change_texture(reference, |it| it.description.maxAnisotropy = most)
+    fn cuTexRefSetMaxAnisotropy(&self, reference: Native<TextureReference>, max: u32) -> CuResult<()> {
+        self.change_texture(reference, |it| it.description.maxAnisotropy = max)
     }
 
     fn cuTexRefSetBorderColor(&self, reference: Native<TextureReference>, color: &[f32]) -> CuResult<()> {

@@ -65,54 +65,54 @@ impl Frame {
     }
 
     /// A number, or 0 where the argument is none.
-    pub fn number(&self, place: usize) -> u64 {
-        match self.slots[place] {
+    pub fn number(&self, argument_index: usize) -> u64 {
+        match self.slots[argument_index] {
             Slot::Number(number) => number,
             Slot::Null | Slot::Memory(_) => 0,
         }
     }
 
     /// Gives an argument that is a number another one.
-    pub fn set_number(&mut self, place: usize, number: u64) {
-        if let Slot::Number(slot) = &mut self.slots[place] {
+    pub fn set_number(&mut self, argument_index: usize, number: u64) {
+        if let Slot::Number(slot) = &mut self.slots[argument_index] {
             *slot = number;
         }
     }
 
     /// The memory of an argument, unless it is a number or null.
-    pub fn memory(&self, place: usize) -> Option<&[u8]> {
-        match &self.slots[place] {
+    pub fn memory(&self, argument_index: usize) -> Option<&[u8]> {
+        match &self.slots[argument_index] {
             Slot::Memory(memory) => Some(memory.bytes()),
             Slot::Number(_) | Slot::Null => None,
         }
     }
 
     /// As [`memory`](Self::memory), for writing.
-    pub fn memory_mut(&mut self, place: usize) -> Option<&mut [u8]> {
-        match &mut self.slots[place] {
+    pub fn memory_mut(&mut self, argument_index: usize) -> Option<&mut [u8]> {
+        match &mut self.slots[argument_index] {
             Slot::Memory(memory) => Some(memory.bytes_mut()),
             Slot::Number(_) | Slot::Null => None,
         }
     }
 
     /// The address of an argument's memory, for a function of C.
-    pub fn address(&mut self, place: usize) -> *mut c_void {
-        match &mut self.slots[place] {
+    pub fn address(&mut self, argument_index: usize) -> *mut c_void {
+        match &mut self.slots[argument_index] {
             Slot::Memory(memory) => memory.words.as_mut_ptr().cast(),
             Slot::Number(_) | Slot::Null => core::ptr::null_mut(),
         }
     }
 
     /// The value of a counter; 0 where the program gave none.
-    pub fn count(&self, place: usize) -> u32 {
-        let bytes = self.memory(place).and_then(|bytes| bytes.first_chunk());
+    pub fn count(&self, argument_index: usize) -> u32 {
+        let bytes = self.memory(argument_index).and_then(|bytes| bytes.first_chunk());
         bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 
     /// How many bytes of an argument's memory mean something after the call.
-    pub fn filled(&self, place: usize) -> usize {
-        let size = self.memory(place).map_or(0, <[u8]>::len);
-        match self.function.arguments[place].mode {
+    pub fn filled(&self, argument_index: usize) -> usize {
+        let size = self.memory(argument_index).map_or(0, <[u8]>::len);
+        match self.function.arguments[argument_index].mode {
             mode @ (Mode::List(..) | Mode::Devices(_) | Mode::Processes(..)) => {
                 let Some((element, counter)) = mode.counted() else { return size };
                 let count = self.count(self.function.position(counter)) as usize;
@@ -129,9 +129,9 @@ impl Frame {
 
     /// Likewise, `offset` bytes behind.
     pub fn put_at(&mut self, name: &str, offset: usize, bytes: &[u8]) -> Status {
-        let place = self.function.position(name);
+        let argument_index = self.function.position(name);
         let target =
-            self.memory_mut(place).and_then(|memory| memory.get_mut(offset..)?.get_mut(..bytes.len()));
+            self.memory_mut(argument_index).and_then(|memory| memory.get_mut(offset..)?.get_mut(..bytes.len()));
         match target {
             Some(target) => {
                 target.copy_from_slice(bytes);
@@ -143,8 +143,8 @@ impl Frame {
 
     /// Writes text and its NUL, if there is room for both.
     pub fn put_text(&mut self, name: &str, text: &str) -> Status {
-        let place = self.function.position(name);
-        match self.memory(place) {
+        let argument_index = self.function.position(name);
+        match self.memory(argument_index) {
             None => status::INVALID_ARGUMENT,
             Some(memory) if memory.len() <= text.len() => status::INSUFFICIENT_SIZE,
             Some(_) => self.put(name, &[text.as_bytes(), &[0]].concat()),

@@ -5,10 +5,10 @@
 //! |---|---|
 //! | [`Monitor`], [`answer`] | How does a question of a client become a checked call? |
 //! | [`frame`] | What does a call work on? |
-//! | [`shown`] | Which devices does a session have? |
+//! | [`visible_devices`] | Which devices does a session have? |
 
 pub mod frame;
-pub mod shown;
+pub mod visible_devices;
 
 use causeway_api::nvml::request::{Call, Outcome, Written};
 use causeway_api::nvml::status::{self, Status};

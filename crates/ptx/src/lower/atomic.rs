@@ -5,7 +5,7 @@ use cranelift_codegen::ir::{AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Va
 
 use super::form::Form;
 use super::half::half_of;
-use super::place::MemoryPlace;
+use super::access::MemoryAccess;
 use super::registers::machine_type;
 use super::spaces::AccessSpace;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
@@ -52,8 +52,8 @@ impl Translator<'_, '_> {
             return invalid("parameters have no atomic operations");
         }
         let value = self.read(instruction, first + 1, scalar)?;
-        let place = self.place(space, &instruction.operands[first], scalar.size())?;
-        let MemoryPlace::Memory(address, offset) = place else {
+        let access = self.access(space, &instruction.operands[first], scalar.size())?;
+        let MemoryAccess::Memory(address, offset) = access else {
             return invalid("the address is a parameter");
         };
         let address = self.b.ins().iadd_imm_s(address, i64::from(offset));

@@ -82,7 +82,7 @@ impl Translator<'_, '_> {
             [Operand::List(items), ..] => items,
             _ => &[],
         };
-        let given = Signature { parameters: self.slot_sizes(arguments)?, results: self.slot_sizes(results)? };
+        let passed = Signature { parameters: self.slot_sizes(arguments)?, results: self.slot_sizes(results)? };
         let mut pointers = vec![self.thread()];
         for operand in arguments {
             pointers.push(self.slot_pointer(operand)?.1);
@@ -93,7 +93,7 @@ impl Translator<'_, '_> {
             pointers.push(pointer);
             result_slots.push(slot);
         }
-        self.call_target(target, &given, &pointers)?;
+        self.call_target(target, &passed, &pointers)?;
         for (operand, slot) in results.iter().zip(result_slots) {
             if let Operand::Register(register) = operand {
                 let ty = self.register_types[*register];
@@ -104,8 +104,8 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// Calls what `target` names with pointers to arguments and results, which have the sizes of `given`.
-    fn call_target(&mut self, target: &Operand, given: &Signature, pointers: &[Value]) -> Lowered {
+    /// Calls what `target` names with pointers to arguments and results, which have the sizes of `passed`.
+    fn call_target(&mut self, target: &Operand, passed: &Signature, pointers: &[Value]) -> Lowered {
         match target {
             Operand::Symbol(Name::Module(name), 0) => match self.symbol(name)? {
                 Symbol::Function(callee) => {
@@ -113,7 +113,7 @@ impl Translator<'_, '_> {
                     if function.is_kernel {
                         return unsupported("calling a kernel");
                     }
-                    check_signature(name, given, &Signature::of(function))?;
+                    check_signature(name, passed, &Signature::of(function))?;
                     let signature = signature(&self.image.functions[callee], self.convention);
                     let signature = self.b.import_signature(signature);
                     let name = UserExternalName { namespace: 0, index: callee as u32 };
@@ -128,16 +128,16 @@ impl Translator<'_, '_> {
                     Ok(())
                 }
                 Symbol::Builtin(builtin) => {
-                    check_signature(name, given, &builtin.signature())?;
+                    check_signature(name, passed, &builtin.signature())?;
                     self.call_builtin(builtin, pointers);
                     Ok(())
                 }
                 Symbol::Variable(_) => invalid(format!("`{name}` is not a function")),
             },
             Operand::Register(register) => {
-                let wanted = self.image.signatures.find(given);
+                let expected = self.image.signatures.find(passed);
                 let target = self.register(*register);
-                self.call_indirectly(target, wanted, pointers)
+                self.call_indirectly(target, expected, pointers)
             }
             _ => invalid("the target of the call is not a function"),
         }
@@ -156,7 +156,7 @@ impl Translator<'_, '_> {
 
     /// A call through a pointer: the pointer is an index into a table, whose entry must have the same
     /// signature.
-    fn call_indirectly(&mut self, target: Value, wanted: SignatureId, pointers: &[Value]) -> Lowered {
+    fn call_indirectly(&mut self, target: Value, expected: SignatureId, pointers: &[Value]) -> Lowered {
         let target = self.narrow(target, types::I64)?;
         let (table, entries) = self.placement.call_table;
         let offset = self.b.ins().iadd_imm_s(target, (FUNCTION_ADDRESS as i64).wrapping_neg());
@@ -167,8 +167,8 @@ impl Translator<'_, '_> {
         let entry = self.b.ins().iadd_imm_s(offset, table as i64);
         let signature_offset = std::mem::offset_of!(CallTarget, signature) as i32;
         let found = self.b.ins().load(types::I64, MemFlagsData::trusted(), entry, signature_offset);
-        let wanted = self.constant(types::I64, wanted.number() as i64);
-        let different = self.b.ins().icmp(IntCC::NotEqual, found, wanted);
+        let expected = self.constant(types::I64, expected.number() as i64);
+        let different = self.b.ins().icmp(IntCC::NotEqual, found, expected);
         self.fault_if(different, FaultSite::CallTarget, target);
         let code_offset = std::mem::offset_of!(CallTarget, code) as i32;
         let code = self.b.ins().load(types::I64, MemFlagsData::trusted(), entry, code_offset);
@@ -212,11 +212,11 @@ impl Translator<'_, '_> {
     }
 }
 
-fn check_signature(name: &str, given: &Signature, wanted: &Signature) -> Lowered {
-    if given == wanted {
+fn check_signature(name: &str, passed: &Signature, expected: &Signature) -> Lowered {
+    if passed == expected {
         return Ok(());
     }
-    let (Signature { parameters, results }, passed, returned) = (wanted, &given.parameters, &given.results);
+    let (Signature { parameters, results }, passed, returned) = (expected, &passed.parameters, &passed.results);
     invalid(format!(
         "`{name}` takes values of {parameters:?} bytes and returns {results:?}; the call passes {passed:?} and expects {returned:?}"
     ))

@@ -90,18 +90,18 @@ impl Translator<'_, '_> {
     ///
     /// A thread may wait for another of its block by polling memory. Threads of a block take turns on one
     /// processor, so the one that polls must give way.
-    pub(super) fn lose_patience(&mut self) {
-        let offset = std::mem::offset_of!(ThreadContext, patience) as i32;
+    pub(super) fn yield_after_polls(&mut self) {
+        let offset = std::mem::offset_of!(ThreadContext, polls_left) as i32;
         let thread = self.thread();
         let left = self.b.ins().load(types::I32, MemFlagsData::trusted(), thread, offset);
         let left = self.b.ins().iadd_imm_s(left, -1);
         self.b.ins().store(MemFlagsData::trusted(), left, thread, offset);
-        let (give_way, next) = (self.b.create_block(), self.b.create_block());
-        self.b.set_cold_block(give_way);
-        self.b.ins().brif(left, next, &[], give_way, &[]);
-        self.b.seal_block(give_way);
-        self.b.switch_to_block(give_way);
-        self.call_runtime(runtime::give_way as *const () as usize, &[thread], None);
+        let (yield_thread, next) = (self.b.create_block(), self.b.create_block());
+        self.b.set_cold_block(yield_thread);
+        self.b.ins().brif(left, next, &[], yield_thread, &[]);
+        self.b.seal_block(yield_thread);
+        self.b.switch_to_block(yield_thread);
+        self.call_runtime(runtime::yield_thread as *const () as usize, &[thread], None);
         self.b.ins().jump(next, &[]);
         self.b.seal_block(next);
         self.b.switch_to_block(next);
@@ -110,7 +110,7 @@ impl Translator<'_, '_> {
     /// `nanosleep`: lets others run.
     pub(super) fn sleep(&mut self) -> Lowered {
         let thread = self.thread();
-        self.call_runtime(runtime::give_way as *const () as usize, &[thread], None);
+        self.call_runtime(runtime::yield_thread as *const () as usize, &[thread], None);
         Ok(())
     }
 }

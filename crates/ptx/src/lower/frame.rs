@@ -46,7 +46,7 @@ pub(crate) fn frame_layout(body: &Body) -> FrameLayout {
 
 impl Translator<'_, '_> {
     /// Gives the body's own variables their places and opens the frame of local memory.
-    pub(super) fn place_variables(&mut self) {
+    pub(super) fn allocate_variables(&mut self) {
         let written = written_first(self.body);
         for (variable, written) in self.body.variables.iter().zip(written) {
             let slot = (variable.space == Space::Param).then(|| {

@@ -6,7 +6,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 use super::form::Form;
-use super::place::MemoryPlace;
+use super::access::MemoryAccess;
 use super::spaces::AccessSpace;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
@@ -62,25 +62,25 @@ impl Translator<'_, '_> {
         // Operations that give a result have it in front of the address.
         let gives = matches!(operation, "arrive" | "arrive_drop" | "test_wait" | "try_wait");
         let at = usize::from(gives);
-        let place = self.object(space, self.operand(instruction, at)?)?;
-        let given = instruction.operands.get(at + 1);
+        let access = self.object(space, self.operand(instruction, at)?)?;
+        let state_operand = instruction.operands.get(at + 1);
         match operation {
             "inval" => Ok(()),
             "init" => {
                 let count = self.read(instruction, 1, Scalar::B32)?;
                 let initial = self.call_value(mbarrier::initial as *const () as usize, &[count], types::I64);
-                self.store_at(place, 0, initial, false);
+                self.store_at(access, 0, initial, false);
                 Ok(())
             }
             "expect_tx" | "complete_tx" => {
                 let count = self.read(instruction, 1, Scalar::B32)?;
                 let bytes = if operation == "expect_tx" { count } else { self.b.ins().ineg(count) };
                 let none = self.constant(types::I32, 0);
-                self.change(place, &Change { arrivals: none, dropped: none, bytes });
+                self.change(access, &Change { arrivals: none, dropped: none, bytes });
                 Ok(())
             }
             "arrive" | "arrive_drop" => {
-                let count = match given {
+                let count = match state_operand {
                     Some(operand) => self.value(operand, Scalar::B32)?,
                     None => self.constant(types::I32, 1),
                 };
@@ -90,20 +90,20 @@ impl Translator<'_, '_> {
                     (_, "arrive") => Change { arrivals: count, dropped: none, bytes: none },
                     _ => Change { arrivals: count, dropped: count, bytes: none },
                 };
-                let before = self.change(place, &change);
+                let before = self.change(access, &change);
                 match &instruction.operands[0] {
                     Operand::Sink => Ok(()),
                     _ => self.write(instruction, Scalar::B64, before),
                 }
             }
             "test_wait" | "try_wait" => {
-                let given = if by_parity {
+                let state_operand = if by_parity {
                     self.read(instruction, at + 1, Scalar::B32)?
                 } else {
                     let state = self.read(instruction, at + 1, Scalar::B64)?;
                     self.parity(state)
                 };
-                self.wait_for_phase(instruction, place, given)
+                self.wait_for_phase(instruction, access, state_operand)
             }
             _ => unsupported("this operation"),
         }
@@ -120,27 +120,27 @@ impl Translator<'_, '_> {
             return unsupported("this operation");
         }
         self.expect_operands(instruction, 1)?;
-        let place = self.object(space, self.operand(instruction, 0)?)?;
+        let access = self.object(space, self.operand(instruction, 0)?)?;
         if counts {
             let (none, one) = (self.constant(types::I32, 0), self.constant(types::I32, 1));
-            self.change(place, &Change { arrivals: one, dropped: none, bytes: none });
+            self.change(access, &Change { arrivals: one, dropped: none, bytes: none });
         }
         Ok(())
     }
 
-    fn object(&mut self, space: AccessSpace, operand: &Operand) -> Result<MemoryPlace, Refusal> {
-        match self.place(space, operand, 8)? {
-            place @ MemoryPlace::Memory(..) => Ok(place),
-            MemoryPlace::Slot(..) => invalid("the address is a parameter"),
+    fn object(&mut self, space: AccessSpace, operand: &Operand) -> Result<MemoryAccess, Refusal> {
+        match self.access(space, operand, 8)? {
+            access @ MemoryAccess::Memory(..) => Ok(access),
+            MemoryAccess::Slot(..) => invalid("the address is a parameter"),
         }
     }
 
     /// Changes an object and returns what it held.
-    fn change(&mut self, place: MemoryPlace, change: &Change) -> Value {
-        let before = self.load_at(place, 0, types::I64, false);
+    fn change(&mut self, access: MemoryAccess, change: &Change) -> Value {
+        let before = self.load_at(access, 0, types::I64, false);
         let arguments = [before, change.arrivals, change.dropped, change.bytes];
         let after = self.call_value(mbarrier::changed as *const () as usize, &arguments, types::I64);
-        self.store_at(place, 0, after, false);
+        self.store_at(access, 0, after, false);
         before
     }
 
@@ -152,18 +152,18 @@ impl Translator<'_, '_> {
 
     /// Whether the phase with this parity is over. Where it is not, others run before the thread looks again:
     /// programs ask in a loop.
-    fn wait_for_phase(&mut self, instruction: &Instruction, place: MemoryPlace, given: Value) -> Lowered {
-        let state = self.load_at(place, 0, types::I64, false);
+    fn wait_for_phase(&mut self, instruction: &Instruction, access: MemoryAccess, state_operand: Value) -> Lowered {
+        let state = self.load_at(access, 0, types::I64, false);
         let parity = self.parity(state);
-        let difference = self.b.ins().bxor(parity, given);
+        let difference = self.b.ins().bxor(parity, state_operand);
         let bit = self.b.ins().band_imm_u(difference, 1);
         let is_over = self.b.ins().icmp_imm_s(IntCC::NotEqual, bit, 0);
-        let (give_way, next) = (self.b.create_block(), self.b.create_block());
-        self.b.ins().brif(is_over, next, &[], give_way, &[]);
-        self.b.seal_block(give_way);
-        self.b.switch_to_block(give_way);
+        let (yield_thread, next) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(is_over, next, &[], yield_thread, &[]);
+        self.b.seal_block(yield_thread);
+        self.b.switch_to_block(yield_thread);
         let thread = self.thread();
-        self.call_runtime(runtime::give_way as *const () as usize, &[thread], None);
+        self.call_runtime(runtime::yield_thread as *const () as usize, &[thread], None);
         self.b.ins().jump(next, &[]);
         self.b.seal_block(next);
         self.b.switch_to_block(next);

@@ -4,7 +4,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Type, Value, types};
 
 use super::form::Form;
-use super::place::MemoryPlace;
+use super::access::MemoryAccess;
 use super::registers::machine_type;
 use super::spaces::AccessSpace;
 use super::waits::ORDERED;
@@ -49,11 +49,11 @@ impl Translator<'_, '_> {
         form.finish()?;
         let operand = self.operand(instruction, 1)?;
         let ty = machine_type(scalar);
-        let place = self.place(space, operand, scalar.size() * lanes)?;
+        let access = self.access(space, operand, scalar.size() * lanes)?;
         let targets = lanes_of(self.operand(instruction, 0)?, lanes)?;
         let mut values = Vec::with_capacity(targets.len());
         for lane in 0..lanes {
-            values.push(self.load_at(place, (lane * scalar.size()) as i32, ty, ordered));
+            values.push(self.load_at(access, (lane * scalar.size()) as i32, ty, ordered));
         }
         for (target, value) in targets.iter().zip(values) {
             self.assign(target, scalar, value)?;
@@ -75,39 +75,39 @@ impl Translator<'_, '_> {
         let sources = lanes_of(self.operand(instruction, 1)?, lanes)?;
         let values: Vec<Value> =
             sources.iter().map(|source| self.value(source, scalar)).collect::<Result<_, Refusal>>()?;
-        let place = self.place(space, operand, scalar.size() * lanes)?;
+        let access = self.access(space, operand, scalar.size() * lanes)?;
         for (lane, value) in values.into_iter().enumerate() {
-            self.store_at(place, lane as i32 * scalar.size() as i32, value, release);
+            self.store_at(access, lane as i32 * scalar.size() as i32, value, release);
         }
         Ok(())
     }
 
-    pub(super) fn load_at(&mut self, place: MemoryPlace, offset: i32, ty: Type, ordered: bool) -> Value {
-        match place {
-            MemoryPlace::Slot(slot, start) => self.b.ins().stack_load(types::I64, ty, slot, start + offset),
-            MemoryPlace::Memory(address, start) if ordered => {
+    pub(super) fn load_at(&mut self, access: MemoryAccess, offset: i32, ty: Type, ordered: bool) -> Value {
+        match access {
+            MemoryAccess::Slot(slot, start) => self.b.ins().stack_load(types::I64, ty, slot, start + offset),
+            MemoryAccess::Memory(address, start) if ordered => {
                 let address = self.b.ins().iadd_imm_s(address, i64::from(start + offset));
                 let bits_type = Type::int(ty.bits() as u16).unwrap_or(types::I64);
                 let bits = self.b.ins().atomic_load(bits_type, MemFlagsData::new(), address);
                 self.from_bits(bits, ty)
             }
-            MemoryPlace::Memory(address, start) => {
+            MemoryAccess::Memory(address, start) => {
                 self.b.ins().load(ty, MemFlagsData::new(), address, start + offset)
             }
         }
     }
 
-    pub(super) fn store_at(&mut self, place: MemoryPlace, offset: i32, value: Value, release: bool) {
-        match place {
-            MemoryPlace::Slot(slot, start) => {
+    pub(super) fn store_at(&mut self, access: MemoryAccess, offset: i32, value: Value, release: bool) {
+        match access {
+            MemoryAccess::Slot(slot, start) => {
                 self.b.ins().stack_store(types::I64, value, slot, start + offset);
             }
-            MemoryPlace::Memory(address, start) if release => {
+            MemoryAccess::Memory(address, start) if release => {
                 let address = self.b.ins().iadd_imm_s(address, i64::from(start + offset));
                 let bits = self.bits_of(value);
                 self.b.ins().atomic_store(MemFlagsData::new(), bits, address);
             }
-            MemoryPlace::Memory(address, start) => {
+            MemoryAccess::Memory(address, start) => {
                 self.b.ins().store(MemFlagsData::new(), value, address, start + offset);
             }
         }
@@ -139,8 +139,8 @@ impl Translator<'_, '_> {
             Some(operand) => Some(self.value(operand, Scalar::U32)?),
             None => None,
         };
-        let source = self.place(AccessSpace::Global, &instruction.operands[1], size)?;
-        let target = self.place(AccessSpace::Shared, &instruction.operands[0], size)?;
+        let source = self.access(AccessSpace::Global, &instruction.operands[1], size)?;
+        let target = self.access(AccessSpace::Shared, &instruction.operands[0], size)?;
         for offset in (0..size as i32).step_by(4) {
             let mut word = self.load_at(source, offset, types::I32, false);
             if let Some(source_size) = source_size {

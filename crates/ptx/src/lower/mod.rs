@@ -27,7 +27,7 @@ mod mbarrier;
 mod memory;
 mod moves;
 mod operands;
-mod place;
+mod access;
 mod registers;
 mod slots;
 mod spaces;
@@ -121,7 +121,7 @@ pub(crate) fn translate<'a>(
         target.default_call_conv,
         register_types,
     );
-    translator.place_variables();
+    translator.allocate_variables();
     for (index, statement) in body.statements.iter().enumerate() {
         match statement {
             Statement::Label(label) => translator.start_label(*label),
@@ -175,7 +175,7 @@ impl Translator<'_, '_> {
     /// Translates an instruction behind its guard.
     fn execute(&mut self, row: &Row, instruction: &Instruction) -> Lowered {
         if row.waits.polls(instruction, self.loops.contains(self.position as usize)) {
-            self.lose_patience();
+            self.yield_after_polls();
         }
         (row.lower)(self, instruction)
     }

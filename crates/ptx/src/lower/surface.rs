@@ -58,7 +58,7 @@ impl Translator<'_, '_> {
         let access = Form::of(instruction).access()?;
         self.expect_operands(instruction, 2)?;
         let targets = lanes_of(&instruction.operands[0], access.lanes)?;
-        let slot = self.pass_place(instruction.operands.get(1), access.geometry, Scalar::S32)?;
+        let slot = self.pass_position(instruction.operands.get(1), access.geometry, Scalar::S32)?;
         self.call_surface(runtime::load_surface as *const () as usize, slot, &access);
         for (lane, target) in targets.iter().enumerate() {
             let ty = machine_type(access.scalar);
@@ -72,7 +72,7 @@ impl Translator<'_, '_> {
     pub(super) fn store_surface(&mut self, instruction: &Instruction) -> Lowered {
         let access = Form::of(instruction).access()?;
         self.expect_operands(instruction, 2)?;
-        let slot = self.pass_place(instruction.operands.first(), access.geometry, Scalar::S32)?;
+        let slot = self.pass_position(instruction.operands.first(), access.geometry, Scalar::S32)?;
         for (lane, source) in lanes_of(&instruction.operands[1], access.lanes)?.iter().enumerate() {
             let value = self.value(source, access.scalar)?;
             let value = self.widened(value);

@@ -82,7 +82,7 @@ impl Translator<'_, '_> {
             return unsupported("offsets of texels, and the comparison of depths");
         }
         self.expect_operands(instruction, 2 + given)?;
-        let slot = self.pass_place(instruction.operands.get(1), geometry, coordinate)?;
+        let slot = self.pass_position(instruction.operands.get(1), geometry, coordinate)?;
         self.pass_constant(slot, offset_of!(Request, detail), detail as u32);
         for (index, operand) in instruction.operands[2..].iter().enumerate() {
             let parts = match operand {
@@ -124,7 +124,7 @@ impl Translator<'_, '_> {
             return unsupported("offsets of texels, and the comparison of depths");
         }
         self.expect_operands(instruction, 2)?;
-        let slot = self.pass_place(instruction.operands.get(1), geometry, coordinate)?;
+        let slot = self.pass_position(instruction.operands.get(1), geometry, coordinate)?;
         self.pass_constant(slot, offset_of!(Request, detail), DetailKind::Base as u32);
         let (thread, request) = (self.thread(), self.b.ins().stack_addr(types::I64, slot, 0));
         let channel = self.constant(types::I32, channel);
@@ -161,7 +161,7 @@ impl Translator<'_, '_> {
     }
 
     /// Leaves handle, geometry, layer and coordinates in the slot for requests, and gives it.
-    pub(super) fn pass_place(
+    pub(super) fn pass_position(
         &mut self,
         operand: Option<&Operand>,
         geometry: Geometry,

@@ -51,11 +51,11 @@ impl Translator<'_, '_> {
         let lane = self.read(instruction, 2, Scalar::B32)?;
         let clamp = self.read(instruction, 3, Scalar::B32)?;
         let mask = if sync { self.read(instruction, 4, Scalar::B32)? } else { self.constant(types::I32, -1) };
-        let answer = self.warp_operation(operation, mask, value, lane, clamp);
-        let result = self.b.ins().ireduce(types::I32, answer);
+        let warp_result = self.warp_operation(operation, mask, value, lane, clamp);
+        let result = self.b.ins().ireduce(types::I32, warp_result);
         match self.operand(instruction, 0)? {
             Operand::Pair(value, predicate) => {
-                let valid = self.upper_bit(answer);
+                let valid = self.upper_bit(warp_result);
                 self.assign(value, scalar, result)?;
                 self.assign(predicate, Scalar::Pred, valid)
             }
@@ -64,8 +64,8 @@ impl Translator<'_, '_> {
     }
 
     /// Bit 32 of an answer, as a predicate.
-    fn upper_bit(&mut self, answer: Value) -> Value {
-        let bit = self.b.ins().ushr_imm_u(answer, 32);
+    fn upper_bit(&mut self, warp_result: Value) -> Value {
+        let bit = self.b.ins().ushr_imm_u(warp_result, 32);
         let bit = self.b.ins().ireduce(types::I8, bit);
         self.b.ins().band_imm_u(bit, 1)
     }
@@ -86,12 +86,12 @@ impl Translator<'_, '_> {
         self.expect_operands(instruction, if sync { 3 } else { 2 })?;
         let predicate = self.read(instruction, 1, Scalar::Pred)?;
         let mask = if sync { self.read(instruction, 2, Scalar::B32)? } else { self.constant(types::I32, -1) };
-        let answer = self.simple_warp_operation(operation, mask, predicate);
+        let warp_result = self.simple_warp_operation(operation, mask, predicate);
         if operation == WarpOperation::Ballot {
-            let ballot = self.b.ins().ireduce(types::I32, answer);
+            let ballot = self.b.ins().ireduce(types::I32, warp_result);
             return self.write(instruction, Scalar::B32, ballot);
         }
-        let result = self.b.ins().ireduce(types::I8, answer);
+        let result = self.b.ins().ireduce(types::I8, warp_result);
         self.write(instruction, Scalar::Pred, result)
     }
 
@@ -109,11 +109,11 @@ impl Translator<'_, '_> {
         self.expect_operands(instruction, 3)?;
         let value = self.read(instruction, 1, scalar)?;
         let mask = self.read(instruction, 2, Scalar::B32)?;
-        let answer = self.simple_warp_operation(operation, mask, value);
-        let lanes = self.b.ins().ireduce(types::I32, answer);
+        let warp_result = self.simple_warp_operation(operation, mask, value);
+        let lanes = self.b.ins().ireduce(types::I32, warp_result);
         match self.operand(instruction, 0)? {
             Operand::Pair(value, predicate) => {
-                let all = self.upper_bit(answer);
+                let all = self.upper_bit(warp_result);
                 self.assign(value, Scalar::B32, lanes)?;
                 self.assign(predicate, Scalar::Pred, all)
             }
@@ -146,8 +146,8 @@ impl Translator<'_, '_> {
         };
         let value = self.read(instruction, 1, scalar)?;
         let mask = self.read(instruction, 2, Scalar::B32)?;
-        let answer = self.simple_warp_operation(operation, mask, value);
-        let result = self.b.ins().ireduce(types::I32, answer);
+        let warp_result = self.simple_warp_operation(operation, mask, value);
+        let result = self.b.ins().ireduce(types::I32, warp_result);
         self.write(instruction, scalar, result)
     }
 
@@ -159,12 +159,12 @@ impl Translator<'_, '_> {
         self.expect_operands(instruction, 2)?;
         let mask = self.read(instruction, 1, Scalar::B32)?;
         let zero = self.constant(types::I64, 0);
-        let answer = self.simple_warp_operation(WarpOperation::Elect, mask, zero);
+        let warp_result = self.simple_warp_operation(WarpOperation::Elect, mask, zero);
         let Operand::Pair(lane, elected) = self.operand(instruction, 0)? else {
             return invalid("the destination is not `d|p`");
         };
-        let leader = self.b.ins().ireduce(types::I32, answer);
-        let is_leader = self.upper_bit(answer);
+        let leader = self.b.ins().ireduce(types::I32, warp_result);
+        let is_leader = self.upper_bit(warp_result);
         self.assign(lane, Scalar::B32, leader)?;
         self.assign(elected, Scalar::Pred, is_leader)
     }
@@ -238,11 +238,11 @@ impl Translator<'_, '_> {
         }
         let reduction_number = self.constant(types::I32, reduction as i64);
         let arguments = [thread, number, threads, reduction_number, predicate];
-        let answer = self.call_value(runtime::barrier as *const () as usize, &arguments, types::I32);
+        let warp_result = self.call_value(runtime::barrier as *const () as usize, &arguments, types::I32);
         match (destination, reduction) {
-            (Some(destination), Reduction::Count) => self.assign(destination, Scalar::U32, answer),
+            (Some(destination), Reduction::Count) => self.assign(destination, Scalar::U32, warp_result),
             (Some(destination), _) => {
-                let result = self.b.ins().ireduce(types::I8, answer);
+                let result = self.b.ins().ireduce(types::I8, warp_result);
                 self.assign(destination, Scalar::Pred, result)
             }
             (None, _) => Ok(()),

@@ -42,7 +42,7 @@ impl FreeRanges {
     }
 
     /// Returns a range to the free ones and merges it with its neighbours.
-    pub(super) fn give_back(&mut self, mut start: u64, mut length: u64) {
+    pub(super) fn release(&mut self, mut start: u64, mut length: u64) {
         if let Some((&before, &before_length)) = self.0.range(..start).next_back()
             && before + before_length == start
         {
@@ -84,10 +84,10 @@ mod tests {
         let mut free = FreeRanges::new([(0, 30)]);
         let parts = [free.take(10, 1), free.take(10, 1), free.take(10, 1)];
         assert_eq!(parts, [Some(0), Some(10), Some(20)]);
-        free.give_back(20, 10);
-        free.give_back(0, 10);
+        free.release(20, 10);
+        free.release(0, 10);
         assert_eq!(free.0, BTreeMap::from([(0, 10), (20, 10)]));
-        free.give_back(10, 10);
+        free.release(10, 10);
         assert_eq!(free.0, BTreeMap::from([(0, 30)]));
     }
 }

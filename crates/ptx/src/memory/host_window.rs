@@ -20,7 +20,7 @@ impl AddressSpace {
     /// [`MemoryError::NotFree`] when the pages lie elsewhere or not all of them are free, or the machine
     /// refuses them.
     pub fn allocate_at(&self, start: u64, size: u64) -> Result<(), MemoryError> {
-        self.place_at(start, size, |pages| protect(start, pages, READ_WRITE))
+        self.map_at(start, size, |pages| protect(start, pages, READ_WRITE))
     }
 
     /// Like [`Self::allocate_at`], for memory that another process has, too: `memory` is mapped at `start`,
@@ -41,9 +41,9 @@ impl AddressSpace {
     ) -> Result<(), MemoryError> {
         let not_free = MemoryError::NotFree { address: start, size };
         let offset = libc::off_t::try_from(offset).map_err(|_| not_free)?;
-        self.place_at(start, size, |pages| {
+        self.map_at(start, size, |pages| {
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-            // SAFETY: the pages are a free part of this space's own reservation, as `place_at` has found.
+            // SAFETY: the pages are a free part of this space's own reservation, as `map_at` has found.
             let mapped = unsafe {
                 libc::mmap(start as *mut _, pages as usize, READ_WRITE, flags, memory.as_raw_fd(), offset)
             };
@@ -52,7 +52,7 @@ impl AddressSpace {
     }
 
     /// Takes free pages of the window, which `make` makes usable.
-    fn place_at(
+    fn map_at(
         &self,
         start: u64,
         size: u64,
@@ -63,10 +63,10 @@ impl AddressSpace {
         let Some(pages) = size.max(1).checked_next_multiple_of(PAGE) else { return Err(not_free) };
         let Some(end) = start.checked_add(pages) else { return Err(not_free) };
         let window = self.host_window();
-        let is_inside = start.is_multiple_of(PAGE) && window.start <= start && end <= window.end;
+        let contains = start.is_multiple_of(PAGE) && window.start <= start && end <= window.end;
         let is_free =
             allocations.live.range(..end).next_back().is_none_or(|(other, live)| other + live.span <= start);
-        if !is_inside
+        if !contains
             || !is_free
             || pages > self.capacity.saturating_sub(allocations.allocated)
             || make(pages).is_err()

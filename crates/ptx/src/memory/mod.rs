@@ -186,7 +186,7 @@ impl AddressSpace {
         let align = align.max(PAGE).checked_next_power_of_two().unwrap_or(u64::MAX);
         let Some(start) = allocations.free.take(pages + PAGE, align) else { return Err(out_of_memory) };
         if protect(start, pages, READ_WRITE).is_err() {
-            allocations.free.give_back(start, pages + PAGE);
+            allocations.free.release(start, pages + PAGE);
             return Err(out_of_memory);
         }
         allocations.live.insert(start, Live { size: size.max(1), pages, span: pages + PAGE, by_kernel });
@@ -221,7 +221,7 @@ impl AddressSpace {
         discard(address, live.span);
         allocations.allocated -= live.pages;
         if !self.host_window().contains(&address) {
-            allocations.free.give_back(address, live.span);
+            allocations.free.release(address, live.span);
         }
         Ok(())
     }
@@ -245,7 +245,7 @@ impl AddressSpace {
             .try_for_each(|range| protect(start + range.start, range.end - range.start, READ_WRITE));
         if writable.is_err() {
             discard(start, Arena::SPAN);
-            allocations.free.give_back(start, Arena::SPAN);
+            allocations.free.release(start, Arena::SPAN);
             return None;
         }
         Some(Arena::new(start))

@@ -10,16 +10,16 @@ pub(super) const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 /// Reserves `size` bytes (a power of two) at a multiple of `size`, so that compiled code can tell an address
 /// of the range from any other by its upper bits alone, with [`GUARD`] bytes on both sides; at `base` if it is free.
 pub(super) fn reserve(size: u64, base: u64) -> io::Result<u64> {
-    let wish = map_without_access(base - GUARD, size + 2 * GUARD)?;
-    if (wish + GUARD).is_multiple_of(size) {
-        return Ok(wish + GUARD);
+    let candidate = map_without_access(base - GUARD, size + 2 * GUARD)?;
+    if (candidate + GUARD).is_multiple_of(size) {
+        return Ok(candidate + GUARD);
     }
     // SAFETY: the range was mapped just now and nothing refers to it.
-    unsafe { libc::munmap(wish as *mut libc::c_void, (size + 2 * GUARD) as usize) };
+    unsafe { libc::munmap(candidate as *mut libc::c_void, (size + 2 * GUARD) as usize) };
     let start = map_without_access(base, 2 * size + 2 * GUARD)?;
     let base = (start + GUARD).next_multiple_of(size);
-    let (kept, kept_end, end) = (base - GUARD, base + size + GUARD, start + 2 * size + 2 * GUARD);
-    for (address, length) in [(start, kept - start), (kept_end, end - kept_end)] {
+    let (used, used_end, end) = (base - GUARD, base + size + GUARD, start + 2 * size + 2 * GUARD);
+    for (address, length) in [(start, used - start), (used_end, end - used_end)] {
         if length > 0 {
             // SAFETY: these are the ends of the range mapped above that stick out of the part that is kept.
             unsafe { libc::munmap(address as *mut libc::c_void, length as usize) };
@@ -28,11 +28,11 @@ pub(super) fn reserve(size: u64, base: u64) -> io::Result<u64> {
     Ok(base)
 }
 
-fn map_without_access(wish: u64, size: u64) -> io::Result<u64> {
+fn map_without_access(candidate: u64, size: u64) -> io::Result<u64> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: without MAP_FIXED the kernel never replaces a mapping; the address is only a wish.
     let address =
-        unsafe { libc::mmap(wish as *mut libc::c_void, size as usize, libc::PROT_NONE, flags, -1, 0) };
+        unsafe { libc::mmap(candidate as *mut libc::c_void, size as usize, libc::PROT_NONE, flags, -1, 0) };
     if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(address as u64) }
 }
 

@@ -42,7 +42,7 @@ impl<'s> Parser<'s, '_> {
     }
 
     /// The next token is another than was wanted.
-    pub(super) fn unexpected(&self, wanted: &str) -> SyntaxError {
+    pub(super) fn unexpected(&self, expected: &str) -> SyntaxError {
         let found = match self.peek() {
             TokenKind::Word(word) => format!("`{word}`"),
             TokenKind::Text(text) => format!("the string \"{text}\""),
@@ -50,7 +50,7 @@ impl<'s> Parser<'s, '_> {
             TokenKind::End => "the end of the text".to_owned(),
             TokenKind::Integer(_) | TokenKind::Single(_) | TokenKind::Double(_) => "a number".to_owned(),
         };
-        self.error(format!("expected {wanted}, found {found}"))
+        self.error(format!("expected {expected}, found {found}"))
     }
 
     /// Takes the punctuation mark if it is next.
@@ -77,13 +77,13 @@ impl<'s> Parser<'s, '_> {
     }
 
     /// Takes the word that must be next.
-    pub(super) fn name(&mut self, wanted: &str) -> Result<&'s str, SyntaxError> {
+    pub(super) fn name(&mut self, expected: &str) -> Result<&'s str, SyntaxError> {
         match self.peek() {
             TokenKind::Word(word) => {
                 self.position += 1;
                 Ok(word)
             }
-            _ => Err(self.unexpected(wanted)),
+            _ => Err(self.unexpected(expected)),
         }
     }
 

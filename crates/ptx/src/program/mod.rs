@@ -162,7 +162,7 @@ impl Program {
 
 /// Translates every function with made-up addresses, which finds all that cannot be translated.
 fn check_instructions(image: &Image) -> Result<Unsupported, CompileError> {
-    let target = jit::native_target(jit::Effort::Full).map_err(CompileError::Machine)?;
+    let target = jit::native_target(jit::Optimization::Full).map_err(CompileError::Machine)?;
     let variables = vec![0; image.variables.len()];
     let own_shared = HashMap::new();
     let placement = Placement {

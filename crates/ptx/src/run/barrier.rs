@@ -61,7 +61,7 @@ impl Barriers {
     }
 
     /// What a thread that waits at one of the `released` barriers gets.
-    pub(super) fn answer(&self, released: u32, request: &BarrierRequest) -> Option<u64> {
+    pub(super) fn warp_result(&self, released: u32, request: &BarrierRequest) -> Option<u64> {
         let index = place(request);
         let barrier = &self.barriers[index];
         (released & 1 << index != 0).then(|| match request.reduction {

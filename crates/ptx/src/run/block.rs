@@ -7,8 +7,8 @@ use super::context::{
     Launch, POLLS_BEFORE_YIELD, Raised, Request, ThreadContext, WarpOperation, WarpRequest,
 };
 use super::signals::{Outcome, TrapState};
-use super::warp::{answers, lanes_in};
-use crate::fault::ThreadPlace;
+use super::warp::{warp_results, lanes_in};
+use crate::fault::ThreadPosition;
 use crate::memory::{Arena, SlabStack, StackSlab};
 
 /// Threads of a warp.
@@ -55,12 +55,12 @@ pub(super) enum BlockState {
 }
 
 /// Why a block ended early, and which thread did it.
-type Failure = (Raised, ThreadPlace);
+type Failure = (Raised, ThreadPosition);
 
 /// What a thread did when it ran.
 enum Event {
     Finished,
-    Asked(Request),
+    Requested(Request),
 }
 
 impl<'l> Runner<'l> {
@@ -104,9 +104,9 @@ impl<'l> Runner<'l> {
                 total_shared,
                 workspace,
                 local_top: 0,
-                patience: POLLS_BEFORE_YIELD,
+                polls_left: POLLS_BEFORE_YIELD,
                 request: Request::Yield,
-                answer: 0,
+                warp_result: 0,
                 yielder: std::ptr::null(),
                 launch: std::ptr::from_ref(launch).cast(),
             })
@@ -132,16 +132,16 @@ impl<'l> Runner<'l> {
         }
         if self.launch.waits {
             self.make_threads();
-            return self.go_on(rounds);
+            return self.resume_rounds(rounds);
         }
-        let result = self.run_in_turn();
+        let result = self.run_round_robin();
         self.stop();
         result.map(|()| BlockState::Done)
     }
 
     /// Goes on with a block that polls.
-    pub(super) fn go_on(&mut self, rounds: u32) -> Result<BlockState, Failure> {
-        let result = self.run_together(rounds);
+    pub(super) fn resume_rounds(&mut self, rounds: u32) -> Result<BlockState, Failure> {
+        let result = self.run_concurrently(rounds);
         if result != Ok(BlockState::Polling) {
             self.stop();
         }
@@ -172,7 +172,7 @@ impl<'l> Runner<'l> {
 
     /// Threads that do not wait for each other run one after the other, all on one coroutine, which is there
     /// to come back from faults.
-    fn run_in_turn(&mut self) -> Result<(), Failure> {
+    fn run_round_robin(&mut self) -> Result<(), Failure> {
         let (count, block, entry) = (self.launch.threads() as u32, self.launch.block, self.launch.entry);
         let mut next = 0;
         while next < count {
@@ -196,14 +196,14 @@ impl<'l> Runner<'l> {
             loop {
                 match self.resume(0)? {
                     Event::Finished => return Ok(()),
-                    Event::Asked(Request::Exit) => {
+                    Event::Requested(Request::Exit) => {
                         let context = &self.contexts[0];
                         next = context.warp * WARP as u32 + context.lane + 1;
                         break;
                     }
                     // It polls for what is another kernel's or the program's, which may need this core.
-                    Event::Asked(Request::Yield) => std::thread::yield_now(),
-                    Event::Asked(_) => {}
+                    Event::Requested(Request::Yield) => std::thread::yield_now(),
+                    Event::Requested(_) => {}
                 }
             }
             self.discard(0);
@@ -241,7 +241,7 @@ impl<'l> Runner<'l> {
 
     /// Warps run in turn, each as far as it can get, until all threads have ended or some have polled in so
     /// many rounds.
-    fn run_together(&mut self, rounds: u32) -> Result<BlockState, Failure> {
+    fn run_concurrently(&mut self, rounds: u32) -> Result<BlockState, Failure> {
         let mut left = rounds;
         loop {
             let mut progress = false;
@@ -260,7 +260,7 @@ impl<'l> Runner<'l> {
                 return Ok(BlockState::Done);
             }
             if !progress {
-                return Err((Raised::Deadlock, self.place(self.first_alive())));
+                return Err((Raised::Deadlock, self.thread_position(self.first_alive())));
             }
             if polls {
                 left = left.saturating_sub(1);
@@ -295,13 +295,13 @@ impl<'l> Runner<'l> {
         let bit = 1_u32 << lane;
         match self.resume(index)? {
             Event::Finished => self.end_lane(warp, bit),
-            Event::Asked(Request::Exit) => {
+            Event::Requested(Request::Exit) => {
                 self.discard(index);
                 self.end_lane(warp, bit);
             }
-            Event::Asked(Request::Warp(_)) => self.warps[warp].gathering |= bit,
-            Event::Asked(Request::ActiveMask(_)) => self.warps[warp].active |= bit,
-            Event::Asked(Request::Barrier(request)) => {
+            Event::Requested(Request::Warp(_)) => self.warps[warp].gathering |= bit,
+            Event::Requested(Request::ActiveMask(_)) => self.warps[warp].active |= bit,
+            Event::Requested(Request::Barrier(request)) => {
                 self.barriers.arrive(&request);
                 if request.waits {
                     self.warps[warp].barrier |= bit;
@@ -309,7 +309,7 @@ impl<'l> Runner<'l> {
                     self.warps[warp].ready |= bit;
                 }
             }
-            Event::Asked(Request::Yield | Request::Fault(_)) => self.warps[warp].polling |= bit,
+            Event::Requested(Request::Yield | Request::Fault(_)) => self.warps[warp].polling |= bit,
         }
         Ok(())
     }
@@ -326,23 +326,23 @@ impl<'l> Runner<'l> {
             let lane = pending.trailing_zeros() as usize;
             let request = self.warp_request(warp, lane);
             // Lanes that have ended are not waited for, as on the hardware.
-            let wanted = (request.mask | 1 << lane) & self.warps[warp].alive;
-            let same = lanes_in(wanted & pending).filter(|&other| {
+            let expected_lanes = (request.mask | 1 << lane) & self.warps[warp].alive;
+            let same = lanes_in(expected_lanes & pending).filter(|&other| {
                 let other = self.warp_request(warp, other);
                 other.mask == request.mask && other.operation == request.operation
             });
-            let come = same.fold(0_u32, |lanes, lane| lanes | 1 << lane);
-            pending &= !come & !(1 << lane);
-            if come == wanted {
-                self.answer_warp(warp, come);
-                released |= come;
+            let arrived = same.fold(0_u32, |lanes, lane| lanes | 1 << lane);
+            pending &= !arrived & !(1 << lane);
+            if arrived == expected_lanes {
+                self.complete_warp(warp, arrived);
+                released |= arrived;
             }
         }
         let state = &mut self.warps[warp];
         state.gathering &= !released;
         state.ready |= released;
         if state.ready == 0 && state.active != 0 {
-            self.answer_active_masks(warp);
+            self.complete_active_masks(warp);
         }
         self.warps[warp].ready != 0
     }
@@ -354,7 +354,7 @@ impl<'l> Runner<'l> {
         }
     }
 
-    fn answer_warp(&mut self, warp: usize, lanes: u32) {
+    fn complete_warp(&mut self, warp: usize, lanes: u32) {
         let first = warp * WARP;
         let requests = std::array::from_fn(|lane| {
             if lanes & 1 << lane != 0 {
@@ -363,15 +363,15 @@ impl<'l> Runner<'l> {
                 WarpRequest { operation: WarpOperation::Synchronise, mask: 0, value: 0, lane: 0, clamp: 0 }
             }
         });
-        let answers = answers(&requests, lanes);
+        let warp_results = warp_results(&requests, lanes);
         for lane in lanes_in(lanes) {
-            self.contexts[first + lane].answer = answers[lane];
+            self.contexts[first + lane].warp_result = warp_results[lane];
         }
     }
 
     /// Lanes at the same `activemask` are active together. They are held until no lane of the warp can run,
     /// so that as many as possible have come: programs expect lanes that did not branch apart to be together.
-    fn answer_active_masks(&mut self, warp: usize) {
+    fn complete_active_masks(&mut self, warp: usize) {
         let lanes = std::mem::take(&mut self.warps[warp].active);
         self.warps[warp].ready |= lanes;
         let site = |runner: &Self, lane: usize| match runner.contexts[warp * WARP + lane].request {
@@ -380,9 +380,9 @@ impl<'l> Runner<'l> {
         };
         for lane in lanes_in(lanes) {
             let own = site(self, lane);
-            let together = lanes_in(lanes).filter(|&other| site(self, other) == own);
-            let mask = together.fold(0_u64, |mask, lane| mask | 1 << lane);
-            self.contexts[warp * WARP + lane].answer = mask;
+            let same_site = lanes_in(lanes).filter(|&other| site(self, other) == own);
+            let mask = same_site.fold(0_u64, |mask, lane| mask | 1 << lane);
+            self.contexts[warp * WARP + lane].warp_result = mask;
         }
     }
 
@@ -397,8 +397,8 @@ impl<'l> Runner<'l> {
             for lane in lanes_in(self.warps[index].barrier) {
                 let context = &mut self.contexts[index * WARP + lane];
                 let Request::Barrier(request) = context.request else { continue };
-                if let Some(answer) = self.barriers.answer(released, &request) {
-                    context.answer = answer;
+                if let Some(warp_result) = self.barriers.warp_result(released, &request) {
+                    context.warp_result = warp_result;
                     self.warps[index].barrier &= !(1 << lane);
                     self.warps[index].ready |= 1 << lane;
                 }
@@ -414,14 +414,14 @@ impl<'l> Runner<'l> {
         self.traps.enter(thread.trap_handler());
         match thread.resume(()) {
             CoroutineResult::Yield(()) => match self.context(index).request {
-                Request::Fault(raised) => Err((raised, self.place(index))),
-                request => Ok(Event::Asked(request)),
+                Request::Fault(raised) => Err((raised, self.thread_position(index))),
+                request => Ok(Event::Requested(request)),
             },
             CoroutineResult::Return(Outcome::Finished) => {
                 self.threads[index] = None;
                 Ok(Event::Finished)
             }
-            CoroutineResult::Return(Outcome::Faulted) => Err((self.traps.take(), self.place(index))),
+            CoroutineResult::Return(Outcome::Faulted) => Err((self.traps.take(), self.thread_position(index))),
         }
     }
 
@@ -443,9 +443,9 @@ impl<'l> Runner<'l> {
         warp * WARP + self.warps[warp].alive.trailing_zeros() as usize % WARP
     }
 
-    fn place(&self, index: usize) -> ThreadPlace {
+    fn thread_position(&self, index: usize) -> ThreadPosition {
         let context = self.context(index);
-        context.place()
+        context.thread_position()
     }
 }
 
@@ -457,13 +457,13 @@ impl ThreadContext {
         self.lane = index % WARP as u32;
         self.warp = index / WARP as u32;
         self.local_top = 0;
-        self.patience = POLLS_BEFORE_YIELD;
+        self.polls_left = POLLS_BEFORE_YIELD;
     }
 
     /// Where the thread is, for fault reports.
-    pub(super) fn place(&self) -> ThreadPlace {
+    pub(super) fn thread_position(&self) -> ThreadPosition {
         // SAFETY: the launch outlives the contexts of its threads.
         let kernel = unsafe { (*self.launch).kernel }.to_owned();
-        ThreadPlace { kernel, block: self.ctaid, thread: self.tid }
+        ThreadPosition { kernel, block: self.ctaid, thread: self.tid }
     }
 }

@@ -6,7 +6,7 @@ use corosensei::Yielder;
 use parking_lot::Mutex;
 
 use super::host::Host;
-use crate::fault::{Fault, ThreadPlace};
+use crate::fault::{Fault, ThreadPosition};
 use crate::memory::AddressSpace;
 use crate::pool::Pool;
 
@@ -51,11 +51,11 @@ pub(crate) struct ThreadContext {
     /// Offset of the first free byte of local memory: the top of the stack of frames.
     pub(crate) local_top: u64,
     /// Polling loads and exchanges left before the thread lets others run.
-    pub(crate) patience: u32,
+    pub(crate) polls_left: u32,
     /// What the thread waits for, set before it suspends.
     pub(crate) request: Request,
     /// What the wait brought, set before it resumes.
-    pub(crate) answer: u64,
+    pub(crate) warp_result: u64,
     /// How to suspend; valid while the thread runs.
     pub(crate) yielder: *const Yielder<(), ()>,
     /// The launch this thread belongs to; valid while it runs.
@@ -195,7 +195,7 @@ pub(crate) struct Progress {
     pub(super) stop: AtomicBool,
     pub(super) workers: AtomicU32,
     /// Blocks that have begun and not ended.
-    pub(super) begun: AtomicU32,
+    pub(super) started: AtomicU32,
     pub(super) fault: Mutex<Option<Fault>>,
     pub(super) output: Mutex<()>,
 }
@@ -229,7 +229,7 @@ impl Launch<'_> {
         }
     }
 
-    pub(super) fn fault(&self, raised: Raised, at: ThreadPlace) -> Fault {
+    pub(super) fn fault(&self, raised: Raised, at: ThreadPosition) -> Fault {
         match raised {
             Raised::IllegalAddress(address) => Fault::IllegalAddress { address, at },
             Raised::Misaligned { address, size } => Fault::Misaligned { address, size, at },
@@ -253,7 +253,7 @@ impl Launch<'_> {
     }
 
     /// Reports a failed assertion of the thread at `at` and ends the launch.
-    pub(crate) fn assertion(&self, message: String, at: ThreadPlace) {
+    pub(crate) fn assertion(&self, message: String, at: ThreadPosition) {
         {
             let _one_at_a_time = self.progress.output.lock();
             self.host.assertion(&message);

@@ -18,7 +18,7 @@ unsafe fn suspend(thread: *mut ThreadContext, request: Request) -> u64 {
     unsafe {
         (*thread).request = request;
         (*(*thread).yielder).suspend(());
-        (*thread).answer
+        (*thread).warp_result
     }
 }
 
@@ -84,8 +84,8 @@ runtime_functions! {
     }
 
     /// Lets other threads of the block run.
-    fn give_way(thread) {
-        (*thread).patience = super::context::POLLS_BEFORE_YIELD;
+    fn yield_thread(thread) {
+        (*thread).polls_left = super::context::POLLS_BEFORE_YIELD;
         suspend(thread, Request::Yield);
     }
 
@@ -217,8 +217,8 @@ pub(crate) extern "C" fn extract_field(value: u64, start: u32, length: u32, widt
         return field as u64;
     }
     let mask = (1_u64 << length) - 1;
-    let kept = field as u64 & mask;
-    if sign != 0 { kept | !mask } else { kept & mask }
+    let masked = field as u64 & mask;
+    if sign != 0 { masked | !mask } else { masked & mask }
 }
 
 /// `bfi`: `length` bits of `field` put into `into` from bit `start` on.

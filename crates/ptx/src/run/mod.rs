@@ -16,4 +16,4 @@ mod warp;
 
 pub(crate) use context::{Entry, Launch, Progress};
 pub use host::Host;
-pub(crate) use turns::most_begun;
+pub(crate) use turns::max_started;

@@ -6,7 +6,7 @@
 use super::context::{Raised, ThreadContext};
 use super::functions::raise;
 use crate::texture::{
-    Boundary, Coordinates, Detail, Geometry, OutOfBounds, Place, Query, Surface, Texture, of_surface,
+    Boundary, Coordinates, Detail, Geometry, OutOfBounds, TexturePosition, Query, Surface, Texture, of_surface,
     of_texture,
 };
 
@@ -44,7 +44,7 @@ pub(crate) enum DetailKind {
 }
 
 impl Request {
-    fn place(&self) -> Place {
+    fn texture_position(&self) -> TexturePosition {
         let [x, y, z] = self.coordinates;
         let coordinates = match self.detail {
             DetailKind::Texel | DetailKind::TexelOfLevel => {
@@ -65,7 +65,7 @@ impl Request {
                 Detail::Gradients([step(0), step(3)])
             }
         };
-        Place { geometry: self.geometry, coordinates, layer: self.layer, detail }
+        TexturePosition { geometry: self.geometry, coordinates, layer: self.layer, detail }
     }
 }
 
@@ -101,7 +101,7 @@ unsafe fn surface<'a>(thread: *mut ThreadContext, handle: u64) -> &'a Surface {
 /// Called by compiled code only, with the context of the running thread and a request in a slot of its stack.
 pub(crate) unsafe extern "C" fn fetch(thread: *mut ThreadContext, request: *mut Request) {
     // SAFETY: as the caller promises; whoever made the texture vouches for its images.
-    unsafe { (*request).texel = texture(thread, (*request).handle).fetch(&(*request).place()) };
+    unsafe { (*request).texel = texture(thread, (*request).handle).fetch(&(*request).texture_position()) };
 }
 
 /// `tld4`: the given channel of four texels.
@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C" fn gather(thread: *mut ThreadContext, request: *mut
     // SAFETY: as for `fetch`.
     unsafe {
         let texture = texture(thread, (*request).handle);
-        (*request).texel = texture.gather(&(*request).place(), channel as usize);
+        (*request).texel = texture.gather(&(*request).texture_position(), channel as usize);
     };
 }
 
@@ -199,7 +199,7 @@ unsafe fn locate(
         let Request { handle, geometry, layer, coordinates, .. } = *request;
         let surface = surface(thread, handle);
         match surface.locate(geometry, coordinates.map(u32::cast_signed), layer, bytes, boundary) {
-            Ok(place) => place,
+            Ok(texture_position) => texture_position,
             Err(OutOfBounds::Outside) => raise(thread, Raised::OutsideSurface(handle)),
             Err(OutOfBounds::Misaligned) => {
                 raise(thread, Raised::Misaligned { address: u64::from(coordinates[0]), size: bytes })

@@ -19,7 +19,7 @@ const FIRST_ROUNDS: u32 = 16;
 const FURTHER_ROUNDS: u32 = 2;
 
 /// How many blocks of a grid may have begun and not ended, where `workers` threads work on it.
-pub(crate) fn most_begun(threads: u64, workers: u32) -> u32 {
+pub(crate) fn max_started(threads: u64, workers: u32) -> u32 {
     let threads = (threads as u32).next_multiple_of(WARP_SIZE).max(WARP_SIZE);
     (MAX_THREADS_PER_WORKER / threads).clamp(1, MAX_BLOCKS_PER_WORKER).saturating_mul(workers)
 }
@@ -64,12 +64,12 @@ impl Launch<'_> {
                 ));
             };
             let (mut idle, mut polling) = (vec![first], VecDeque::new());
-            self.take_turns(&mut idle, &mut polling, || self.runner(&state, worker, workers), workers);
+            self.run_in_rounds(&mut idle, &mut polling, || self.runner(&state, worker, workers), workers);
             idle.into_iter().chain(polling).for_each(|runner| self.space.return_arena(runner.end()));
         });
     }
 
-    fn take_turns<'l>(
+    fn run_in_rounds<'l>(
         &'l self,
         idle: &mut Vec<Runner<'l>>,
         polling: &mut VecDeque<Runner<'l>>,
@@ -77,7 +77,7 @@ impl Launch<'_> {
         workers: u32,
     ) {
         let blocks = self.blocks();
-        let most = most_begun(self.threads() as u64, workers);
+        let most = max_started(self.threads() as u64, workers);
         let chunk = if self.waits { 1 } else { (blocks / (u64::from(workers) * 8)).clamp(1, 256) };
         let mut claims = Claims { launch: self, blocks, chunk, next: 0, end: 0 };
         let (mut is_more, mut is_memory) = (true, true);
@@ -88,7 +88,7 @@ impl Launch<'_> {
             }
             // Who has no block takes one, however many others have: the earliest block waits for none.
             let may_begin = is_more
-                && (polling.is_empty() || is_memory && self.progress.begun.load(Ordering::Relaxed) < most);
+                && (polling.is_empty() || is_memory && self.progress.started.load(Ordering::Relaxed) < most);
             let runner = if may_begin { idle.pop().or_else(&new_runner) } else { None };
             is_memory &= runner.is_some() || !may_begin;
             let (runner, ran) = if let Some(mut runner) = runner {
@@ -97,21 +97,21 @@ impl Launch<'_> {
                     idle.push(runner);
                     continue;
                 };
-                self.progress.begun.fetch_add(1, Ordering::Relaxed);
+                self.progress.started.fetch_add(1, Ordering::Relaxed);
                 let ran = runner.begin(index, FIRST_ROUNDS);
                 (runner, ran)
             } else {
                 let Some(mut runner) = polling.pop_front() else { return };
                 // What is waited for may be another thread's, which may need this core.
                 std::thread::yield_now();
-                let ran = runner.go_on(FURTHER_ROUNDS);
+                let ran = runner.resume_rounds(FURTHER_ROUNDS);
                 (runner, ran)
             };
             if ran == Ok(BlockState::Polling) {
                 polling.push_back(runner);
                 continue;
             }
-            self.progress.begun.fetch_sub(1, Ordering::Relaxed);
+            self.progress.started.fetch_sub(1, Ordering::Relaxed);
             if let Err((raised, at)) = ran {
                 self.fail(self.fault(raised, at));
             }

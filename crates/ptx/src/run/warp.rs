@@ -3,8 +3,8 @@
 use super::context::{WarpOperation, WarpRequest};
 
 /// Computes the answers of the lanes in `lanes` (a bit each); `requests` holds their requests.
-pub(super) fn answers(requests: &[WarpRequest; 32], lanes: u32) -> [u64; 32] {
-    let mut answers = [0_u64; 32];
+pub(super) fn warp_results(requests: &[WarpRequest; 32], lanes: u32) -> [u64; 32] {
+    let mut warp_results = [0_u64; 32];
     let first = requests[lanes.trailing_zeros() as usize & 31];
     let values = || lanes_in(lanes).map(|lane| requests[lane].value);
     let words = || values().map(|value| value as u32);
@@ -15,9 +15,9 @@ pub(super) fn answers(requests: &[WarpRequest; 32], lanes: u32) -> [u64; 32] {
         | WarpOperation::ShuffleButterfly
         | WarpOperation::ShuffleIndex => {
             for lane in lanes_in(lanes) {
-                answers[lane] = shuffled(requests, lane as u32);
+                warp_results[lane] = shuffled(requests, lane as u32);
             }
-            return answers;
+            return warp_results;
         }
         WarpOperation::VoteAll => u64::from(values().all(|value| value != 0)),
         WarpOperation::VoteAny => u64::from(values().any(|value| value != 0)),
@@ -28,9 +28,9 @@ pub(super) fn answers(requests: &[WarpRequest; 32], lanes: u32) -> [u64; 32] {
         WarpOperation::MatchAny => {
             for lane in lanes_in(lanes) {
                 let same = lanes_in(lanes).filter(|&other| requests[other].value == requests[lane].value);
-                answers[lane] = same.map(|other| 1_u64 << other).sum();
+                warp_results[lane] = same.map(|other| 1_u64 << other).sum();
             }
-            return answers;
+            return warp_results;
         }
         WarpOperation::MatchAll => {
             if values().all(|value| value == first.value) {
@@ -42,9 +42,9 @@ pub(super) fn answers(requests: &[WarpRequest; 32], lanes: u32) -> [u64; 32] {
         WarpOperation::Elect => {
             let leader = lanes.trailing_zeros();
             for lane in lanes_in(lanes) {
-                answers[lane] = u64::from(leader) | u64::from(lane as u32 == leader) << 32;
+                warp_results[lane] = u64::from(leader) | u64::from(lane as u32 == leader) << 32;
             }
-            return answers;
+            return warp_results;
         }
         WarpOperation::SumUnsigned => u64::from(words().fold(0, u32::wrapping_add)),
         WarpOperation::MinUnsigned => u64::from(words().min().unwrap_or(0)),
@@ -56,9 +56,9 @@ pub(super) fn answers(requests: &[WarpRequest; 32], lanes: u32) -> [u64; 32] {
         WarpOperation::Xor => u64::from(words().fold(0, |a, b| a ^ b)),
     };
     for lane in lanes_in(lanes) {
-        answers[lane] = common;
+        warp_results[lane] = common;
     }
-    answers
+    warp_results
 }
 
 /// The indices of the bits that are set.
@@ -111,7 +111,7 @@ mod tests {
             lane,
             clamp,
         });
-        answers(&requests, u32::MAX)
+        warp_results(&requests, u32::MAX)
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(crate) enum Detail {
 
 /// A place in a texture.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct TexturePosition {
     pub(crate) geometry: Geometry,
     pub(crate) coordinates: Coordinates,
     /// Of a layered texture.
@@ -95,9 +95,9 @@ impl Texture {
     ///
     /// # Safety
     /// The images lie in the address space, where touching what is not there ends the thread.
-    pub(crate) unsafe fn fetch(&self, place: &Place) -> [u32; 4] {
-        let spot = self.spot(place);
-        let levels = self.levels_of(place.detail, place.geometry.axes());
+    pub(crate) unsafe fn fetch(&self, texture_position: &TexturePosition) -> [u32; 4] {
+        let spot = self.spot(texture_position);
+        let levels = self.levels_of(texture_position.detail, texture_position.geometry.axes());
         // SAFETY: as the caller promises.
         let at = |level: usize| unsafe { self.sample(&self.levels[level], &spot) };
         if levels.weight == 0 || !self.gives_floats() {
@@ -114,8 +114,8 @@ impl Texture {
     ///
     /// # Safety
     /// As for [`Self::fetch`].
-    pub(crate) unsafe fn gather(&self, place: &Place, channel: usize) -> [u32; 4] {
-        let spot = self.spot(place);
+    pub(crate) unsafe fn gather(&self, texture_position: &TexturePosition, channel: usize) -> [u32; 4] {
+        let spot = self.spot(texture_position);
         let image = &self.levels[0];
         let positions = spot.positions(image);
         let [x, y] = [positions[0].pair().first, positions[1].pair().first];
@@ -129,13 +129,13 @@ impl Texture {
     }
 
     /// What a place means in the images of this texture.
-    fn spot(&self, place: &Place) -> Spot {
+    fn spot(&self, texture_position: &TexturePosition) -> Spot {
         let slices = self.levels[0].size[2];
         let last = |count: u32| count.max(1) - 1;
-        let layer = if place.geometry.has_layers() { place.layer } else { 0 };
-        if place.geometry.is_cube() {
-            let Coordinates::Floats(direction) = place.coordinates else {
-                let coordinates = place.coordinates;
+        let layer = if texture_position.geometry.has_layers() { texture_position.layer } else { 0 };
+        if texture_position.geometry.is_cube() {
+            let Coordinates::Floats(direction) = texture_position.coordinates else {
+                let coordinates = texture_position.coordinates;
                 return Spot { axes: 2, coordinates, normalized: false, slice: 0, is_in_row: false };
             };
             let (face, [s, t]) = face(direction);
@@ -145,11 +145,11 @@ impl Texture {
             return Spot { axes: 2, coordinates, normalized: true, slice, is_in_row: false };
         }
         Spot {
-            axes: place.geometry.axes(),
-            coordinates: place.coordinates,
+            axes: texture_position.geometry.axes(),
+            coordinates: texture_position.coordinates,
             normalized: self.sampling.normalized_coordinates,
             slice: layer.min(last(slices)),
-            is_in_row: place.geometry == Geometry::Row,
+            is_in_row: texture_position.geometry == Geometry::Row,
         }
     }
 

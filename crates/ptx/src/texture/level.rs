@@ -18,7 +18,7 @@ impl Texture {
         if last == 0 {
             return Levels { first: 0, weight: 0 };
         }
-        let wanted = match detail {
+        let requested = match detail {
             Detail::Base => 0.0,
             Detail::Level(level) => level + self.sampling.level_bias,
             Detail::Number(number) => {
@@ -28,7 +28,7 @@ impl Texture {
         };
         let [lowest, highest] = self.sampling.level_range;
         // What is not a number means the largest level.
-        let level = f64::from(wanted.max(lowest).min(highest).max(0.0)).min(last as f64);
+        let level = f64::from(requested.max(lowest).min(highest).max(0.0)).min(last as f64);
         match self.sampling.level_filter {
             Filter::Point => Levels { first: (level + 0.5) as usize, weight: 0 }.at_most(last),
             Filter::Linear => {

@@ -28,7 +28,7 @@ mod tests;
 mod texel;
 mod types;
 
-pub(crate) use fetch::{Coordinates, Detail, Geometry, Place};
+pub(crate) use fetch::{Coordinates, Detail, Geometry, TexturePosition};
 pub(crate) use query::{Query, of_surface, of_texture};
 pub(crate) use surface::{Boundary, OutOfBounds};
 pub use types::{AddressMode, Channel, Filter, Image, Sampling, Slices, Surface, TexelFormat, Texture};

@@ -45,15 +45,15 @@ impl Surface {
         } else {
             0
         };
-        let wanted = [i64::from(x), if axes > 1 { i64::from(y) } else { 0 }, slice];
-        let inside = wanted.iter().zip(last).all(|(at, last)| (0..=last).contains(at));
+        let requested = [i64::from(x), if axes > 1 { i64::from(y) } else { 0 }, slice];
+        let inside = requested.iter().zip(last).all(|(at, last)| (0..=last).contains(at));
         let [x, y, z] = match boundary {
-            _ if inside => wanted,
+            _ if inside => requested,
             Boundary::Trap => return Err(OutOfBounds::Outside),
             Boundary::Zero => return Ok(None),
             // A row may be shorter than the access.
             Boundary::Clamp if last[0] < 0 => return Ok(None),
-            Boundary::Clamp => std::array::from_fn(|axis| wanted[axis].clamp(0, last[axis])),
+            Boundary::Clamp => std::array::from_fn(|axis| requested[axis].clamp(0, last[axis])),
         };
         if x % i64::from(bytes) != 0 {
             return Err(OutOfBounds::Misaligned);

@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn every_half_is_the_number_that_it_means() {
         for bits in 0..=u16::MAX {
-            let (got, wanted) = (half_to_single(bits), half::f16::from_bits(bits).to_f32());
-            assert!(got == wanted || got.is_nan() && wanted.is_nan(), "{bits:x}: {got} {wanted}");
+            let (got, requested) = (half_to_single(bits), half::f16::from_bits(bits).to_f32());
+            assert!(got == requested || got.is_nan() && requested.is_nan(), "{bits:x}: {got} {requested}");
         }
     }
 

@@ -67,13 +67,13 @@ pub(super) fn check_call(body: &Body, instruction: &Instruction) -> Result<(), V
         return wrong(format!("`{name}` is neither a `.callprototype` nor `.calltargets`"));
     };
     let Some(prototype) = prototype else { return Ok(()) };
-    let (given, wanted) = ((arguments.len(), results.len()), (prototype.parameters, prototype.returns));
-    if given == wanted {
+    let (passed, expected) = ((arguments.len(), results.len()), (prototype.parameters, prototype.returns));
+    if passed == expected {
         return Ok(());
     }
     wrong(format!(
         "it has {} arguments and {} results, and its prototype {} and {}",
-        given.0, given.1, wanted.0, wanted.1
+        passed.0, passed.1, expected.0, expected.1
     ))
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use causeway_config::read::PROCESS;
 use causeway_config::table::{CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES};
 use causeway_gpu::monitor::Monitor;
-use causeway_gpu::monitor::shown::Shown;
+use causeway_gpu::monitor::visible_devices::VisibleDevices;
 use thiserror::Error;
 
 /// Where NVIDIA's driver says which devices there are: a folder for each, by its PCI address.
@@ -173,7 +173,7 @@ pub fn shown(monitor: Arc<dyn Monitor>) -> Result<Arc<dyn Monitor>, String> {
         None => Ok(monitor),
         // Programs of NVIDIA's library, too, see the whole device of which CUDA has an instance.
         Some(list) if list.trim_start().starts_with("MIG-") => Ok(monitor),
-        Some(list) => match Shown::new(monitor, &list) {
+        Some(list) => match VisibleDevices::new(monitor, &list) {
             Ok(shown) => Ok(Arc::new(shown)),
             Err(error) => Err(error.to_string()),
         },

@@ -7,7 +7,7 @@ use crate::driver::Driver;
 use causeway_api::handle::{Context, Native, Stream};
 use causeway_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUresult};
 use causeway_gpu::calls::CopyCalls;
-use causeway_gpu::{CuResult, NativePlace};
+use causeway_gpu::{CuResult, NativeLocation};
 use shape::{Pitch, Shape, Start, packed};
 
 impl CopyCalls for Driver {
@@ -15,8 +15,8 @@ impl CopyCalls for Driver {
 
     fn copy_within_device(
         &self,
-        destination: NativePlace,
-        source: NativePlace,
+        destination: NativeLocation,
+        source: NativeLocation,
         stream: Native<Stream>,
     ) -> CuResult<()> {
         let shape = Shape::of(&destination, &source)?;
@@ -27,9 +27,9 @@ impl CopyCalls for Driver {
     /// A copy whose ends are in different contexts, which matters where one is an array.
     fn copy_between_contexts(
         &self,
-        destination: NativePlace,
+        destination: NativeLocation,
         to_context: Native<Context>,
-        source: NativePlace,
+        source: NativeLocation,
         from_context: Native<Context>,
         stream: Native<Stream>,
     ) -> CuResult<()> {
@@ -74,7 +74,7 @@ impl Driver {
     /// `source` must stay readable for the place's bytes until the copy is done.
     pub(crate) unsafe fn copy_in(
         &self,
-        destination: &NativePlace,
+        destination: &NativeLocation,
         source: *const u8,
         stream: Native<Stream>,
     ) -> CuResult<()> {
@@ -87,7 +87,7 @@ impl Driver {
     /// `destination` must stay writable for the place's bytes until the copy is done.
     pub(crate) unsafe fn copy_out(
         &self,
-        source: &NativePlace,
+        source: &NativeLocation,
         destination: *mut u8,
         stream: Native<Stream>,
     ) -> CuResult<()> {
@@ -97,7 +97,7 @@ impl Driver {
     }
 
     /// A copy on the device as a node of a graph has it.
-    pub(crate) fn copy_node(destination: &NativePlace, source: &NativePlace) -> CuResult<CUDA_MEMCPY3D> {
+    pub(crate) fn copy_node(destination: &NativeLocation, source: &NativeLocation) -> CuResult<CUDA_MEMCPY3D> {
         let (size, to_pitch, from_pitch) = match Shape::of(destination, source)? {
             // The driver has no node that copies nothing.
             Shape::Nothing => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),

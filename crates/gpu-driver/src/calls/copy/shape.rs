@@ -3,7 +3,7 @@
 use causeway_api::handle::{Array, Native};
 use causeway_api::sys::{CUmemorytype, CUresult};
 use causeway_api::types::{ArrayBox, DeviceLocation, Region};
-use causeway_gpu::{CuResult, NativePlace};
+use causeway_gpu::{CuResult, NativeLocation};
 use core::ffi::c_void;
 
 /// Where an end of a copy begins.
@@ -36,8 +36,8 @@ impl Pitch {
     /// That of an array is the device's own business.
     const OF_ARRAY: Self = Self { row: 0, rows: 0 };
 
-    pub(crate) fn of(place: &NativePlace) -> CuResult<Self> {
-        let DeviceLocation::Memory(region) = place else { return Ok(Self::OF_ARRAY) };
+    pub(crate) fn of(location: &NativeLocation) -> CuResult<Self> {
+        let DeviceLocation::Memory(region) = location else { return Ok(Self::OF_ARRAY) };
         if region.height <= 1 {
             let row = if region.depth > 1 { region.slice_pitch } else { region.width };
             return Ok(Self { row: row as usize, rows: 1 });
@@ -54,7 +54,7 @@ impl Pitch {
 }
 
 impl Shape {
-    pub(crate) fn of(to: &NativePlace, from: &NativePlace) -> CuResult<Self> {
+    pub(crate) fn of(to: &NativeLocation, from: &NativeLocation) -> CuResult<Self> {
         if to.size() != from.size() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -88,11 +88,11 @@ impl Shape {
     }
 
     /// An array has as many dimensions as it has, so none can be folded into another.
-    fn of_arrays(to: &NativePlace, from: &NativePlace) -> CuResult<Self> {
+    fn of_arrays(to: &NativeLocation, from: &NativeLocation) -> CuResult<Self> {
         let (width, rows, depth) = to.size();
         let (width, rows, depth) = (width as usize, rows as usize, depth as usize);
         let in_first_slice =
-            |place: &NativePlace| !matches!(place, DeviceLocation::Array(ArrayBox { z: 1.., .. }));
+            |location: &NativeLocation| !matches!(location, DeviceLocation::Array(ArrayBox { z: 1.., .. }));
         let (to_pitch, from_pitch) = (Pitch::of(to)?, Pitch::of(from)?);
         Ok(if depth == 1 && in_first_slice(to) && in_first_slice(from) {
             Self::Rows { width, rows, to_pitch: to_pitch.row, from_pitch: from_pitch.row }
@@ -103,8 +103,8 @@ impl Shape {
 }
 
 impl Start {
-    pub(crate) fn of(place: &NativePlace) -> Self {
-        match place {
+    pub(crate) fn of(location: &NativeLocation) -> Self {
+        match location {
             DeviceLocation::Memory(region) => Self::Device(region.address),
             DeviceLocation::Array(part) => {
                 let (x, y, z) = (part.x as usize, part.y as usize, part.z as usize);
@@ -135,8 +135,8 @@ impl Start {
 }
 
 /// The contiguous host memory for what lies at a place of the device.
-pub(crate) fn packed(place: &NativePlace) -> CuResult<NativePlace> {
-    let (width, height, depth) = place.size();
+pub(crate) fn packed(location: &NativeLocation) -> CuResult<NativeLocation> {
+    let (width, height, depth) = location.size();
     let slice_pitch = width.checked_mul(height).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     Ok(DeviceLocation::Memory(Region { address: 0, row_pitch: width, slice_pitch, width, height, depth }))
 }
@@ -145,17 +145,17 @@ pub(crate) fn packed(place: &NativePlace) -> CuResult<NativePlace> {
 mod tests {
     use super::*;
 
-    fn region(width: u64, height: u64, depth: u64, row_pitch: u64, slice_pitch: u64) -> NativePlace {
+    fn region(width: u64, height: u64, depth: u64, row_pitch: u64, slice_pitch: u64) -> NativeLocation {
         Region { address: 0x1000, row_pitch, slice_pitch, width, height, depth }.into()
     }
 
-    fn array(z: u64, width: u64, height: u64, depth: u64) -> NativePlace {
+    fn array(z: u64, width: u64, height: u64, depth: u64) -> NativeLocation {
         DeviceLocation::Array(ArrayBox { array: Native::from_value(5), x: 8, y: 2, z, width, height, depth })
     }
 
     #[test]
     fn a_shape_has_as_few_dimensions_as_it_can() {
-        let shape = |place: NativePlace| Shape::of(&place, &packed(&place).unwrap());
+        let shape = |location: NativeLocation| Shape::of(&location, &packed(&location).unwrap());
         assert_eq!(shape(Region::linear(1, 9).into()), Ok(Shape::Linear { bytes: 9 }));
         assert_eq!(shape(region(4, 0, 1, 8, 8)), Ok(Shape::Nothing));
         assert_eq!(shape(region(4, 3, 2, 4, 12)), Ok(Shape::Linear { bytes: 24 }));
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn arrays_keep_their_dimensions() {
-        let shape = |place: NativePlace| Shape::of(&place, &packed(&place).unwrap());
+        let shape = |location: NativeLocation| Shape::of(&location, &packed(&location).unwrap());
         assert_eq!(
             shape(array(0, 4, 3, 1)),
             Ok(Shape::Rows { width: 4, rows: 3, to_pitch: 0, from_pitch: 4 })

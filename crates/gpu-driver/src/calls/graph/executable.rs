@@ -8,7 +8,7 @@ use causeway_api::handle::{Event, Function, Graph, GraphExec, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{Fill, LaunchShape, ValueOperation};
 use causeway_gpu::calls::ExecutableGraphCalls;
-use causeway_gpu::{CuResult, NativePlace};
+use causeway_gpu::{CuResult, NativeLocation};
 
 impl ExecutableGraphCalls for Driver {
     fn graph_instantiate(&self, graph: Native<Graph>, nodes: u32, flags: u64) -> CuResult<Native<GraphExec>> {
@@ -49,8 +49,8 @@ impl ExecutableGraphCalls for Driver {
         exec: Native<GraphExec>,
         graph: Native<Graph>,
         number: u32,
-        destination: NativePlace,
-        source: NativePlace,
+        destination: NativeLocation,
+        source: NativeLocation,
     ) -> CuResult<()> {
         let node = self.graphs.node(graph, number)?;
         let copy = Self::copy_node(&destination, &source)?;

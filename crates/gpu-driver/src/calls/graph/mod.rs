@@ -15,7 +15,7 @@ use causeway_api::sys::{
 };
 use causeway_api::types::{Fill, GraphEdge, LaunchAttribute, LaunchShape, ValueOperation};
 use causeway_gpu::calls::GraphCalls;
-use causeway_gpu::{CuResult, NativePlace};
+use causeway_gpu::{CuResult, NativeLocation};
 use nodes::{kernel, memset, operations};
 
 /// More bodies of one conditional node than any program has.
@@ -115,8 +115,8 @@ impl GraphCalls for Driver {
         &self,
         graph: Native<Graph>,
         after: &[GraphEdge],
-        destination: NativePlace,
-        source: NativePlace,
+        destination: NativeLocation,
+        source: NativeLocation,
     ) -> CuResult<()> {
         let copy = Self::copy_node(&destination, &source)?;
         let context = context::current(self.functions)?;

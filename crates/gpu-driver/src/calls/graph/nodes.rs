@@ -50,32 +50,32 @@ pub(crate) fn memset(fill: &Fill) -> CUDA_MEMSET_NODE_PARAMS {
 
 /// Stream memory operations as the driver has them. Kinds that are not listed may hold more than these
 /// fields.
-pub(crate) fn operations(given: &[ValueOperation]) -> CuResult<Vec<CUstreamBatchMemOpParams>> {
+pub(crate) fn operations(operations: &[ValueOperation]) -> CuResult<Vec<CUstreamBatchMemOpParams>> {
     type Kind = CUstreamBatchMemOpType;
-    if given.len() > MAX_OPERATIONS {
+    if operations.len() > MAX_OPERATIONS {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let operation = |given: &ValueOperation| {
+    let native = |operation: &ValueOperation| {
         let mut native = CUstreamBatchMemOpParams::default();
-        match CUstreamBatchMemOpType(given.kind) {
+        match CUstreamBatchMemOpType(operation.kind) {
             Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32 | Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
-                native.waitValue.address = given.address;
-                native.waitValue.__bindgen_anon_1.value64 = given.value;
-                native.waitValue.flags = given.flags;
+                native.waitValue.address = operation.address;
+                native.waitValue.__bindgen_anon_1.value64 = operation.value;
+                native.waitValue.flags = operation.flags;
             }
             Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32 | Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
-                native.writeValue.address = given.address;
-                native.writeValue.__bindgen_anon_1.value64 = given.value;
-                native.writeValue.flags = given.flags;
+                native.writeValue.address = operation.address;
+                native.writeValue.__bindgen_anon_1.value64 = operation.value;
+                native.writeValue.flags = operation.flags;
             }
-            Kind::CU_STREAM_MEM_OP_BARRIER => native.memoryBarrier.flags = given.flags,
+            Kind::CU_STREAM_MEM_OP_BARRIER => native.memoryBarrier.flags = operation.flags,
             Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {}
             _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         }
-        native.operation = CUstreamBatchMemOpType(given.kind);
+        native.operation = CUstreamBatchMemOpType(operation.kind);
         Ok(native)
     };
-    given.iter().map(operation).collect()
+    operations.iter().map(native).collect()
 }
 
 impl Driver {

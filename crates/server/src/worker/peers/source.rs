@@ -8,7 +8,7 @@ use crate::worker::session::Session;
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_gpu::in_flight::InFlight;
-use causeway_gpu::{CuResult, NativePlace, Staging};
+use causeway_gpu::{CuResult, NativeLocation, Staging};
 use causeway_link::{DeviceMemory, Link, LinkError, LinkEvents, Receiver, TransferOptions};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode;
@@ -69,7 +69,7 @@ pub struct Offer {
     /// Whose commands put it there.
     pub context: Handle<Context>,
     /// The place.
-    pub place: NativePlace,
+    pub place: NativeLocation,
     /// The stream in which it is read.
     pub stream: Native<Stream>,
 }

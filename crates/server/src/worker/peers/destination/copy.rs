@@ -10,7 +10,7 @@ use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_gpu::in_flight::{HostMemory, InFlight};
 use causeway_gpu::objects::Translate;
-use causeway_gpu::{CuResult, NativePlace};
+use causeway_gpu::{CuResult, NativeLocation};
 use causeway_link::{DeviceMemory, LinkError, TransportKind};
 use causeway_pipeline::{Direction, Piece, Plan, Shape, Table, cut};
 use causeway_wire::codec::Encode;
@@ -26,7 +26,7 @@ struct Copy {
     reader: Arc<Reader>,
     head: Head,
     offer: u64,
-    destination: NativePlace,
+    destination: NativeLocation,
     /// In which pieces are written.
     writing: Native<Stream>,
     /// How many pieces are under way at a time.
@@ -87,7 +87,7 @@ pub fn copy(
 /// How a copy is read, and its pieces. Rows of arrays stay whole: what their elements are only the driver
 /// knows.
 fn pieces(
-    destination: &NativePlace,
+    destination: &NativeLocation,
     via: TransportKind,
 ) -> Option<(Plan, impl Iterator<Item = Piece> + Send + use<>)> {
     let (width, height, depth) = destination.size();
@@ -96,8 +96,8 @@ fn pieces(
     let plan = Table::default().plan(via, Direction::FromDevice, bytes);
     let shape = Shape { width: width as usize, height: height as usize, depth: depth as usize };
     let max = match destination {
-        NativePlace::Memory(_) => plan.buffer_bytes,
-        NativePlace::Array(_) => plan.buffer_bytes.max(shape.width),
+        NativeLocation::Memory(_) => plan.buffer_bytes,
+        NativeLocation::Array(_) => plan.buffer_bytes.max(shape.width),
     };
     Some((plan, cut(shape, max, 1)))
 }

@@ -18,7 +18,7 @@ const UUID_BYTES: u32 = 96;
 
 /// A monitor of which some devices are shown. The number of a device is its place among those; an instance of
 /// MIG keeps the number that the monitor has given it, which is none of a whole device's.
-pub struct Shown {
+pub struct VisibleDevices {
     monitor: Arc<dyn Monitor>,
     /// The numbers that the devices have at the monitor.
     devices: Vec<DeviceNumber>,
@@ -26,7 +26,7 @@ pub struct Shown {
     all: DeviceNumber,
 }
 
-impl Shown {
+impl VisibleDevices {
     /// Shows the devices that a list in the form of `CUDA_VISIBLE_DEVICES` means.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Shown {
     pub fn new(monitor: Arc<dyn Monitor>, list: &str) -> Result<Self, DuplicateDevice> {
         let all = count(&*monitor);
         let uuids: Vec<String> = (0..all).map(|number| uuid(&*monitor, number)).collect();
-        let devices = choose(list, &uuids)?.into_iter().map(|place| place as DeviceNumber).collect();
+        let devices = choose(list, &uuids)?.into_iter().map(|argument_index| argument_index as DeviceNumber).collect();
         Ok(Self { monitor, devices, all })
     }
 
@@ -43,20 +43,20 @@ impl Shown {
         if number < self.all {
             return self.devices.get(usize::try_from(number).ok()?).copied();
         }
-        self.is_shown_instance(number).then_some(number)
+        self.is_visible_instance(number).then_some(number)
     }
 
     /// What a client is told of the monitor's number.
     fn outside(&self, number: DeviceNumber) -> Option<DeviceNumber> {
         if number < self.all {
-            let place = self.devices.iter().position(|shown| *shown == number)?;
-            return Some(place as DeviceNumber);
+            let argument_index = self.devices.iter().position(|shown| *shown == number)?;
+            return Some(argument_index as DeviceNumber);
         }
-        self.is_shown_instance(number).then_some(number)
+        self.is_visible_instance(number).then_some(number)
     }
 
     /// Whether it is an instance of a device that is shown.
-    fn is_shown_instance(&self, number: DeviceNumber) -> bool {
+    fn is_visible_instance(&self, number: DeviceNumber) -> bool {
         let arguments = [ArgumentValue::Number(number), ArgumentValue::Buffer(8)];
         let parent = ask(&*self.monitor, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", &arguments, 1)
             .and_then(|bytes| Some(DeviceNumber::from_le_bytes(*bytes.first_chunk()?)));
@@ -64,20 +64,20 @@ impl Shown {
     }
 
     /// Leaves those of a list that are shown.
-    fn filter(&self, frame: &mut Frame, place: usize) -> Status {
-        let filled = frame.filled(place);
-        let Some(list) = frame.memory(place).and_then(|memory| memory.get(..filled)) else {
+    fn filter(&self, frame: &mut Frame, argument_index: usize) -> Status {
+        let filled = frame.filled(argument_index);
+        let Some(list) = frame.memory(argument_index).and_then(|memory| memory.get(..filled)) else {
             return status::SUCCESS;
         };
         let (numbers, _) = list.as_chunks::<8>();
         let shown: Vec<DeviceNumber> =
             numbers.iter().filter_map(|number| self.outside(DeviceNumber::from_le_bytes(*number))).collect();
         let bytes: Vec<u8> = shown.iter().flat_map(|number| number.to_le_bytes()).collect();
-        frame.put_list(place, &bytes)
+        frame.put_list(argument_index, &bytes)
     }
 }
 
-impl Monitor for Shown {
+impl Monitor for VisibleDevices {
     fn carry_out(&self, function: &'static Function, frame: &mut Frame, own: &[OwnProcess]) -> Status {
         match function.name {
             "nvmlDeviceGetCount" | "nvmlDeviceGetCount_v2" => {
@@ -85,8 +85,8 @@ impl Monitor for Shown {
             }
             "nvmlDeviceGetHandleByIndex" | "nvmlDeviceGetHandleByIndex_v2" => {
                 let number = frame.number(0);
-                let is_shown = number < self.devices.len() as u64;
-                return match is_shown {
+                let is_visible = number < self.devices.len() as u64;
+                return match is_visible {
                     true => frame.put("device", &number.to_le_bytes()),
                     false => status::INVALID_ARGUMENT,
                 };
@@ -94,14 +94,14 @@ impl Monitor for Shown {
             _ => {}
         }
         let mut meant = None;
-        for (place, argument) in function.arguments.iter().enumerate() {
+        for (argument_index, argument) in function.arguments.iter().enumerate() {
             if argument.mode != Mode::Device {
                 continue;
             }
-            let number = frame.number(place);
+            let number = frame.number(argument_index);
             meant.get_or_insert(number);
             match self.inside(number) {
-                Some(inside) => frame.set_number(place, inside),
+                Some(inside) => frame.set_number(argument_index, inside),
                 None => return status::INVALID_ARGUMENT,
             }
         }
@@ -114,10 +114,10 @@ impl Monitor for Shown {
         {
             return frame.put("index", &(number as u32).to_le_bytes());
         }
-        for (place, argument) in function.arguments.iter().enumerate() {
+        for (argument_index, argument) in function.arguments.iter().enumerate() {
             match argument.mode {
                 Mode::OutDevice => {
-                    let Some(number) = frame.memory(place).and_then(|memory| memory.first_chunk()) else {
+                    let Some(number) = frame.memory(argument_index).and_then(|memory| memory.first_chunk()) else {
                         continue;
                     };
                     let Some(outside) = self.outside(DeviceNumber::from_le_bytes(*number)) else {
@@ -125,9 +125,9 @@ impl Monitor for Shown {
                     };
                     frame.put(argument.name, &outside.to_le_bytes());
                 }
-                Mode::Devices(_) => match self.filter(frame, place) {
+                Mode::Devices(_) => match self.filter(frame, argument_index) {
                     status::SUCCESS => {}
-                    trouble => return trouble,
+                    error => return error,
                 },
                 _ => {}
             }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn ask_shown(list: &str, name: &str, arguments: Vec<ArgumentValue>) -> (Status, Vec<Vec<u8>>) {
-        let shown = Shown::new(Arc::new(Machine), list).unwrap();
+        let shown = VisibleDevices::new(Arc::new(Machine), list).unwrap();
         let outcome = answer(&shown, &Call { function: name.into(), arguments }, &[]);
         (outcome.status, outcome.written.into_iter().map(|written| written.bytes).collect())
     }

@@ -18,7 +18,7 @@ use crate::run::context::ThreadContext;
 
 /// Where an access goes, checked.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum MemoryPlace {
+pub(super) enum MemoryAccess {
     /// A host address with a constant added.
     Memory(Value, i32),
     /// A parameter of a call in the caller's frame.
@@ -27,12 +27,12 @@ pub(super) enum MemoryPlace {
 
 impl Translator<'_, '_> {
     /// Checks an access of `size` bytes and says where it goes.
-    pub(super) fn place(
+    pub(super) fn access(
         &mut self,
         space: AccessSpace,
         operand: &Operand,
         size: u32,
-    ) -> Result<MemoryPlace, Refusal> {
+    ) -> Result<MemoryAccess, Refusal> {
         let element;
         let operand = match operand {
             Operand::Element(name, index) => {
@@ -46,10 +46,10 @@ impl Translator<'_, '_> {
             return invalid("the address is not in brackets");
         };
         match (base, space) {
-            (Base::Symbol(name), AccessSpace::Param) => self.parameter_place(name, *offset, size),
+            (Base::Symbol(name), AccessSpace::Param) => self.parameter_access(name, *offset, size),
             (Base::Symbol(name), _) => {
-                if let Some(place) = self.known_place(name, *offset, size)? {
-                    return Ok(place);
+                if let Some(access) = self.known_access(name, *offset, size)? {
+                    return Ok(access);
                 }
                 let window = self.window_of(name)?;
                 let address = self.symbol_address(name)?;
@@ -70,15 +70,15 @@ impl Translator<'_, '_> {
                     && self.checks.cover(base, *offset, size)
                     && let Ok(offset @ -0x4000_0000..=0x4000_0000) = i32::try_from(*offset)
                 {
-                    return Ok(MemoryPlace::Memory(base, offset));
+                    return Ok(MemoryAccess::Memory(base, offset));
                 }
                 let address = self.b.ins().iadd_imm_s(base, *offset);
                 let address = self.extend(Scalar::B64, address, types::I64);
-                let place = self.checked(space, address, size);
+                let access = self.checked(space, address, size);
                 if groups && !self.conditional {
                     self.checks.add(base, *offset, size);
                 }
-                Ok(place)
+                Ok(access)
             }
             (Base::Absolute, _) => {
                 let address = self.constant(types::I64, *offset);
@@ -89,7 +89,7 @@ impl Translator<'_, '_> {
 
     /// The address of an access of `size` bytes at `address` in `space`, after code that raises a fault
     /// unless it is inside and aligned.
-    fn checked(&mut self, space: AccessSpace, address: Value, size: u32) -> MemoryPlace {
+    fn checked(&mut self, space: AccessSpace, address: Value, size: u32) -> MemoryAccess {
         let shift = i64::from(size.trailing_zeros());
         let rotated = if shift == 0 { address } else { self.b.ins().rotr_imm_u(address, shift) };
         let window = match space {
@@ -109,7 +109,7 @@ impl Translator<'_, '_> {
             let outside = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, rotated, limit);
             self.fault_if(outside, FaultSite::Access(size), address);
             let base = self.field(types::I64, base);
-            MemoryPlace::Memory(self.b.ins().iadd(base, address), 0)
+            MemoryAccess::Memory(self.b.ins().iadd(base, address), 0)
         } else {
             // The space is aligned to its size, so the upper bits of an address tell whether it is inside.
             let bits = self.placement.space_bits;
@@ -117,13 +117,13 @@ impl Translator<'_, '_> {
             let inside = (self.placement.space_base >> bits) as i64;
             let outside = self.b.ins().icmp_imm_s(IntCC::NotEqual, upper, inside);
             self.fault_if(outside, FaultSite::Access(size), address);
-            MemoryPlace::Memory(address, 0)
+            MemoryAccess::Memory(address, 0)
         }
     }
 
     /// The place of a symbol with a constant offset, if that is inside the symbol's variable, so that nothing
     /// needs checking when the code runs.
-    fn known_place(&mut self, name: &Name, offset: i64, size: u32) -> Result<Option<MemoryPlace>, Refusal> {
+    fn known_access(&mut self, name: &Name, offset: i64, size: u32) -> Result<Option<MemoryAccess>, Refusal> {
         let own_space = match name {
             Name::Own(index) => Some((self.body.variables[*index].space, *index)),
             _ => None,
@@ -146,12 +146,12 @@ impl Translator<'_, '_> {
             _ => return Ok(None),
         };
         let size = u64::from(size);
-        let is_inside = offset >= 0 && (offset as u64).saturating_add(size) <= variable.size;
+        let contains = offset >= 0 && (offset as u64).saturating_add(size) <= variable.size;
         // A variable in a frame is trusted to be aligned no better than it asks for.
         let is_aligned = start.wrapping_add(offset as u64).is_multiple_of(size)
             && (space != Space::Local || u64::from(variable.align).is_multiple_of(size));
         let Ok(constant) = i32::try_from(offset) else { return Ok(None) };
-        if !is_inside || !is_aligned {
+        if !contains || !is_aligned {
             return Ok(None);
         }
         let (base, constant) = match space {
@@ -172,11 +172,11 @@ impl Translator<'_, '_> {
             }
             _ => (self.constant(types::I64, start as i64), constant),
         };
-        Ok(Some(MemoryPlace::Memory(base, constant)))
+        Ok(Some(MemoryAccess::Memory(base, constant)))
     }
 
     /// The place of a parameter: of this kernel or function, or of a call it makes.
-    fn parameter_place(&mut self, name: &Name, offset: i64, size: u32) -> Result<MemoryPlace, Refusal> {
+    fn parameter_access(&mut self, name: &Name, offset: i64, size: u32) -> Result<MemoryAccess, Refusal> {
         let function = &self.linked.function;
         let variable = match name {
             Name::Own(index) => &self.body.variables[*index],
@@ -196,15 +196,15 @@ impl Translator<'_, '_> {
         let offset = offset as i32;
         Ok(match name {
             Name::Own(index) => match self.slots[*index] {
-                Some(slot) => MemoryPlace::Slot(slot, offset),
+                Some(slot) => MemoryAccess::Slot(slot, offset),
                 None => return invalid(format!("`{}` is not a parameter", variable.name)),
             },
             Name::Parameter(index) if function.is_kernel => {
                 let base = self.field(types::I64, std::mem::offset_of!(ThreadContext, parameters));
-                MemoryPlace::Memory(base, self.kernel_parameter_offset(*index) as i32 + offset)
+                MemoryAccess::Memory(base, self.kernel_parameter_offset(*index) as i32 + offset)
             }
-            Name::Parameter(index) => MemoryPlace::Memory(self.parameters[*index], offset),
-            Name::Return(index) => MemoryPlace::Memory(self.returns[*index], offset),
+            Name::Parameter(index) => MemoryAccess::Memory(self.parameters[*index], offset),
+            Name::Return(index) => MemoryAccess::Memory(self.returns[*index], offset),
             Name::Module(name) => return invalid(format!("`{name}` is not a parameter")),
         })
     }
