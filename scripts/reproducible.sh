@@ -13,6 +13,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/elsewhere"
 git archive HEAD | tar -x -C "$work/elsewhere"
+# The archive has no git to ask.
+CAUSEWAY_COMMIT=$(git log -1 --format='%h %cs' --abbrev=8)
+export CAUSEWAY_COMMIT
 CARGO_TARGET_DIR=$work/target PORTABLE_OUT=$work/again "$work/elsewhere/scripts/portable.sh"
 diff --recursive --no-dereference --exclude=device "$first" "$work/again"
 echo "reproducible: programs and libraries are the same, byte for byte"
