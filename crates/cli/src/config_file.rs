@@ -206,7 +206,7 @@ mod tests {
         let of = |arguments: &[&str], option| values(file, arguments, option).unwrap();
         assert_eq!(of(&[], "listen"), ["a:1"]);
         assert_eq!(of(&["--listen", "b:2"], "listen"), ["b:2"]);
-        assert_eq!(of(&[], "most_sessions"), ["7"]);
+        assert_eq!(of(&[], "max_sessions"), ["7"]);
         assert_eq!(of(&[], "clear"), ["true"]);
         assert_eq!(of(&[], "peers"), ["10.0.0.1", "10.0.0.2"]);
         assert_eq!(of(&[], "cache_dir"), ["images"], "beside the file");

@@ -162,7 +162,7 @@ fn an_answer_that_is_not_the_ranks_is_not_believed() {
         pair.connect().unwrap_err()
     });
     let text = failures[0].to_string();
-    assert!(text.contains("is not that rank: it cannot prove that it belongs to the job"), "{text}");
+    assert!(text.contains("is not rank 0: it cannot prove that it belongs to the job"), "{text}");
 }
 
 #[test]

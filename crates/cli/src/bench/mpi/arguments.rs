@@ -286,7 +286,7 @@ pub mod tests {
             ["--budget", "0"],
             ["--pairs", "0"],
             ["--window", "2000"],
-            ["--place", "away"],
+            ["--placement", "away"],
         ] {
             assert!(parse(&arguments).is_err(), "{arguments:?}");
         }

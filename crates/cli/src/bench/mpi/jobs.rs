@@ -172,7 +172,7 @@ mod tests {
         let program = std::env::current_exe().unwrap();
         let program = program.to_str().unwrap();
         let arguments =
-            parse(&["--native", "--channel", "none", "--place", "same,isolated", "--program", program])
+            parse(&["--native", "--channel", "none", "--placement", "same,isolated", "--program", program])
                 .unwrap();
         let starter = Starter::new(&arguments, &gpus(&arguments)).unwrap();
         let names: Vec<_> = starter.names().into_iter().map(|target| target.name).collect();
@@ -187,7 +187,7 @@ mod tests {
     fn cuda_ipc_is_left_out_between_containers() {
         let program = std::env::current_exe().unwrap();
         let common = ["--native", "--program", program.to_str().unwrap(), "--library"];
-        let common = [&common[..], &[program.to_str().unwrap(), "--place"]].concat();
+        let common = [&common[..], &[program.to_str().unwrap(), "--placement"]].concat();
         let of = |arguments: &[&str]| {
             let arguments = parse(&[&common[..], arguments].concat()).unwrap();
             let starter = Starter::new(&arguments, &gpus(&arguments));
