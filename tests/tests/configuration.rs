@@ -138,7 +138,7 @@ fn mistakes_are_named_with_file_line_and_key_and_nothing_is_done() {
     site.with_box("", "");
     let outcome = site.causeway(&["config", "check", "--json"]);
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
-    assert_eq!(report["mistakes"].as_array().map(Vec::len), Some(0), "{outcome}");
+    assert_eq!(report["errors"].as_array().map(Vec::len), Some(0), "{outcome}");
     let missing = site.folder.path().join("missing.toml");
     let outcome = run(site.alone().env("CAUSEWAY_CONFIG", &missing), LIMIT);
     assert!(outcome.stderr.contains("missing.toml: the configuration file cannot be read"), "{outcome}");
@@ -271,5 +271,5 @@ fn the_example_says_nothing_as_it_is() {
     let mut command = Command::new(causeway());
     forget_environment(&mut command);
     let outcome = run(command.args(["config", "check"]).env("CAUSEWAY_CONFIG", path), LIMIT).must_succeed();
-    assert!(outcome.stdout.contains("c.toml: no mistake"), "{outcome}");
+    assert!(outcome.stdout.contains("c.toml: no errors"), "{outcome}");
 }

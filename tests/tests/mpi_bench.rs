@@ -38,7 +38,7 @@ fn messages_are_measured_by_every_channel_and_size() {
     assert_eq!(records.len(), (4 + 2) * 2 * 4, "{results:#}");
     for record in records {
         let channel = ["auto", "ipc", "vmm", "staged"][record["target"].as_u64().unwrap_or(9) as usize];
-        let ways = record["ways"].as_str().unwrap_or_default();
+        let ways = record["paths"].as_str().unwrap_or_default();
         let is_copy = record["quantity"].as_str().is_some_and(|quantity| quantity.starts_with("copy"));
         let expected = match record["bytes"].as_u64() {
             _ if is_copy => "copy 100",
