@@ -75,7 +75,7 @@ impl Connection {
     /// Descriptors beyond one message's are closed.
     ///
     /// # Errors
-    /// When nothing comes in time (see [`set_timeout`](Self::set_patience)), or the peer ends in the middle
+    /// When nothing comes in time (see [`set_timeout`](Self::set_timeout)), or the peer ends in the middle
     /// of a message.
     pub fn receive(&self) -> io::Result<Option<([u8; MESSAGE_BYTES], Option<OwnedFd>)>> {
         let mut message = [0; MESSAGE_BYTES];
