@@ -91,8 +91,9 @@ struct Arguments {
 }
 
 /// What `causeway --version` says: the version, the commit with its date, and for `causeway serve` the back ends that are built in.
-static LONG_VERSION: LazyLock<String> =
-    LazyLock::new(|| format!("{}{}\nback ends: {BUILT_IN}", env!("CARGO_PKG_VERSION"), of_commit(env!("CAUSEWAY_COMMIT"))));
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!("{}{}\nback ends: {BUILT_IN}", env!("CARGO_PKG_VERSION"), of_commit(env!("CAUSEWAY_COMMIT")))
+});
 
 /// The commit that was built and its date, behind the version; nothing where the build did not know them.
 fn of_commit(commit: &str) -> String {

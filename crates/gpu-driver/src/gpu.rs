@@ -11,7 +11,9 @@ use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use causeway_gpu::idle_poller::IdlePoller;
 use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::set_aside::SetAside;
-use causeway_gpu::{Completion, CuResult, Gate, Gpu, NativeLocation, OutputSink, Registration, Shared, Staging};
+use causeway_gpu::{
+    Completion, CuResult, Gate, Gpu, NativeLocation, OutputSink, Registration, Shared, Staging,
+};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -142,7 +144,8 @@ impl Gpu for Driver {
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
         // SAFETY: the handle is the driver's own. An error says that it is not known whether the work is
         // done.
-        if self.waits.may_complete_at_once() && unsafe { self.functions.cuStreamQuery(stream.as_raw()) }.is_ok()
+        if self.waits.may_complete_at_once()
+            && unsafe { self.functions.cuStreamQuery(stream.as_raw()) }.is_ok()
         {
             done(Ok(()));
             return Ok(());

@@ -29,7 +29,9 @@ use causeway_gpu::gpudirect::{GpuDirectChoice, GpuDirectMemory, GpuDirectPath, G
 use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::set_aside::{AfterFailure, SetAside};
 use causeway_gpu::taken;
-use causeway_gpu::{Completion, CuResult, Gate, Gpu, NativeLocation, OutputSink, Registration, Shared, Staging};
+use causeway_gpu::{
+    Completion, CuResult, Gate, Gpu, NativeLocation, OutputSink, Registration, Shared, Staging,
+};
 use causeway_ptx::memory::{AddressSpace, PREFERRED_BASE, ReservationError};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

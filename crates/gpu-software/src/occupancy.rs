@@ -38,8 +38,7 @@ pub(super) fn active_blocks(needs: &Needs, threads: i32, dynamic: usize) -> CuRe
     if threads > needs.max_threads.min(MAX_THREADS_PER_BLOCK) {
         return Ok(0);
     }
-    let Some(dynamic) = u32::try_from(dynamic).ok().filter(|bytes| *bytes <= needs.max_dynamic_shared)
-    else {
+    let Some(dynamic) = u32::try_from(dynamic).ok().filter(|bytes| *bytes <= needs.max_dynamic_shared) else {
         return Ok(0);
     };
     let shared = (needs.static_shared + dynamic).next_multiple_of(SHARED_UNIT) + RESERVED_SHARED_PER_BLOCK;

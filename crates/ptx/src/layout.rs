@@ -44,7 +44,8 @@ pub(crate) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout
     }
     let (depth, bounded) = local_depth(image, function, &mut vec![None; image.functions.len()]);
     let recursion = if bounded && !reachable_functions.calls_indirectly { 0 } else { LOCAL_FOR_RECURSION };
-    let waits = reachable_functions.functions.iter().any(|&id| waits_for_others(&image.functions[id].function));
+    let waits =
+        reachable_functions.functions.iter().any(|&id| waits_for_others(&image.functions[id].function));
     let polls = reachable_functions.functions.iter().any(|&id| polls_memory(&image.functions[id].function));
     Ok(KernelLayout {
         function,

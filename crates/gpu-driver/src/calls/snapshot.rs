@@ -110,7 +110,11 @@ impl Driver {
             } else {
                 Window::default()
             },
-            managed_window: if devices.iter().all(maps_memory) { self.window_addresses.managed } else { (0, 0) },
+            managed_window: if devices.iter().all(maps_memory) {
+                self.window_addresses.managed
+            } else {
+                (0, 0)
+            },
             backend: match version.trim() {
                 "" => format!("NVIDIA driver (CUDA {major}.{minor})"),
                 version => format!("NVIDIA driver {version} (CUDA {major}.{minor})"),

@@ -208,7 +208,11 @@ impl Driver {
     /// Reserves the window, if that has not been done. Fails for ever when the driver gives other addresses.
     pub(crate) fn open_window(&self) -> CuResult<()> {
         *self.device_window.0.lock().get_or_insert_with(|| {
-            reserve_with_driver(self.functions, self.window_addresses.device.address, self.window_addresses.device.size)?;
+            reserve_with_driver(
+                self.functions,
+                self.window_addresses.device.address,
+                self.window_addresses.device.size,
+            )?;
             if let Err(status) = self.map_in_front() {
                 tracing::debug!(status = status.0, "nothing lies in front of the device's memory");
             }

@@ -130,8 +130,9 @@ impl Frame {
     /// Likewise, `offset` bytes behind.
     pub fn put_at(&mut self, name: &str, offset: usize, bytes: &[u8]) -> Status {
         let argument_index = self.function.position(name);
-        let target =
-            self.memory_mut(argument_index).and_then(|memory| memory.get_mut(offset..)?.get_mut(..bytes.len()));
+        let target = self
+            .memory_mut(argument_index)
+            .and_then(|memory| memory.get_mut(offset..)?.get_mut(..bytes.len()));
         match target {
             Some(target) => {
                 target.copy_from_slice(bytes);

@@ -34,7 +34,8 @@ impl VisibleDevices {
     pub fn new(monitor: Arc<dyn Monitor>, list: &str) -> Result<Self, DuplicateDevice> {
         let all = count(&*monitor);
         let uuids: Vec<String> = (0..all).map(|number| uuid(&*monitor, number)).collect();
-        let devices = choose(list, &uuids)?.into_iter().map(|argument_index| argument_index as DeviceNumber).collect();
+        let devices =
+            choose(list, &uuids)?.into_iter().map(|argument_index| argument_index as DeviceNumber).collect();
         Ok(Self { monitor, devices, all })
     }
 
@@ -117,7 +118,8 @@ impl Monitor for VisibleDevices {
         for (argument_index, argument) in function.arguments.iter().enumerate() {
             match argument.mode {
                 Mode::OutDevice => {
-                    let Some(number) = frame.memory(argument_index).and_then(|memory| memory.first_chunk()) else {
+                    let Some(number) = frame.memory(argument_index).and_then(|memory| memory.first_chunk())
+                    else {
                         continue;
                     };
                     let Some(outside) = self.outside(DeviceNumber::from_le_bytes(*number)) else {

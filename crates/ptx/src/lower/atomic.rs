@@ -3,9 +3,9 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Value, types};
 
+use super::access::MemoryAccess;
 use super::form::Form;
 use super::half::half_of;
-use super::access::MemoryAccess;
 use super::registers::machine_type;
 use super::spaces::AccessSpace;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};

@@ -82,7 +82,8 @@ impl Translator<'_, '_> {
             [Operand::List(items), ..] => items,
             _ => &[],
         };
-        let passed = Signature { parameters: self.slot_sizes(arguments)?, results: self.slot_sizes(results)? };
+        let passed =
+            Signature { parameters: self.slot_sizes(arguments)?, results: self.slot_sizes(results)? };
         let mut pointers = vec![self.thread()];
         for operand in arguments {
             pointers.push(self.slot_pointer(operand)?.1);
@@ -216,7 +217,8 @@ fn check_signature(name: &str, passed: &Signature, expected: &Signature) -> Lowe
     if passed == expected {
         return Ok(());
     }
-    let (Signature { parameters, results }, passed, returned) = (expected, &passed.parameters, &passed.results);
+    let (Signature { parameters, results }, passed, returned) =
+        (expected, &passed.parameters, &passed.results);
     invalid(format!(
         "`{name}` takes values of {parameters:?} bytes and returns {results:?}; the call passes {passed:?} and expects {returned:?}"
     ))

@@ -5,8 +5,8 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
-use super::form::Form;
 use super::access::MemoryAccess;
+use super::form::Form;
 use super::spaces::AccessSpace;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
@@ -152,7 +152,12 @@ impl Translator<'_, '_> {
 
     /// Whether the phase with this parity is over. Where it is not, others run before the thread looks again:
     /// programs ask in a loop.
-    fn wait_for_phase(&mut self, instruction: &Instruction, access: MemoryAccess, state_operand: Value) -> Lowered {
+    fn wait_for_phase(
+        &mut self,
+        instruction: &Instruction,
+        access: MemoryAccess,
+        state_operand: Value,
+    ) -> Lowered {
         let state = self.load_at(access, 0, types::I64, false);
         let parity = self.parity(state);
         let difference = self.b.ins().bxor(parity, state_operand);

@@ -3,8 +3,8 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Type, Value, types};
 
-use super::form::Form;
 use super::access::MemoryAccess;
+use super::form::Form;
 use super::registers::machine_type;
 use super::spaces::AccessSpace;
 use super::waits::ORDERED;

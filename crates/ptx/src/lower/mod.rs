@@ -6,6 +6,7 @@
 //! arguments are the [`crate::run::context::ThreadContext`] and then one pointer for each PTX parameter and
 //! each returned value. A kernel has the context alone and finds its parameters there.
 
+mod access;
 mod arithmetic;
 mod atomic;
 mod bits;
@@ -27,7 +28,6 @@ mod mbarrier;
 mod memory;
 mod moves;
 mod operands;
-mod access;
 mod registers;
 mod slots;
 mod spaces;

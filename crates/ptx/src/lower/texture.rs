@@ -210,8 +210,8 @@ impl Translator<'_, '_> {
             Base::Symbol(name @ Name::Module(_)) => self.symbol_address(name),
             Base::Symbol(name @ Name::Parameter(_)) => {
                 let operand = Operand::Address(Base::Symbol(name.clone()), 0);
-                let place = self.place(super::spaces::AccessSpace::Param, &operand, 8)?;
-                Ok(self.load_at(place, 0, types::I64, false))
+                let access = self.access(super::spaces::AccessSpace::Param, &operand, 8)?;
+                Ok(self.load_at(access, 0, types::I64, false))
             }
             _ => invalid("it names neither a texture nor a surface"),
         }

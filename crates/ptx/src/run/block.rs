@@ -7,7 +7,7 @@ use super::context::{
     Launch, POLLS_BEFORE_YIELD, Raised, Request, ThreadContext, WarpOperation, WarpRequest,
 };
 use super::signals::{Outcome, TrapState};
-use super::warp::{warp_results, lanes_in};
+use super::warp::{lanes_in, warp_results};
 use crate::fault::ThreadPosition;
 use crate::memory::{Arena, SlabStack, StackSlab};
 
@@ -421,7 +421,9 @@ impl<'l> Runner<'l> {
                 self.threads[index] = None;
                 Ok(Event::Finished)
             }
-            CoroutineResult::Return(Outcome::Faulted) => Err((self.traps.take(), self.thread_position(index))),
+            CoroutineResult::Return(Outcome::Faulted) => {
+                Err((self.traps.take(), self.thread_position(index)))
+            }
         }
     }
 

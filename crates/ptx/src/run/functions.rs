@@ -151,8 +151,8 @@ runtime_functions! {
             "{}:{}: {}: block: [{bx},{by},{bz}], thread: [{tx},{ty},{tz}] Assertion `{}` failed.",
             text(*file), *line, text(*function), text(*message),
         );
-        let place = (*thread).place();
-        (*(*thread).yielder).on_parent_stack(|| launch.assertion(message, place));
+        let thread_position = (*thread).thread_position();
+        (*(*thread).yielder).on_parent_stack(|| launch.assertion(message, thread_position));
         raise(thread, Raised::Assert)
     }
 

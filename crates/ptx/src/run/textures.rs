@@ -6,8 +6,8 @@
 use super::context::{Raised, ThreadContext};
 use super::functions::raise;
 use crate::texture::{
-    Boundary, Coordinates, Detail, Geometry, OutOfBounds, TexturePosition, Query, Surface, Texture, of_surface,
-    of_texture,
+    Boundary, Coordinates, Detail, Geometry, OutOfBounds, Query, Surface, Texture, TexturePosition,
+    of_surface, of_texture,
 };
 
 /// What compiled code passes and gets, in a slot of its stack. All fields up to `result` are written before

@@ -36,8 +36,10 @@ fn points_are_the_texel_that_a_coordinate_lies_in() {
     let layer = TexturePosition { layer: 2, ..texture_position(Geometry::LayeredPlane, [1.5, 3.5, 0.0]) };
     assert_eq!(fetched(&texture, &layer)[0], 231.0);
     assert_eq!(fetched(&texture, &TexturePosition { layer: u32::MAX, ..layer })[0], 231.0);
-    let indices =
-        TexturePosition { coordinates: Coordinates::Integers([4, 2, 1]), ..texture_position(Geometry::Volume, [0.0; 3]) };
+    let indices = TexturePosition {
+        coordinates: Coordinates::Integers([4, 2, 1]),
+        ..texture_position(Geometry::Volume, [0.0; 3])
+    };
     assert_eq!(fetched(&texture, &indices)[0], 124.0);
 }
 
@@ -117,7 +119,10 @@ fn levels_are_mixed_by_their_weights() {
     texture.levels = Box::new([image(&large, [4, 4, 1], 1), image(&small, [2, 2, 1], 1)]);
     texture.sampling.normalized_coordinates = true;
     let at = |texture: &Texture, level| {
-        let texture_position = TexturePosition { detail: Detail::Level(level), ..texture_position(Geometry::Plane, [0.9, 0.1, 0.0]) };
+        let texture_position = TexturePosition {
+            detail: Detail::Level(level),
+            ..texture_position(Geometry::Plane, [0.9, 0.1, 0.0])
+        };
         fetched(texture, &texture_position)[0]
     };
     assert_eq!([at(&texture, 0.25), at(&texture, 0.75), at(&texture, 7.0)], [1.0, 5.0, 5.0]);
@@ -137,7 +142,11 @@ fn whatever_an_instruction_takes_a_texture_to_be_it_reads_its_texels() {
         for at in [[0.3, 0.7, 0.1], [-1e30, 1e30, 0.0], [f32::NAN; 3], [f32::INFINITY, -1.0, 3.9]] {
             for (layer, level) in [(0, 0.0), (3, 1.0), (u32::MAX, 9.0)] {
                 let detail = Detail::Level(level);
-                assert_eq!(fetched(&texture, &TexturePosition { layer, detail, ..texture_position(geometry, at) })[0], 1.0);
+                assert_eq!(
+                    fetched(&texture, &TexturePosition { layer, detail, ..texture_position(geometry, at) })
+                        [0],
+                    1.0
+                );
             }
         }
     }

@@ -97,7 +97,10 @@ impl Driver {
     }
 
     /// A copy on the device as a node of a graph has it.
-    pub(crate) fn copy_node(destination: &NativeLocation, source: &NativeLocation) -> CuResult<CUDA_MEMCPY3D> {
+    pub(crate) fn copy_node(
+        destination: &NativeLocation,
+        source: &NativeLocation,
+    ) -> CuResult<CUDA_MEMCPY3D> {
         let (size, to_pitch, from_pitch) = match Shape::of(destination, source)? {
             // The driver has no node that copies nothing.
             Shape::Nothing => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
