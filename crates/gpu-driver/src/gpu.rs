@@ -144,9 +144,8 @@ impl Gpu for Driver {
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
         // SAFETY: the handle is the driver's own. An error says that it is not known whether the work is
         // done.
-        if self.waits.may_complete_at_once()
-            && unsafe { self.functions.cuStreamQuery(stream.as_raw()) }.is_ok()
-        {
+        let is_idle = || unsafe { self.functions.cuStreamQuery(stream.as_raw()) }.is_ok();
+        if self.waits.may_complete_at_once() && is_idle() {
             done(Ok(()));
             return Ok(());
         }
