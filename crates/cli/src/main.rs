@@ -1,39 +1,39 @@
 //! The program `causeway`: serves GPUs, and runs CUDA programs on GPUs that are elsewhere.
 //!
-//! | Module      | Question it answers                                                          |
-//! |-------------|------------------------------------------------------------------------------|
-//! | `serve`     | How is a server started and ended?                                           |
-//! | `try_driver` | Can NVIDIA's driver be used on this machine?                                |
-//! | `server`    | Which servers are meant, and what is to carry the sessions?                  |
-//! | `run`       | How does a program come to run on a server's GPU?                            |
-//! | `mpirun`    | How do the ranks of an MPI program come to have the interposer?              |
-//! | `devices`   | Which GPUs does a server have?                                               |
-//! | `api`       | Which driver functions are supported?                                        |
-//! | `cdi`       | How does a container engine come to give containers the GPUs of a server?     |
-//! | `bench`     | How fast are copies, launches and waits, here and there?                     |
-//! | `doctor`    | What does a machine lack, and what is to be done?                            |
-//! | `demo`      | Does all of it work on this machine?                                         |
-//! | `trace`     | What did a program do when, here and on the devices?                         |
-//! | `tune`      | Which plans for copies suit this server, and how are they kept?               |
-//! | `embedded`  | How does a command bring its own server?                                     |
-//! | `jupyter`   | How does a notebook come to run on a server's GPU?                           |
-//! | `config_command`    | What do configuration files say, and what comes of them?                     |
-//! | `config_file` | Which options of `causeway serve` do configuration files give?              |
-//! | `completions`    | What do shells and manuals need to know of the command line?                 |
-//! | `key`       | Which keys are there, and how does one get from a server to its clients?      |
-//! | `client`    | Which clients of a server have keys of their own?                             |
-//! | `own_server` | Which server of this machine do these commands mean?                         |
-//! | `usage`     | Who has used a server for how long?                                            |
-//! | `keys`      | How do servers' keys get to a program that is started?                        |
-//! | `launch`    | How is a program started so that signals and exit codes come through?         |
-//! | `inherited` | What does `causeway` change of what it inherits, and a program gets unchanged?  |
-//! | `libc_detection`   | Which C library does a program want?                                         |
-//! | `library`   | Where is the client library?                                                 |
-//! | `renamed`   | Which options had other names?                                                |
-//! | `report`    | What did a program do, in words and numbers?                                 |
-//! | `copies`    | How did a program's copies travel, and what slowed them?                     |
-//! | `watch`     | How are servers, and what do their sessions do?                              |
-//! | `logging`   | Where do log lines go, and how do they look?                                 |
+//! | Module           | Question it answers                                                            |
+//! |------------------|--------------------------------------------------------------------------------|
+//! | `serve`          | How is a server started and ended?                                             |
+//! | `try_driver`     | Can NVIDIA's driver be used on this machine?                                   |
+//! | `server`         | Which servers are meant, and what is to carry the sessions?                    |
+//! | `run`            | How does a program come to run on a server's GPU?                              |
+//! | `mpirun`         | How do the ranks of an MPI program come to have the interposer?                |
+//! | `devices`        | Which GPUs does a server have?                                                 |
+//! | `api`            | Which driver functions are supported?                                          |
+//! | `cdi`            | How does a container engine come to give containers the GPUs of a server?      |
+//! | `bench`          | How fast are copies, launches and waits, here and there?                       |
+//! | `doctor`         | What does a machine lack, and what is to be done?                              |
+//! | `demo`           | Does all of it work on this machine?                                           |
+//! | `trace`          | What did a program do when, here and on the devices?                           |
+//! | `tune`           | Which plans for copies suit this server, and how are they kept?                |
+//! | `embedded`       | How does a command bring its own server?                                       |
+//! | `jupyter`        | How does a notebook come to run on a server's GPU?                             |
+//! | `config_command` | What do configuration files say, and what comes of them?                       |
+//! | `config_file`    | Which options of `causeway serve` do configuration files give?                 |
+//! | `completions`    | What do shells and manuals need to know of the command line?                   |
+//! | `key`            | Which keys are there, and how does one get from a server to its clients?       |
+//! | `client`         | Which clients of a server have keys of their own?                              |
+//! | `own_server`     | Which server of this machine do these commands mean?                           |
+//! | `usage`          | Who has used a server for how long?                                            |
+//! | `keys`           | How do servers' keys get to a program that is started?                         |
+//! | `launch`         | How is a program started so that signals and exit codes come through?          |
+//! | `inherited`      | What does `causeway` change of what it inherits, and a program gets unchanged? |
+//! | `libc_detection` | Which C library does a program want?                                           |
+//! | `library`        | Where is the client library?                                                   |
+//! | `renamed`        | Which options had other names?                                                 |
+//! | `report`         | What did a program do, in words and numbers?                                   |
+//! | `copies`         | How did a program's copies travel, and what slowed them?                       |
+//! | `watch`          | How are servers, and what do their sessions do?                                |
+//! | `logging`        | Where do log lines go, and how do they look?                                   |
 
 mod api;
 mod bench;

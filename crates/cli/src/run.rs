@@ -51,7 +51,7 @@ pub enum RunError {
     /// The program would not find the servers' keys.
     #[error(transparent)]
     Keys(#[from] HandOverError),
-    /// The user's plans for copies have a error.
+    /// The user's plans for copies have an error.
     #[error(transparent)]
     Pipeline(#[from] UserTableError),
     /// There is no client library.

@@ -35,7 +35,7 @@ pub enum ConfigError {
     /// A value makes no sense.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// A configuration file has a error.
+    /// A configuration file has an error.
     #[error(transparent)]
     Files(#[from] FilesError),
 }

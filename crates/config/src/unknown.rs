@@ -9,21 +9,27 @@ use crate::table::{ALL, RENAMED};
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unknown {
     name: String,
-    /// The one that may be meant.
-    likely: Option<&'static str>,
-    /// Whether `likely` is what it is called now, so that it still works.
-    is_former: bool,
+    hint: Hint,
+}
+
+/// What an unknown variable may be.
+#[derive(Debug, PartialEq, Eq)]
+enum Hint {
+    /// The former name of this one, which still works.
+    FormerNameOf(&'static str),
+    /// This one, misspelt.
+    Like(&'static str),
+    /// None that is known.
+    Nothing,
 }
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let (true, Some(current)) = (self.is_former, self.likely) {
-            return write!(f, "{} is called {current} now; give that name", self.name);
-        }
-        write!(f, "{} is set, and Causeway has no such variable: ", self.name)?;
-        match self.likely {
-            Some(likely) => write!(f, "is {likely} meant?"),
-            None => f.write_str("`causeway --help` lists all"),
+        let unknown = "is set, and Causeway has no such variable";
+        match self.hint {
+            Hint::FormerNameOf(current) => write!(f, "{} is called {current} now; give that name", self.name),
+            Hint::Like(likely) => write!(f, "{} {unknown}: is {likely} meant?", self.name),
+            Hint::Nothing => write!(f, "{} {unknown}: `causeway --help` lists all", self.name),
         }
     }
 }
@@ -49,12 +55,13 @@ pub fn among(names: impl Iterator<Item = OsString>) -> Vec<Unknown> {
 impl Unknown {
     fn of(name: String) -> Self {
         if let Some((_, variable)) = RENAMED.iter().find(|(former, _)| *former == name) {
-            return Self { name, likely: Some(variable.name), is_former: true };
+            return Self { name, hint: Hint::FormerNameOf(variable.name) };
         }
         let distance = |other: &str| strsim::damerau_levenshtein(&name, other);
         let likely = ALL.iter().map(|variable| (distance(variable.name), variable.name)).min();
-        let likely = likely.filter(|(distance, _)| *distance <= 2).map(|(_, likely)| likely);
-        Self { name, likely, is_former: false }
+        let likely = likely.filter(|(distance, _)| *distance <= 2);
+        let hint = likely.map_or(Hint::Nothing, |(_, likely)| Hint::Like(likely));
+        Self { name, hint }
     }
 }
 

@@ -101,7 +101,7 @@ pub fn read(candidate: &Candidate) -> Result<Option<Found>, ConfigFileError> {
 pub fn is_absent(path: &Path, cause: &io::Error) -> bool {
     match cause.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => true,
-        // A file that is there and cannot be read is a error.
+        // A file that is there and cannot be read is an error.
         io::ErrorKind::PermissionDenied => {
             fs::symlink_metadata(path).is_err_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
         }

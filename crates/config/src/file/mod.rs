@@ -8,7 +8,7 @@
 //! | [`candidates`]   | Which files are read, which of them counts first, and whose are they?    |
 //! | [`settings`] | What do all files together say?                                          |
 //!
-//! A section concerns those who act on it alone: a server is not held up by a error about clients.
+//! A section concerns those who act on it alone: a server is not held up by an error about clients.
 
 pub mod candidates;
 pub mod error;
