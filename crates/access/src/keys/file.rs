@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use causeway_config::file::candidates;
+use causeway_config::file::permissions::{Identity, Permissions};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -21,7 +22,7 @@ pub enum KeyFileError {
     #[error("there is no HOME to keep the key in: name a file with --key-file")]
     NoHomeVariable,
     /// The file cannot be read or made.
-    #[error("the key file {path} cannot be {action}: {cause}")]
+    #[error("the key file {path} cannot be {action}: {cause}{}", advice(.cause))]
     Io {
         /// The file.
         path: PathBuf,
@@ -32,8 +33,9 @@ pub enum KeyFileError {
     },
     /// Others can read the key.
     #[error(
-        "the key file {path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`; if others may have read \
-         it, delete it on the server, which makes a new key"
+        "the key file {path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`, or mount a Secret of \
+         Kubernetes with `defaultMode: 0400`, for users other than root with `fsGroup`; if others may have read it, \
+         delete it on the server, which makes a new key"
     )]
     NotPrivate {
         /// The file.
@@ -42,7 +44,10 @@ pub enum KeyFileError {
         mode: u32,
     },
     /// The file belongs to somebody else.
-    #[error("the key file {path} belongs to user {owner}, not to the user that runs this ({user})")]
+    #[error(
+        "the key file {path} belongs to user {owner}, not to the user that runs this ({user}); one of root's counts, \
+         too, if only a group of this user can read it (mode 440)"
+    )]
     NotOurs {
         /// The file.
         path: PathBuf,
@@ -76,8 +81,8 @@ pub fn list_path() -> Result<PathBuf, KeyFileError> {
     Ok(configuration()?.join("keys"))
 }
 
-/// Reads the key in `path`, or makes one where there is none; the second value says that it is new. The
-/// file must belong to the user who runs this and be closed to everybody else.
+/// Reads the key in `path`, or makes one where there is none; the second value says that it is new. Who must be
+/// able to read the file, and who not, says [`Permissions`].
 pub fn load_or_create(path: &Path) -> Result<(Key, bool), KeyFileError> {
     match load(path) {
         Err(KeyFileError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
@@ -118,21 +123,41 @@ pub fn read(path: &Path) -> Result<Vec<Line>, KeyFileError> {
         .map_err(|cause| KeyFileError::NoKey { path: path.to_owned(), cause })
 }
 
-/// Reads a file with secrets, which must belong to the user who runs this and be closed to everybody else.
+/// Reads a file with secrets, which must belong to the user who runs this and be closed to everybody else, or be
+/// given by root to a group of this user.
 pub(super) fn read_private(path: &Path) -> Result<Zeroizing<String>, KeyFileError> {
     let failed = failed(path, "read");
     let file = fs::File::open(path).map_err(&failed)?;
     let data = file.metadata().map_err(&failed)?;
-    let user = rustix::process::geteuid().as_raw();
-    if data.uid() != user {
-        return Err(KeyFileError::NotOurs { path: path.to_owned(), owner: data.uid(), user });
-    }
-    if data.mode() & 0o077 != 0 {
-        return Err(KeyFileError::NotPrivate { path: path.to_owned(), mode: data.mode() & 0o777 });
-    }
+    check(path, Permissions::of(&data), &Identity::of_process())?;
     let mut text = Zeroizing::new(String::with_capacity(data.len().min(MAX_FILE_BYTES) as usize));
     file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(&failed)?;
     Ok(text)
+}
+
+/// Whether the secrets of a file may be used by this user.
+fn check(path: &Path, permissions: Permissions, identity: &Identity) -> Result<(), KeyFileError> {
+    let Permissions { owner, mode, .. } = permissions;
+    if permissions.is_granted_by_root(identity) {
+        return Ok(());
+    }
+    match (owner == identity.user, permissions.is_owners_alone()) {
+        (true, true) => Ok(()),
+        // What root mounts is for this user as good as its own, so what is wrong with it is the mode.
+        (true, false) => Err(KeyFileError::NotPrivate { path: path.to_owned(), mode }),
+        (false, false) if owner == 0 => Err(KeyFileError::NotPrivate { path: path.to_owned(), mode }),
+        (false, _) => Err(KeyFileError::NotOurs { path: path.to_owned(), owner, user: identity.user }),
+    }
+}
+
+/// What may be done where the system refuses a file; nothing is said of other failures.
+fn advice(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; in a pod of Kubernetes `fsGroup` lets users other than root read a Secret"
+        }
+        _ => "",
+    }
 }
 
 fn line(text: &str) -> Result<Line, String> {
@@ -236,6 +261,57 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(&path, "nonsense").unwrap();
         assert!(matches!(load_or_create(&path), Err(KeyFileError::NoKey { .. })));
+    }
+
+    #[test]
+    fn a_file_of_roots_counts_if_only_a_group_of_ours_can_read_it() {
+        let pod = Identity { user: 1000, groups: vec![1000, 2000] };
+        let checked = |owner, group, mode| {
+            let permissions = Permissions { owner, group, mode };
+            check(Path::new("/run/keys/key"), permissions, &pod).map_err(|error| error.to_string())
+        };
+        assert_eq!((checked(0, 2000, 0o440), checked(1000, 5, 0o400)), (Ok(()), Ok(())));
+        for (owner, group, mode, said) in [
+            (0, 2000, 0o444, "can be read by others (mode 444)"),
+            (0, 2000, 0o460, "can be read by others (mode 460)"),
+            (0, 3000, 0o440, "can be read by others (mode 440)"),
+            (1000, 2000, 0o440, "can be read by others (mode 440)"),
+            (1001, 2000, 0o440, "belongs to user 1001"),
+            (0, 3000, 0o400, "belongs to user 0"),
+        ] {
+            let error = checked(owner, group, mode).unwrap_err();
+            assert!(error.contains(said), "{owner} {group} {mode:o}: {error}");
+        }
+        let denied = KeyFileError::Io {
+            path: "/run/keys/key".into(),
+            action: "read",
+            cause: io::ErrorKind::PermissionDenied.into(),
+        };
+        assert!(denied.to_string().contains("`fsGroup`"), "{denied}");
+    }
+
+    /// The files as the kubelet writes them: a link to a file in a folder that is a link, too, which is replaced
+    /// as a whole.
+    #[test]
+    fn a_projected_secret_is_read_through_its_links_and_anew_after_it_has_been_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let publish = |name: &str| {
+            let (key, version) = (Key::generate(), folder.path().join(name));
+            write(&version.join("key"), &[Line { server: None, key: key.clone() }]).unwrap();
+            fs::set_permissions(&version, fs::Permissions::from_mode(0o755)).unwrap();
+            std::os::unix::fs::symlink(name, folder.path().join("..data_tmp")).unwrap();
+            fs::rename(folder.path().join("..data_tmp"), folder.path().join("..data")).unwrap();
+            key
+        };
+        let path = folder.path().join("key");
+        std::os::unix::fs::symlink("..data/key", &path).unwrap();
+        let first = publish("..2026_1");
+        assert_eq!(load_or_create(&path).unwrap(), (first, false));
+        let second = publish("..2026_2");
+        assert_eq!(load_or_create(&path).unwrap(), (second, false));
+        // Loose behind the link is loose, whatever the link's own mode.
+        fs::set_permissions(folder.path().join("..2026_2/key"), fs::Permissions::from_mode(0o444)).unwrap();
+        assert!(matches!(load_or_create(&path), Err(KeyFileError::NotPrivate { mode: 0o444, .. })));
     }
 
     #[test]

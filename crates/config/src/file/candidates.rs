@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::error::{ConfigFileError, SourceLocation};
 use super::keys::ADDRESS;
+use super::permissions::{Identity, Permissions};
 use super::section::Section;
 use super::text::{Entry, Value};
 use crate::table::{CONFIG, ON};
@@ -117,10 +118,13 @@ impl Found {
             Section::Client => ON.key().is_some_and(|on| on == entry.key),
             Section::Serve => false,
         };
-        let mode = self.data.mode() & 0o777;
-        if !is_address || !entry.values.iter().any(has_key) || mode & 0o077 == 0 {
+        let permissions = Permissions::of(&self.data);
+        let is_private =
+            permissions.is_owners_alone() || permissions.is_granted_by_root(&Identity::of_process());
+        if !is_address || !entry.values.iter().any(has_key) || is_private {
             return None;
         }
+        let mode = permissions.mode;
         let text = format!(
             "{} {} has a key in it, and the file can be read by others (mode {mode:03o}): run `chmod 600 {}`, or \
              keep the key with `causeway key add` and write the address without it; if others may have read it, delete \

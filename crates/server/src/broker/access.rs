@@ -79,7 +79,7 @@ impl ServerKey {
             }
             Some(_) => {}
             None => {
-                tracing::info!(file = %path.display(), new, "the key is in a file that only its owner can read");
+                tracing::info!(file = %path.display(), new, "the key is in a file that others cannot read");
             }
         }
         // A file that was made just now is read once more.
