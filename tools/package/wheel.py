@@ -81,7 +81,7 @@ def contents(tree: Path, package: Path, root: Path, version: str, tag: str) -> d
         False,
     )
     files[f"{info}/entry_points.txt"] = (
-        f"[console_scripts]\ncauseway = {NAME}.program:main\n".encode(),
+        f"[console_scripts]\ncauseway = {NAME}.program:main\n\n[pytest11]\ncauseway = {NAME}.pytest_plugin\n".encode(),
         False,
     )
     for licence in ("LICENSE", "THIRD-PARTY-NOTICES.md"):
