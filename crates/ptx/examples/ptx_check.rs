@@ -24,6 +24,9 @@ fn main() -> ExitCode {
                     "{}: {} bytes of parameters, {} of shared and {} of local memory",
                     kernel.name, kernel.parameter_bytes, kernel.shared_bytes, kernel.local_bytes
                 );
+                if let Some(error) = &kernel.unsupported {
+                    println!("{}: {error}", kernel.name);
+                }
             }
             ExitCode::SUCCESS
         }

@@ -5,7 +5,7 @@
 //! nor in the instruction table is no instruction.
 
 /// Opcodes up to PTX 9.5, sorted.
-const OPCODES: [&str; 34] = [
+const OPCODES: [&str; 29] = [
     "alloca",
     "applypriority",
     "clusterlaunchcontrol",
@@ -14,16 +14,12 @@ const OPCODES: [&str; 34] = [
     "fns",
     "getctarank",
     "istypep",
-    "ldmatrix",
     "mapa",
-    "mma",
-    "movmatrix",
     "multimem",
     "pmevent",
     "setmaxnreg",
     "stackrestore",
     "stacksave",
-    "stmatrix",
     "sured",
     "tcgen05",
     "tensormap",
@@ -39,7 +35,6 @@ const OPCODES: [&str; 34] = [
     "vshr",
     "vsub",
     "wgmma",
-    "wmma",
 ];
 
 /// Whether an opcode is one of PTX that the software GPU does not have.

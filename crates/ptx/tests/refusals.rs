@@ -14,12 +14,12 @@ fn unsupported(source: &str) -> CompileError {
 #[test]
 fn what_is_not_supported_is_refused_with_its_line() {
     let refused = |source: &str| Program::compile(&[source], &CompileOptions::default()).unwrap_err();
-    let source = kernel("\n\nmma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%f0}, {%r1}, {%r2}, {%f1};");
+    let source = kernel("\n\ntcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, %p1;");
     let error = unsupported(&source);
     let CompileError::UnsupportedInstruction { line: 14, .. } = error else { panic!("{error:?}") };
     assert_eq!(
         error.to_string(),
-        "line 14: `mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%f0}, {%r1}, {%r2}, {%f1};` is not supported by \
+        "line 14: `tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, %p1;` is not supported by \
          the software GPU (there is no entry for it in the instruction table)"
     );
     let error = unsupported(&kernel("add.wonderful.u32 %r1, %r2, %r3;"));
@@ -55,7 +55,7 @@ fn operands_that_only_unsupported_instructions_have_are_no_mistakes() {
         "tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, {%r1, %r2, %r3, %r4}, %p1;",
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd1, %rd2, %p1, 1, 1, 0, 0;",
         "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd0, {%r1}], [%r2];",
-        "fma.rn.f32x2 %rd2, %rd2, %rd2, %rd2;",
+        "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd0], [%r1], 16, %r2;",
         "redux.sync.min.f32 %f1, %f2, 0xffffffff;",
         "mov.u32 %r1, %no_such_register;",
         "ld.global.b128 %rd2, [%rd0];",
@@ -71,7 +71,7 @@ fn operands_that_only_unsupported_instructions_have_are_no_mistakes() {
 #[test]
 fn a_kernel_that_cannot_run_leaves_the_others_alone() {
     let head = ".version 9.0\n.target sm_100\n.address_size 64\n.global .texref old_texture;\n";
-    let tensors = "{ .reg .b32 %r<9>; .reg .f32 %f<9>;\nmma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%f0}, {%r1}, {%r2}, {%f1};\nret; }";
+    let tensors = "{ .reg .b32 %r<9>; .reg .f32 %f<9>;\ntcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, %p1;\nret; }";
     let cluster = ".reqnctapercluster 2, 1, 1";
     let source = format!(
         "{head}.func deep() {tensors}
@@ -93,8 +93,8 @@ fn a_kernel_that_cannot_run_leaves_the_others_alone() {
         .map(|kernel| (kernel.name.as_str(), kernel.unsupported.as_ref().map(ToString::to_string)))
         .collect();
     let named = |name: &str| reasons.iter().find(|(found, _)| *found == name).unwrap().1.clone();
-    assert!(named("direct").is_some_and(|reason| reason.starts_with("line 10: `mma.sync.")), "{reasons:?}");
-    assert!(named("indirect").is_some_and(|reason| reason.starts_with("line 6: `mma.sync.")), "{reasons:?}");
+    assert!(named("direct").is_some_and(|reason| reason.starts_with("line 10: `tcgen05.")), "{reasons:?}");
+    assert!(named("indirect").is_some_and(|reason| reason.starts_with("line 6: `tcgen05.")), "{reasons:?}");
     let cluster = "line 13: `.reqnctapercluster of 2 blocks` is not supported by the software GPU";
     assert_eq!(named("cluster").as_deref(), Some(cluster));
     assert_eq!((named("alone"), named("fine")), (None, None));

@@ -87,9 +87,33 @@ impl Translator<'_, '_> {
         }
     }
 
+    /// An address in brackets as 64 bits, and the space it is in.
+    pub(super) fn address_of(
+        &mut self,
+        space: AccessSpace,
+        operand: &Operand,
+    ) -> Result<(AccessSpace, Value), Refusal> {
+        let Operand::Address(base, offset) = operand else {
+            return invalid("the address is not in brackets");
+        };
+        if space == AccessSpace::Param {
+            return unsupported("parameters as this memory");
+        }
+        let (space, address) = match base {
+            Base::Register(register) => {
+                let address = self.register(*register);
+                let address = self.bits_of(address);
+                (space, self.extend(Scalar::B64, address, types::I64))
+            }
+            Base::Symbol(name) => (self.window_of(name)?, self.symbol_address(name)?),
+            Base::Absolute => (space, self.constant(types::I64, 0)),
+        };
+        Ok((space, self.b.ins().iadd_imm_s(address, *offset)))
+    }
+
     /// The address of an access of `size` bytes at `address` in `space`, after code that raises a fault
     /// unless it is inside and aligned.
-    fn checked(&mut self, space: AccessSpace, address: Value, size: u32) -> MemoryAccess {
+    pub(super) fn checked(&mut self, space: AccessSpace, address: Value, size: u32) -> MemoryAccess {
         let shift = i64::from(size.trailing_zeros());
         let rotated = if shift == 0 { address } else { self.b.ins().rotr_imm_u(address, shift) };
         let window = match space {

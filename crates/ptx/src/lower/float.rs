@@ -202,9 +202,37 @@ impl Translator<'_, '_> {
                 }
                 self.join_pair(lanes)
             }
+            Scalar::F32x2 => {
+                let pairs: Vec<[Value; 2]> = operands.iter().map(|&pair| self.split_singles(pair)).collect();
+                let mut lanes = [operands[0]; 2];
+                for (index, lane) in lanes.iter_mut().enumerate() {
+                    let operands: Vec<Value> = pairs.iter().map(|pair| pair[index]).collect();
+                    *lane = self.float_scalar(&operands, Scalar::F32, options, operation)?;
+                }
+                self.join_singles(lanes)
+            }
             _ => return unsupported("this type"),
         };
         self.write(instruction, scalar, result)
+    }
+
+    /// The low and the high number of a packed pair.
+    fn split_singles(&mut self, pair: Value) -> [Value; 2] {
+        let high = self.b.ins().ushr_imm_u(pair, 32);
+        [pair, high].map(|bits| {
+            let bits = self.b.ins().ireduce(types::I32, bits);
+            self.from_bits(bits, types::F32)
+        })
+    }
+
+    /// Packs a pair of numbers.
+    fn join_singles(&mut self, singles: [Value; 2]) -> Value {
+        let [low, high] = singles.map(|single| {
+            let bits = self.bits_of(single);
+            self.b.ins().uextend(types::I64, bits)
+        });
+        let high = self.b.ins().ishl_imm_u(high, 32);
+        self.b.ins().bor(low, high)
     }
 
     fn float_scalar(

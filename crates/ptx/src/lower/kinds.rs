@@ -17,6 +17,8 @@ pub(super) const PACKED_HALVES: Kinds = 1 << 6;
 pub(super) const PACKED_INTEGERS: Kinds = 1 << 7;
 pub(super) const SINGLE: Kinds = 1 << 8;
 pub(super) const DOUBLE: Kinds = 1 << 9;
+/// Two numbers of single precision in 64 bits.
+pub(super) const PACKED_SINGLES: Kinds = 1 << 10;
 
 pub(super) const INTEGER: Kinds = BYTE | HALFWORD | WORD | LONG;
 pub(super) const FLOAT: Kinds = HALF | PACKED_HALVES | SINGLE | DOUBLE;
@@ -37,6 +39,7 @@ pub(crate) fn kind(scalar: Scalar) -> Kinds {
         Scalar::F16x2 | Scalar::Bf16x2 => PACKED_HALVES,
         Scalar::U16x2 | Scalar::S16x2 => PACKED_INTEGERS,
         Scalar::F32 => SINGLE,
+        Scalar::F32x2 => PACKED_SINGLES,
         Scalar::F64 => DOUBLE,
         // The translator refuses it by itself, as something that it lacks.
         Scalar::B128 => Kinds::MAX,

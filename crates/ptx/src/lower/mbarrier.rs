@@ -128,6 +128,14 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
+    /// Adds to the bytes that the phase of the object waits for.
+    pub(super) fn expect_bytes(&mut self, object: &Operand, bytes: Value) -> Lowered {
+        let access = self.object(AccessSpace::Shared, object)?;
+        let none = self.constant(types::I32, 0);
+        self.change(access, &Change { arrivals: none, dropped: none, bytes });
+        Ok(())
+    }
+
     fn object(&mut self, space: AccessSpace, operand: &Operand) -> Result<MemoryAccess, Refusal> {
         match self.access(space, operand, 8)? {
             access @ MemoryAccess::Memory(..) => Ok(access),

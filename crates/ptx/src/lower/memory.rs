@@ -119,6 +119,9 @@ impl Translator<'_, '_> {
         if !form.flag("async") {
             return unsupported("copies other than `cp.async`");
         }
+        if form.flag("bulk") {
+            return self.copy_bulk(instruction, form);
+        }
         if form.choice(&["commit_group", "wait_group", "wait_all"]).is_some() {
             return form.finish();
         }

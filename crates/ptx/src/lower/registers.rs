@@ -11,7 +11,7 @@ pub(super) fn machine_type(scalar: Scalar) -> Type {
         Scalar::B16 | Scalar::U16 | Scalar::S16 | Scalar::F16 | Scalar::Bf16 => types::I16,
         Scalar::B32 | Scalar::U32 | Scalar::S32 => types::I32,
         Scalar::F16x2 | Scalar::Bf16x2 | Scalar::U16x2 | Scalar::S16x2 => types::I32,
-        Scalar::B64 | Scalar::U64 | Scalar::S64 => types::I64,
+        Scalar::B64 | Scalar::U64 | Scalar::S64 | Scalar::F32x2 => types::I64,
         Scalar::F32 => types::F32,
         Scalar::F64 => types::F64,
         Scalar::B128 => types::I128,

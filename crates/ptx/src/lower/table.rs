@@ -10,8 +10,8 @@ use cranelift_codegen::ir::InstBuilder;
 
 use super::float::{addition, division, fused, multiplication, reciprocal, square_root, subtraction};
 use super::kinds::{
-    ANY, DOUBLE, FLOAT, HALF, HALFWORD, INTEGER, Kinds, LONG, NONE, NUMBER, PACKED_HALVES, PREDICATE, SINGLE,
-    WORD,
+    ANY, DOUBLE, FLOAT, HALF, HALFWORD, INTEGER, Kinds, LONG, NONE, NUMBER, PACKED_HALVES, PACKED_SINGLES,
+    PREDICATE, SINGLE, WORD,
 };
 use super::waits::Waits;
 use super::{Lowered, Translator};
@@ -61,7 +61,7 @@ const INSTRUCTIONS: &[Row] = &[
         }
     }),
     row("activemask", WORD, |t, i| t.active_mask(i)).waits(Waits::Always),
-    row("add", NUMBER, |t, i| {
+    row("add", NUMBER | PACKED_SINGLES, |t, i| {
         if is_float(i) { t.float_rounded(i, 2, addition()) } else { t.integer_sum(i, false, false) }
     }),
     row("addc", INTEGER, |t, i| t.integer_sum(i, false, true)),
@@ -99,10 +99,11 @@ const INSTRUCTIONS: &[Row] = &[
     row("ex2", FLOAT, |t, i| t.float_function(i, runtime::exponential as *const () as usize, 0)),
     row("exit", NONE, |t, _| t.exit()),
     row("fence", NONE, |t, i| t.fence(i)).waits(Waits::Polling),
-    row("fma", FLOAT, |t, i| t.float_rounded(i, 3, fused())),
+    row("fma", FLOAT | PACKED_SINGLES, |t, i| t.float_rounded(i, 3, fused())),
     row("griddepcontrol", NONE, |_, _| Ok(())),
     row("isspacep", NONE, |t, i| t.is_in_space(i)),
     row("ld", NUMBER, |t, i| t.load(i)).waits(Waits::PollingIfOrdered).moves_bits(),
+    row("ldmatrix", ANY, |t, i| t.load_tiles(i)).waits(Waits::Always),
     row("ldu", NUMBER, |t, i| t.load(i)).moves_bits(),
     row("lg2", FLOAT, |t, i| t.float_function(i, runtime::logarithm as *const () as usize, 0)),
     row("lop3", WORD, |t, i| t.logic_of_three(i)),
@@ -116,8 +117,10 @@ const INSTRUCTIONS: &[Row] = &[
     row("mbarrier", LONG, |t, i| t.memory_barrier_object(i)).waits(Waits::Always),
     row("membar", NONE, |t, i| t.fence(i)).waits(Waits::Polling),
     row("min", NUMBER, |t, i| t.extremum(i, false)),
+    row("mma", ANY, |t, i| t.multiply_matrices(i)).waits(Waits::Always),
     row("mov", NUMBER | PREDICATE, |t, i| t.move_value(i)).moves_bits(),
-    row("mul", INTEGER | FLOAT, |t, i| {
+    row("movmatrix", ANY, |t, i| t.transpose_tile(i)).waits(Waits::Always),
+    row("mul", INTEGER | FLOAT | PACKED_SINGLES, |t, i| {
         if is_float(i) { t.float_rounded(i, 2, multiplication()) } else { t.integer_product(i, false, false) }
     }),
     row("mul24", WORD, |t, i| t.product_of_24_bits(i, false)),
@@ -163,7 +166,8 @@ const INSTRUCTIONS: &[Row] = &[
     row("slct", NUMBER, |t, i| t.select_by_sign(i)),
     row("sqrt", FLOAT, |t, i| t.float_rounded(i, 1, square_root())),
     row("st", NUMBER, |t, i| t.store(i)).moves_bits(),
-    row("sub", NUMBER, |t, i| {
+    row("stmatrix", ANY, |t, i| t.store_tiles(i)).waits(Waits::Always),
+    row("sub", NUMBER | PACKED_SINGLES, |t, i| {
         if is_float(i) { t.float_rounded(i, 2, subtraction()) } else { t.integer_sum(i, true, false) }
     }),
     row("subc", INTEGER, |t, i| t.integer_sum(i, true, true)),
@@ -190,6 +194,7 @@ const INSTRUCTIONS: &[Row] = &[
     row("vote", PREDICATE | WORD, |t, i| t.vote(i)).waits(Waits::Always),
     row("vsub2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Subtract, 2)),
     row("vsub4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Subtract, 4)),
+    row("wmma", ANY, |t, i| t.warp_matrix(i)).waits(Waits::Always),
     row("xor", INTEGER | PREDICATE, |t, i| t.integer_binary(i, |t, _, a, b| t.b.ins().bxor(a, b))),
 ];
 

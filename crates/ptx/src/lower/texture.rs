@@ -5,7 +5,7 @@
 
 use std::mem::offset_of;
 
-use cranelift_codegen::ir::{InstBuilder, StackSlot, StackSlotData, StackSlotKind, Value, types};
+use cranelift_codegen::ir::{InstBuilder, StackSlot, Value, types};
 
 use super::form::Form;
 use super::memory::lanes_of;
@@ -215,26 +215,6 @@ impl Translator<'_, '_> {
             }
             _ => invalid("it names neither a texture nor a surface"),
         }
-    }
-
-    /// The slot for requests.
-    fn request_slot(&mut self) -> StackSlot {
-        if let Some(slot) = self.request {
-            return slot;
-        }
-        let size = size_of::<Request>() as u32;
-        let slot = self.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size, 3));
-        self.request = Some(slot);
-        slot
-    }
-
-    pub(super) fn pass(&mut self, slot: StackSlot, offset: usize, value: Value) {
-        self.b.ins().stack_store(types::I64, value, slot, offset as i32);
-    }
-
-    pub(super) fn pass_constant(&mut self, slot: StackSlot, offset: usize, value: u32) {
-        let value = self.constant(types::I32, i64::from(value));
-        self.pass(slot, offset, value);
     }
 
     /// Writes what a fetch gave to the destination. All that a texture has is resident.

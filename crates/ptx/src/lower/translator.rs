@@ -82,7 +82,7 @@ pub(super) struct Translator<'a, 'f> {
     pub(super) offsets: Vec<u64>,
     /// Local memory offset where the frame starts; `None` without local variables.
     pub(super) frame: Option<Value>,
-    /// Where instructions of textures and surfaces leave what they pass and find what they get.
+    /// Where instructions of textures, surfaces and matrices leave what they pass and find what they get.
     pub(super) request: Option<StackSlot>,
     /// Blocks that raise a fault, by what they raise.
     pub(super) fault_blocks: Vec<(FaultSite, Block)>,

@@ -28,7 +28,12 @@ impl Translator<'_, '_> {
         self.call_value(runtime::warp_operation as *const () as usize, &arguments, types::I64)
     }
 
-    fn simple_warp_operation(&mut self, operation: WarpOperation, mask: Value, value: Value) -> Value {
+    pub(super) fn simple_warp_operation(
+        &mut self,
+        operation: WarpOperation,
+        mask: Value,
+        value: Value,
+    ) -> Value {
         let zero = self.constant(types::I32, 0);
         self.warp_operation(operation, mask, value, zero, zero)
     }

@@ -27,6 +27,7 @@ pub(crate) enum Scalar {
     Bf16,
     Bf16x2,
     F32,
+    F32x2,
     F64,
 }
 
@@ -55,6 +56,7 @@ impl Scalar {
             "bf16" => Self::Bf16,
             "bf16x2" => Self::Bf16x2,
             "f32" => Self::F32,
+            "f32x2" => Self::F32x2,
             "f64" => Self::F64,
             _ => return None,
         })
@@ -73,7 +75,7 @@ impl Scalar {
             | Self::Bf16x2
             | Self::U16x2
             | Self::S16x2 => 4,
-            Self::B64 | Self::U64 | Self::S64 | Self::F64 => 8,
+            Self::B64 | Self::U64 | Self::S64 | Self::F32x2 | Self::F64 => 8,
             Self::B128 => 16,
         }
     }
@@ -85,7 +87,10 @@ impl Scalar {
 
     /// Whether the type is one of the floating-point types, packed ones included.
     pub(crate) fn is_float(self) -> bool {
-        matches!(self, Self::F16 | Self::F16x2 | Self::Bf16 | Self::Bf16x2 | Self::F32 | Self::F64)
+        matches!(
+            self,
+            Self::F16 | Self::F16x2 | Self::Bf16 | Self::Bf16x2 | Self::F32 | Self::F32x2 | Self::F64
+        )
     }
 }
 

@@ -6,6 +6,7 @@ use super::barrier::Barriers;
 use super::context::{
     Launch, POLLS_BEFORE_YIELD, Raised, Request, ThreadContext, WarpOperation, WarpRequest,
 };
+use super::matrix::{complete_multiply, complete_rearrange};
 use super::signals::{Outcome, TrapState};
 use super::warp::{lanes_in, warp_results};
 use crate::fault::ThreadPosition;
@@ -363,6 +364,14 @@ impl<'l> Runner<'l> {
                 WarpRequest { operation: WarpOperation::Synchronise, mask: 0, value: 0, lane: 0, clamp: 0 }
             }
         });
+        match requests[lanes.trailing_zeros() as usize % WARP].operation {
+            // SAFETY: only compiled code makes such requests, with the address of one on its thread's stack, and
+            // all these threads are suspended.
+            WarpOperation::MultiplyMatrices => unsafe { complete_multiply(&requests, lanes) },
+            // SAFETY: likewise.
+            WarpOperation::RearrangeTiles => unsafe { complete_rearrange(&requests, lanes) },
+            _ => {}
+        }
         let warp_results = warp_results(&requests, lanes);
         for lane in lanes_in(lanes) {
             self.contexts[first + lane].warp_result = warp_results[lane];

@@ -115,6 +115,10 @@ pub(crate) enum WarpOperation {
     And,
     Or,
     Xor,
+    /// The value is the address of a [`MultiplyRequest`](super::matrix::MultiplyRequest).
+    MultiplyMatrices,
+    /// The value is the address of a [`RearrangeRequest`](super::matrix::RearrangeRequest).
+    RearrangeTiles,
 }
 
 /// A thread's arrival at a barrier of the block.

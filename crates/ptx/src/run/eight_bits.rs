@@ -75,6 +75,11 @@ pub(crate) extern "C" fn from_singles(low: f32, high: f32, mantissa: u32, flags:
     format.nearest(high, relu) << 8 | format.nearest(low, relu)
 }
 
+/// The bits of one number as half precision, which has all of them.
+pub(crate) fn to_half(bits: u32, mantissa: u32) -> u32 {
+    Format::of(mantissa).half(bits & 0xff, false)
+}
+
 /// The two halves of a pair, as a pair of half-precision numbers.
 pub(crate) extern "C" fn to_halves(pair: u32, mantissa: u32, flags: u32) -> u32 {
     let (format, relu) = (Format::of(mantissa), i64::from(flags) & RELU != 0);

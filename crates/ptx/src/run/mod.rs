@@ -6,6 +6,7 @@ pub(crate) mod context;
 pub(crate) mod eight_bits;
 pub(crate) mod functions;
 mod host;
+pub(crate) mod matrix;
 pub(crate) mod mbarrier;
 mod printf;
 pub(crate) mod rounding;

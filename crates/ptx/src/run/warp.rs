@@ -10,6 +10,8 @@ pub(super) fn warp_results(requests: &[WarpRequest; 32], lanes: u32) -> [u64; 32
     let words = || values().map(|value| value as u32);
     let common = match first.operation {
         WarpOperation::Synchronise => 0,
+        // What they give lies in the requests.
+        WarpOperation::MultiplyMatrices | WarpOperation::RearrangeTiles => 0,
         WarpOperation::ShuffleUp
         | WarpOperation::ShuffleDown
         | WarpOperation::ShuffleButterfly

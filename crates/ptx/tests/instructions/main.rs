@@ -4,6 +4,7 @@
 mod common;
 
 mod evaluate;
+mod matrices;
 mod polling;
 mod threads;
 mod values;

@@ -257,3 +257,36 @@ fn a_call_may_name_its_targets() {
     device.launch("k", 1, 1, Params::default().with(out));
     assert_eq!(device.download::<u32>(out, 1), [42]);
 }
+
+#[test]
+fn bulk_copies_bring_bytes_to_a_barrier_object() {
+    let source = "\
+        .version 8.6\n.target sm_90\n.address_size 64\n\
+        .visible .entry k(.param .u64 from, .param .u64 to, .param .u32 size) {
+        .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<3>;
+        .shared .align 16 .b8 buffer[256]; .shared .align 8 .b64 object;
+        ld.param.u64 %rd1, [from]; ld.param.u64 %rd2, [to]; ld.param.u32 %r1, [size];
+        mov.u32 %r2, %tid.x; mov.u32 %r3, buffer; mov.u32 %r4, object;
+        setp.ne.u32 %p1, %r2, 0; @%p1 bra wait;
+        mbarrier.init.shared::cta.b64 [%r4], 1; fence.proxy.async;
+        mbarrier.arrive.expect_tx.shared::cta.b64 %rd3, [%r4], %r1;
+        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd1], %r1, [%r4];
+        wait: bar.sync 0;
+        again: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r4], 0; @!%p2 bra again;
+        @%p1 bra end;
+        cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r3], %r1;
+        cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;
+        end: ret; }";
+    let device = Device::new(&[source]);
+    let bytes: Vec<u8> = (0..=255).collect();
+    let (from, to) = (device.upload(&bytes), device.zeros::<u8>(256));
+    device.launch("k", 1, 64, Params::default().with(from).with(to).with(208_u32));
+    let copied = device.download::<u8>(to, 256);
+    assert_eq!((&copied[..208], &copied[208..]), (&bytes[..208], [0; 48].as_slice()));
+    // A copy ends at the end of the block's memory, whatever it was asked for.
+    for size in [1_u32 << 20, u32::MAX] {
+        let params = Params::default().with(from).with(to).with(size);
+        let fault = device.try_launch("k", [1, 1, 1], [64, 1, 1], 0, &params).unwrap_err();
+        assert!(matches!(fault, causeway_ptx::Fault::IllegalAddress { .. }), "{fault}");
+    }
+}

@@ -269,3 +269,24 @@ fn comparisons_and_selections() {
         ("mov.b32 {%rs8, %rs9}, %r1;", "%rs9", [0x1234_5678, 0, 0], 0x1234),
     ]);
 }
+
+#[test]
+fn pairs_of_singles() {
+    let pair = |low: f32, high: f32| f(high) << 32 | f(low);
+    check(&[
+        ("add.rn.f32x2 %rd9, %rd1, %rd2;", "%rd9", [pair(1.5, -2.0), pair(0.25, 2.0), 0], pair(1.75, 0.0)),
+        (
+            "sub.rz.ftz.f32x2 %rd9, %rd1, %rd2;",
+            "%rd9",
+            [pair(1.0, 1e-40), pair(2.0, 0.0), 0],
+            pair(-1.0, 0.0),
+        ),
+        ("mul.f32x2 %rd9, %rd1, %rd2;", "%rd9", [pair(3.0, -0.5), pair(2.0, 8.0), 0], pair(6.0, -4.0)),
+        (
+            "fma.rn.f32x2 %rd9, %rd1, %rd2, %rd3;",
+            "%rd9",
+            [pair(3.0, 1.0), pair(2.0, f32::MAX), pair(-6.0, f32::MAX)],
+            pair(0.0, f32::INFINITY),
+        ),
+    ]);
+}
