@@ -15,7 +15,7 @@ extern "C" {
 
 // The version of this header, and that of the library which is loaded. A program must not call a library of another
 // version than the header it was built with.
-#define CAUSEWAY_COMM_VERSION 6
+#define CAUSEWAY_COMM_VERSION 7
 uint32_t causeway_comm_version(void);
 
 // Bytes of a descriptor.
@@ -45,6 +45,9 @@ int causeway_comm_is_host_accessible(const void *address);
 void causeway_comm_sync_memory(const void *address);
 // Copies between a GPU and any memory, and waits. 0 or -1.
 int causeway_comm_copy(void *to, const void *from, uint64_t bytes);
+// Copies the bytes of a message that the MPI has delivered to the user's memory on a GPU, and waits. Counts a message that
+// the processor has written through the GPU's BAR, unless the peer is UINT32_MAX (unknown). 0 or -1.
+int causeway_comm_deliver(uint32_t peer, void *to, const void *from, uint64_t bytes);
 
 // Whether the peer responds and a message to it should be offered. Otherwise the caller sends its bytes, which this
 // function counts. A short message is offered only if the peer has mapped the memory at the address, which may be null.

@@ -14,7 +14,7 @@
 static int deliver(struct operation *operation, const void *from, uint64_t bytes) {
     if (from == operation->user || bytes == 0) return MPI_SUCCESS;
     if (operation->on_gpu) {
-        if (causeway_comm_copy(operation->user, from, bytes) == 0) return MPI_SUCCESS;
+        if (causeway_comm_deliver((uint32_t)operation->sender - 1, operation->user, from, bytes) == 0) return MPI_SUCCESS;
         return error_code("a receive into a GPU", causeway_comm_error());
     }
     if (operation->contiguous) {

@@ -10,8 +10,10 @@
 //! | `gdrdrv`  | How is GDRCOPY's kernel module asked?                           |
 //! | `window`  | How is a part of a GPU's memory mapped, and until when?         |
 //! | `windows` | Which parts stay mapped, and how do bytes get to and from them? |
-//! | `mmio`   | How does a processor copy to and from memory of a device?       |
+//! | `eager`   | Which copies does the processor make in place of the driver?    |
+//! | `mmio`    | How does a processor copy to and from memory of a device?       |
 
+mod eager;
 mod error;
 mod gdrdrv;
 mod mmio;
@@ -19,6 +21,7 @@ mod usable;
 mod window;
 mod windows;
 
+pub(crate) use eager::EagerCopies;
 pub use error::BarError;
 pub(crate) use usable::{has_module, usable};
 pub(crate) use windows::Windows;

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use super::error::BarError;
 use super::gdrdrv::{Gdrdrv, Handle};
+use super::mmio;
 use crate::cuda::{self, DeviceMemory, Scope};
 
 /// Pages of a GPU: what gdrdrv pins begins and ends with one.
@@ -37,6 +38,15 @@ enum Pinning {
 
 // SAFETY: a window gives out its address and no references.
 unsafe impl Send for Window {}
+// SAFETY: the same; nothing of it changes as long as it is mapped.
+unsafe impl Sync for Window {}
+
+/// In which direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    FromGpu,
+    ToGpu,
+}
 
 impl Window {
     /// Maps a range of an allocation, and the pages of the GPU that it touches; of a dma-buf all of it. Needs
@@ -84,9 +94,35 @@ impl Window {
         contains.then(|| self.mapped.cast::<u8>().wrapping_add(offset))
     }
 
+    /// Copies between the GPU's memory from an address on and memory of the host, with the processor.
+    ///
+    /// # Safety
+    /// `host` is valid for so many bytes of the host's memory. No other code writes what is read, or uses what
+    /// is written.
+    pub(super) unsafe fn copy(
+        &self,
+        on_gpu: u64,
+        host: *mut u8,
+        bytes: usize,
+        direction: Direction,
+    ) -> Result<(), BarError> {
+        let mapped = self.mapped_at(on_gpu, bytes).ok_or(BarError::Outside)?;
+        let writes = direction == Direction::ToGpu;
+        self.synchronise(writes, false);
+        // SAFETY: so many bytes are mapped; the host's are as promised by the caller.
+        unsafe {
+            match direction {
+                Direction::FromGpu => mmio::read(mapped, host, bytes),
+                Direction::ToGpu => mmio::write(host, mapped, bytes),
+            }
+        }
+        self.synchronise(writes, true);
+        Ok(())
+    }
+
     /// Makes what devices have written seen by the processor, or the other way round, where the kernel asks
     /// for that.
-    pub(super) fn synchronise(&self, writes: bool, ends: bool) {
+    fn synchronise(&self, writes: bool, ends: bool) {
         /// `DMA_BUF_IOCTL_SYNC`, and the flags of what it is told.
         const SYNC: c_ulong = 0x4008_6200;
         const READ: u64 = 1;

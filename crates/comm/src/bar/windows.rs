@@ -1,9 +1,10 @@
 //! Cache of BAR mappings, and copies through them.
 
+use std::sync::Arc;
+
 use super::error::BarError;
-use super::mmio;
 use super::usable::mapping_method;
-use super::window::Window;
+use super::window::{Direction, Window};
 use crate::cuda::{DeviceMemory, Scope};
 
 /// Parts of memory that stay mapped, at most. Their bytes take up room in the BAR, which is small on many
@@ -28,14 +29,7 @@ struct Known {
     buffer: u64,
     /// Where the buffer begins.
     start: u64,
-    window: Window,
-}
-
-/// In which direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    FromGpu,
-    ToGpu,
+    window: Arc<Window>,
 }
 
 impl Windows {
@@ -87,49 +81,44 @@ impl Windows {
         if !memory.has(on_gpu, bytes as u64) {
             return Err(BarError::Outside);
         }
-        let writes = direction == Direction::ToGpu;
         let mut done = 0;
         while done < bytes {
             let at = on_gpu + done as u64;
             // At most PART.
             let left = (PART - (at - memory.start) % PART) as usize;
             let some = left.min(bytes - done);
-            let window = self.part(scope, memory, at)?;
-            let mapped = window.mapped_at(at, some).ok_or(BarError::Outside)?;
             let host = (on_host + done as u64) as *mut u8;
-            window.synchronise(writes, false);
-            // SAFETY: so many bytes are mapped; the host's are as promised by the caller.
-            unsafe {
-                match direction {
-                    Direction::FromGpu => mmio::read(mapped, host, some),
-                    Direction::ToGpu => mmio::write(host, mapped, some),
-                }
-            }
-            window.synchronise(writes, true);
+            // SAFETY: as promised by the caller.
+            unsafe { self.part(scope, memory, at)?.copy(at, host, some, direction) }?;
             done += some;
         }
         Ok(())
     }
 
-    /// The window in which the part of an allocation lies that has an address.
-    fn part(
+    /// The window in which the part of an allocation lies that has an address, if it is mapped.
+    pub(super) fn find(&mut self, memory: &DeviceMemory, address: u64) -> Option<Arc<Window>> {
+        let is_it =
+            |known: &Known| known.buffer == memory.buffer && known.window.mapped_at(address, 1).is_some();
+        let known = self.known.remove(self.known.iter().position(is_it)?);
+        let window = Arc::clone(&known.window);
+        self.known.push(known);
+        Some(window)
+    }
+
+    /// The same, which is mapped if it is not.
+    pub(super) fn part(
         &mut self,
         scope: &Scope<'static>,
         memory: &DeviceMemory,
         address: u64,
-    ) -> Result<&Window, BarError> {
-        let is_it =
-            |known: &Known| known.buffer == memory.buffer && known.window.mapped_at(address, 1).is_some();
-        let known = match self.known.iter().position(is_it) {
-            Some(at) => self.known.remove(at),
-            None => {
-                let window = self.open(scope, memory, address)?;
-                Known { buffer: memory.buffer, start: memory.start, window }
-            }
-        };
-        self.known.push(known);
-        // It was pushed just now.
-        Ok(&self.known[self.known.len() - 1].window)
+    ) -> Result<Arc<Window>, BarError> {
+        if let Some(window) = self.find(memory, address) {
+            return Ok(window);
+        }
+        let window = Arc::new(self.open(scope, memory, address)?);
+        let (buffer, start) = (memory.buffer, memory.start);
+        self.known.push(Known { buffer, start, window: Arc::clone(&window) });
+        Ok(window)
     }
 
     fn open(

@@ -111,11 +111,36 @@ pub unsafe extern "C" fn causeway_comm_copy(to: *mut c_void, from: *const c_void
     if bytes == 0 {
         return 0;
     }
+    let (to, from, bytes) = (to as u64, from as u64, bytes as usize);
+    let copied = match world() {
+        // SAFETY: as promised.
+        Some(world) => unsafe { world.copy(to, from, bytes) }.map(drop),
+        // SAFETY: as promised.
+        None => unsafe { cuda::copy(to, from, bytes) },
+    };
+    copied.map_or_else(fail, |()| 0)
+}
+
+/// The same for the bytes of a message that the MPI has delivered, which are counted. The peer is `u32::MAX` if it is not
+/// known. 0, or -1.
+///
+/// # Safety
+/// As of [`causeway_comm_copy`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_deliver(
+    peer: u32,
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: u64,
+) -> c_int {
+    let Some(world) = world().filter(|_| bytes > 0) else {
+        // SAFETY: as promised.
+        return unsafe { causeway_comm_copy(to, from, bytes) };
+    };
+    let peer = (peer != u32::MAX).then_some(peer);
     // SAFETY: as promised.
-    match unsafe { cuda::copy(to as u64, from as u64, bytes as usize) } {
-        Ok(()) => 0,
-        Err(error) => fail(error),
-    }
+    let copied = unsafe { world.deliver(peer, to as u64, from as u64, bytes as usize) };
+    copied.map_or_else(fail, |()| 0)
 }
 
 /// Whether a message to a peer should be offered, 1; or sent with the MPI, 0, which is counted. The address may be null:

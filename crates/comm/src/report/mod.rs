@@ -25,6 +25,8 @@ pub enum Inline {
     NoChannel,
     /// The call returns before the receiver has anything (`MPI_Bsend`).
     Buffered,
+    /// It is so short that the processor reads it through the GPU's BAR.
+    Eager,
 }
 
 /// Which way a message went.
@@ -38,6 +40,8 @@ pub enum MessagePath {
     Offered,
     /// With the MPI.
     Inline(Inline),
+    /// With the MPI, and the processor has written it through the GPU's BAR.
+    Eager,
 }
 
 impl fmt::Display for MessagePath {
@@ -64,6 +68,10 @@ impl fmt::Display for MessagePath {
                 f.write_str("sent with the MPI: CAUSEWAY_COMM_CHANNELS leaves no channel for such memory")
             }
             Self::Inline(Inline::Buffered) => f.write_str("sent with the MPI: MPI_Bsend keeps a copy"),
+            Self::Inline(Inline::Eager) => {
+                f.write_str("sent with the MPI: short, and read through the GPU's BAR")
+            }
+            Self::Eager => f.write_str("received by bar: short, and brought by the MPI (into a GPU)"),
         }
     }
 }
@@ -122,6 +130,7 @@ impl Report {
             (MessagePath::Fetched(Decision { channel: by, .. }) | MessagePath::Mapped(by), Some(channel)) => {
                 *by == channel
             }
+            (MessagePath::Eager, Some(channel)) => channel == Channel::Bar,
             (MessagePath::Inline(_), None) => true,
             _ => false,
         };

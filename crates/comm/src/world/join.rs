@@ -13,6 +13,7 @@ use thiserror::Error;
 use super::completion::Completion;
 use super::disconnect_listeners::DisconnectListeners;
 use super::state::{ContainerCheck, Extra, Outgoing, Shared, World, lock};
+use crate::bar::EagerCopies;
 use crate::board::{Board, BoardError, BoardLocations};
 use crate::bootstrap::{BootstrapListener, Stop};
 use crate::channels::Channel;
@@ -68,6 +69,7 @@ impl World {
             moves: AtomicU64::new(0),
             container_check: Mutex::new(container_check),
             offers: Offers::default(),
+            eager: EagerCopies::default(),
             incoming: Monitor::default(),
             retired: Mutex::default(),
             in_flight: Mutex::default(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::state::{Copying, PEER_TIMEOUT, Shared, World, lock};
 use crate::bootstrap::Connection;
 use crate::channels::Channel;
-use crate::cuda::{self, DeviceMemory, Driver};
+use crate::cuda::{self, CudaError, DeviceMemory, Driver};
 use crate::matching::Descriptor;
 use crate::pair::{ConnectedPeer, Pair};
 use crate::report::MessagePath;
@@ -101,6 +101,29 @@ impl World {
                 Ok(Some(number))
             }
         }
+    }
+
+    /// Copies a message that the MPI has brought to where it is received, and waits. A message from a peer that the
+    /// processor copies is counted.
+    ///
+    /// # Safety
+    /// As of [`copy`](Self::copy).
+    ///
+    /// # Errors
+    /// As of `copy`.
+    pub unsafe fn deliver(
+        &self,
+        peer: Option<u32>,
+        to: u64,
+        from: u64,
+        bytes: usize,
+    ) -> Result<(), CudaError> {
+        // SAFETY: as promised by the caller.
+        let is_eager = unsafe { self.copy(to, from, bytes) }?;
+        if let Some(peer) = peer.filter(|_| is_eager) {
+            lock(&self.shared.report).count(peer, MessagePath::Eager, bytes as u64);
+        }
+        Ok(())
     }
 
     /// What has become of a fetch that was not over at once; none while it is under way. It is forgotten with

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::state::{PEER_TIMEOUT, World, lock};
 use crate::bar;
 use crate::channels::Channel;
-use crate::cuda::{self, DeviceMemory, Driver};
+use crate::cuda::{self, CudaError, DeviceMemory, Driver};
 use crate::matching::{Descriptor, Source};
 use crate::report::{Inline, MessagePath};
 use crate::tracer::Traffic;
@@ -29,26 +29,51 @@ impl World {
         if !self.is_short(bytes) {
             return if self.is_reachable(peer) { Ok(()) } else { Err(Inline::Unreachable) };
         }
-        // The user has said so, or there is nothing to be copied.
-        if self.shared.settings.is_threshold_set || bytes == 0 {
-            return Err(Inline::Short);
+        // There is nothing to be copied.
+        let (driver, address) =
+            Driver::loaded().zip(address).filter(|_| bytes > 0).ok_or(Inline::Short)?;
+        let memory = DeviceMemory::at(driver, address).ok_or(Inline::Short)?;
+        if self.has_bar() && self.shared.eager.reads(driver, &memory, address, bytes) {
+            return Err(Inline::Eager);
         }
-        let memory = || {
-            Driver::loaded().zip(address).and_then(|(driver, address)| {
-                DeviceMemory::at(driver, address).filter(|memory| self.has_way_for_short(driver, memory))
-            })
-        };
-        let buffer = memory().ok_or(Inline::Short)?.buffer;
-        let is_offered = self.shared.offers.is_short_offered(peer, buffer) && self.is_reachable(peer);
+        // Where there is a threshold the user has said so.
+        let may_pay = !self.shared.settings.is_threshold_set && self.has_way_for_short(driver, &memory);
+        let is_offered = may_pay
+            && self.shared.offers.is_short_offered(peer, memory.buffer)
+            && self.is_reachable(peer);
         if is_offered { Ok(()) } else { Err(Inline::Short) }
     }
+
+    fn has_bar(&self) -> bool {
+        self.shared.settings.channels.contains(&Channel::Bar)
+    }
+
+    /// Copies between a GPU and any memory, and waits: short messages by the processor, where it reaches the GPU's
+    /// memory. Says whether it was by that.
+    ///
+    /// # Safety
+    /// Both addresses are valid for so many bytes, or addresses of a GPU.
+    ///
+    /// # Errors
+    /// What the driver says, or that it knows neither of the two.
+    pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<bool, CudaError> {
+        let driver = Driver::loaded().filter(|_| self.has_bar());
+        let eager = driver.and_then(|driver| self.shared.eager.prepare(driver, to, from, bytes as u64));
+        // SAFETY: as promised by the caller.
+        if eager.is_some_and(|copy| unsafe { copy.make() }) {
+            return Ok(true);
+        }
+        // SAFETY: as above.
+        unsafe { cuda::copy(to, from, bytes) }.map(|()| false)
+    }
+
 
     /// Whether a short message from memory may pay: the peer opens the memory, or the processor reaches it.
     fn has_way_for_short(&self, driver: &'static Driver, memory: &DeviceMemory) -> bool {
         let channels = &self.shared.settings.channels;
         memory.ipc && channels.contains(&Channel::Ipc)
             || memory.exportable && channels.contains(&Channel::Vmm)
-            || channels.contains(&Channel::Bar) && bar::usable(driver, memory).is_ok()
+            || self.has_bar() && bar::usable(driver, memory).is_ok()
     }
 
     /// Whether a message of so many bytes is shorter than what is worth being fetched from memory that is not
@@ -67,8 +92,7 @@ impl World {
         let source = Source {
             rdma,
             gpudirect: rdma && verbs::is_gpudirect(driver, &memory),
-            bar: self.shared.settings.channels.contains(&Channel::Bar)
-                && bar::usable(driver, &memory).is_ok(),
+            bar: self.has_bar() && bar::usable(driver, &memory).is_ok(),
             ..source(driver, &memory, address)?
         };
         let fits = |channel: &Channel| match channel {

@@ -12,6 +12,7 @@ use causeway_sync::Monitor;
 
 use super::completion::Completion;
 use super::disconnect_listeners::DisconnectListeners;
+use crate::bar::EagerCopies;
 use crate::board::Board;
 use crate::bootstrap::{Connection, Stop};
 use crate::cuda::CudaError;
@@ -64,6 +65,8 @@ pub(super) struct Shared {
     /// Where this process was when it was looked at last.
     pub(super) container_check: Mutex<ContainerCheck>,
     pub(super) offers: Offers,
+    /// Short messages that the processor copies.
+    pub(super) eager: EagerCopies,
     /// Peers that have come to hand messages over.
     pub(super) incoming: Monitor<HashMap<u32, Arc<Mutex<Fetcher>>>>,
     /// Those of peers that have moved, or that this rank has moved away from, whose next connection is to come.

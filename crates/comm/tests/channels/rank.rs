@@ -6,6 +6,7 @@ use std::io::BufRead as _;
 use std::time::{Duration, Instant};
 
 use causeway_comm::matching::Descriptor;
+use causeway_comm::report::Inline;
 use causeway_comm::settings::Settings;
 use causeway_comm::tracer::{Operation, Traffic};
 use causeway_comm::transfer::offers::OfferState;
@@ -192,6 +193,15 @@ impl Gpu {
     }
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes_of(digits: &str) -> Vec<u8> {
+    let digit = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+    (0..digits.len()).step_by(2).map(digit).collect()
+}
+
 fn say(line: &str) {
     println!("> {line}");
 }
@@ -290,9 +300,14 @@ impl Task {
     /// Says whether there is more to do.
     fn send(&self, world: &World, gpu: &Gpu, from: u64, content: &[u8], plan: &Plan) -> bool {
         gpu.write(from, content);
-        if are_short() && world.offers(1 - self.rank, Some(from), content.len() as u64).is_err() {
-            println!("# inline 1");
-            say("inline");
+        if are_short()
+            && let Err(why) = world.offers(1 - self.rank, Some(from), content.len() as u64)
+        {
+            println!("# {} 1", if why == Inline::Eager { "eager" } else { "inline" });
+            let mut copy = vec![0_u8; content.len()];
+            // SAFETY: there is room for so many bytes, which lie in the GPU's memory.
+            unsafe { world.copy(copy.as_mut_ptr() as u64, from, content.len()) }.unwrap();
+            say(&format!("inline {}", hex(&copy)));
             return hear() == "got";
         }
         world.count_operation(1 - self.rank, plan.sends);
@@ -301,7 +316,7 @@ impl Task {
             say("none");
             return false;
         };
-        let bytes: String = descriptor.encode(world.job()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let bytes = hex(&descriptor.encode(world.job()));
         if plan.moves[0] {
             move_away(world);
         }
@@ -332,13 +347,16 @@ impl Task {
         if text == "none" {
             return false;
         }
-        if text == "inline" {
+        if let Some(digits) = text.strip_prefix("inline ") {
+            let bytes = bytes_of(digits);
+            gpu.write(to, &vec![0x11; bytes.len()]);
+            // SAFETY: so many bytes are this function's until the call returns.
+            unsafe { world.deliver(Some(1 - self.rank), to, bytes.as_ptr() as u64, bytes.len()) }.unwrap();
+            assert_eq!(gpu.read(to, content.len()), content);
             say("got");
             return true;
         }
-        let digit = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
-        let bytes: Vec<u8> = (0..text.len()).step_by(2).map(digit).collect();
-        let descriptor = Descriptor::decode(&bytes, world.job()).unwrap();
+        let descriptor = Descriptor::decode(&bytes_of(&text), world.job()).unwrap();
         let traffic = if descriptor.traffic == Traffic::Latency { "latency" } else { "bandwidth" };
         println!("# {traffic} 1");
         let length = content.len();
