@@ -5,16 +5,14 @@
 //! nor in the instruction table is no instruction.
 
 /// Opcodes up to PTX 9.5, sorted.
-const OPCODES: [&str; 29] = [
+const OPCODES: [&str; 27] = [
     "alloca",
     "applypriority",
     "clusterlaunchcontrol",
     "createpolicy",
     "fabric",
     "fns",
-    "getctarank",
     "istypep",
-    "mapa",
     "multimem",
     "pmevent",
     "setmaxnreg",

@@ -32,14 +32,6 @@ struct Change {
     bytes: Value,
 }
 
-impl Form<'_> {
-    /// Takes the space of an object, which lies in shared memory whatever is said. Every block is a cluster
-    /// of its own.
-    fn space_of_object(&mut self) -> Result<AccessSpace, Refusal> {
-        if self.flag("shared::cluster") { Ok(AccessSpace::Shared) } else { self.space() }
-    }
-}
-
 impl Translator<'_, '_> {
     /// `mbarrier`
     pub(super) fn memory_barrier_object(&mut self, instruction: &Instruction) -> Lowered {
@@ -48,7 +40,7 @@ impl Translator<'_, '_> {
         let expects_bytes = operation == "arrive" && form.flag("expect_tx");
         let (by_parity, _) = (form.flag("parity"), form.flag("noComplete"));
         form.ignore(&["relaxed", "acquire", "release", "cta", "cluster"]);
-        let space = form.space_of_object()?;
+        let space = form.space()?;
         if form.scalar()? != Scalar::B64 {
             return invalid("an object has the type `.b64`");
         }
@@ -113,7 +105,7 @@ impl Translator<'_, '_> {
     /// Without `.noinc` the phase waits for this arrival besides, so that nothing changes.
     pub(super) fn arrive_after_copies(&mut self, instruction: &Instruction, mut form: Form<'_>) -> Lowered {
         let (arrives, counts) = (form.flag("arrive"), form.flag("noinc"));
-        let space = form.space_of_object()?;
+        let space = form.space()?;
         let scalar = form.scalar()?;
         form.finish()?;
         if !arrives || scalar != Scalar::B64 {

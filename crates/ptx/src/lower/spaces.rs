@@ -37,9 +37,9 @@ impl Form<'_> {
         Ok(match self.choice(&SPACES) {
             None | Some("generic") => AccessSpace::Generic,
             Some("global" | "const") => AccessSpace::Global,
-            Some("shared" | "shared::cta") => AccessSpace::Shared,
+            // Every block is a cluster of its own.
+            Some("shared" | "shared::cta" | "shared::cluster") => AccessSpace::Shared,
             Some("local") => AccessSpace::Local,
-            Some("shared::cluster") => return unsupported("shared memory of a cluster"),
             Some(_) => AccessSpace::Param,
         })
     }
@@ -88,6 +88,30 @@ impl Translator<'_, '_> {
             }
         };
         self.write(instruction, scalar, result)
+    }
+
+    /// `mapa[.space].type d, a, rank`: the address in the shared memory of that block of the cluster, which is
+    /// this one.
+    pub(super) fn map_to_block(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        form.ignore(&["shared::cluster"]);
+        let scalar = form.scalar()?;
+        form.finish()?;
+        self.expect_operands(instruction, 3)?;
+        let address = self.read(instruction, 1, scalar)?;
+        self.write(instruction, scalar, address)
+    }
+
+    /// `getctarank[.space].type d, a`: the rank of the block whose shared memory an address lies in, which is
+    /// the only one.
+    pub(super) fn rank_of_block(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        form.ignore(&["shared::cluster"]);
+        form.scalar()?;
+        form.finish()?;
+        self.expect_operands(instruction, 2)?;
+        let first = self.constant(types::I32, 0);
+        self.write(instruction, Scalar::B32, first)
     }
 
     /// `isspacep`

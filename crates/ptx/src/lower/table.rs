@@ -100,6 +100,7 @@ const INSTRUCTIONS: &[Row] = &[
     row("exit", NONE, |t, _| t.exit()),
     row("fence", NONE, |t, i| t.fence(i)).waits(Waits::Polling),
     row("fma", FLOAT | PACKED_SINGLES, |t, i| t.float_rounded(i, 3, fused())),
+    row("getctarank", WORD | LONG, |t, i| t.rank_of_block(i)),
     row("griddepcontrol", NONE, |_, _| Ok(())),
     row("isspacep", NONE, |t, i| t.is_in_space(i)),
     row("ld", NUMBER, |t, i| t.load(i)).waits(Waits::PollingIfOrdered).moves_bits(),
@@ -112,6 +113,7 @@ const INSTRUCTIONS: &[Row] = &[
     }),
     row("mad24", WORD, |t, i| t.product_of_24_bits(i, true)),
     row("madc", INTEGER, |t, i| t.integer_product(i, true, true)),
+    row("mapa", WORD | LONG, |t, i| t.map_to_block(i)).moves_bits(),
     row("match", WORD | LONG, |t, i| t.match_lanes(i)).waits(Waits::Always),
     row("max", NUMBER, |t, i| t.extremum(i, true)),
     row("mbarrier", LONG, |t, i| t.memory_barrier_object(i)).waits(Waits::Always),
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn what_reads_what_others_write_says_that_it_waits() {
         let computes = "abs add addc and bfe bfi bfind bmsk bra brev brkpt brx call clz cnot copysign cos cp cvt \
-            cvta discard div dp2a dp4a ex2 exit fma griddepcontrol isspacep ldu lg2 lop3 mad mad24 madc max min mov \
+            cvta discard div dp2a dp4a ex2 exit fma getctarank griddepcontrol isspacep ldu lg2 lop3 mad mad24 madc mapa max min mov \
             mul mul24 neg not or popc prefetch prefetchu prmt rcp red rem ret rsqrt sad selp set setp shf shl shr \
             sin slct sqrt st sub subc suld suq sust szext tanh testp tex tld4 trap txq vabsdiff2 vabsdiff4 vadd2 vadd4 vavrg2 vavrg4 vmax2 \
             vmax4 vmin2 vmin4 vsub2 vsub4 xor";

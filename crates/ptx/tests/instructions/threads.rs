@@ -259,6 +259,31 @@ fn a_call_may_name_its_targets() {
 }
 
 #[test]
+fn a_block_is_a_cluster_of_its_own() {
+    check(&[
+        (
+            ".shared .align 4 .b32 s; mov.u32 %r8, s; mapa.shared::cluster.u32 %r7, %r8, 0; st.shared::cluster.u32 [%r7], %r1;\n\
+             atom.shared::cluster.add.u32 %r6, [%r7], 2; ld.shared.u32 %r9, [s];",
+            "%r9",
+            [40, 0, 0],
+            42,
+        ),
+        (
+            ".shared .align 4 .b32 s; mov.u64 %rd8, s; cvta.shared.u64 %rd8, %rd8; mapa.u64 %rd7, %rd8, 0; sub.u64 %rd9, %rd7, %rd8;",
+            "%rd9",
+            [0, 0, 0],
+            0,
+        ),
+        (
+            ".shared .align 4 .b32 s; mov.u32 %r8, s; getctarank.shared::cluster.u32 %r9, %r8; add.u32 %r9, %r9, %cluster_nctarank;",
+            "%r9",
+            [0, 0, 0],
+            1,
+        ),
+    ]);
+}
+
+#[test]
 fn bulk_copies_bring_bytes_to_a_barrier_object() {
     let source = "\
         .version 8.6\n.target sm_90\n.address_size 64\n\
