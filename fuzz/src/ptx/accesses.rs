@@ -14,7 +14,7 @@ const FLAT_TYPES: [&str; 8] = ["u32", "s32", "u64", "s64", "u16", "s16", "f32", 
 
 /// One instruction or a few; `labels` counts labels.
 pub fn instruction(choices: &mut Choices<'_>, labels: &mut usize) -> String {
-    match choices.below(25) {
+    match choices.below(26) {
         0..=2 => load(choices),
         3..=5 => store(choices),
         6 | 7 => atomic(choices),
@@ -46,6 +46,7 @@ pub fn instruction(choices: &mut Choices<'_>, labels: &mut usize) -> String {
         21 => window(choices),
         22 => unknown(choices).to_owned(),
         23 => neighbours(choices),
+        24 => matrices(choices),
         _ => format!("st.param.b64 [slot8], {}; call deep, (slot8);", choices.of(&["1", "100", "%d1", "-1"])),
     }
 }
@@ -282,6 +283,38 @@ fn warp(choices: &mut Choices<'_>) -> String {
     }
 }
 
+/// Matrices that a warp loads, multiplies and stores, and bulk copies.
+fn matrices(choices: &mut Choices<'_>) -> String {
+    let (from, to, stride) = (address(choices), address(choices), word(choices));
+    let space = choices.of(&["", ".shared", ".shared::cta", ".shared::cluster", ".global", ".local"]);
+    let layout = choices.of(&["row", "col"]);
+    let (count, registers) =
+        choices.of(&[("x1", "{%r4}"), ("x2", "{%r4, %r5}"), ("x4", "{%r4, %r5, %r6, %r7}")]);
+    let transposed = choices.of(&["", ".trans"]);
+    let eight = "{%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}";
+    match choices.below(8) {
+        0 => format!("ldmatrix.sync.aligned.m8n8.{count}{transposed}{space}.b16 {registers}, [{from}];"),
+        1 => format!("stmatrix.sync.aligned.m8n8.{count}{transposed}{space}.b16 [{to}], {registers};"),
+        2 => format!("wmma.load.a.sync.aligned.{layout}.m16n16k16{space}.f16 {eight}, [{from}], {stride};"),
+        3 => format!("wmma.load.c.sync.aligned.{layout}.m8n32k16{space}.s32 {eight}, [{from}], {stride};"),
+        4 => format!("wmma.store.d.sync.aligned.{layout}.m32n8k16{space}.f32 [{to}], {eight}, {stride};"),
+        5 => choices
+            .of(&[
+                "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r4, %r5}, {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%r6, %r7};",
+                "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r4, %r5, %r6, %r7}, {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%r0, %r1, %r2, %r3};",
+                "mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc {%r4, %r5}, {%r0}, {%r1}, {%r2, %r3};",
+                "wmma.mma.sync.aligned.row.col.m8n32k16.s32.s8.u8.s32 {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, {%r0}, {%r1, %r2, %r3, %r4}, {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7};",
+                "movmatrix.sync.aligned.m8n8.trans.b16 %r4, %r5;",
+            ])
+            .to_owned(),
+        6 => format!("cp.async.bulk.global.shared::cta.bulk_group [{to}], [{from}], {stride};"),
+        _ => format!(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [{to}], [{from}], {stride}, [{}];",
+            address(choices)
+        ),
+    }
+}
+
 /// Numbers on which machine instructions trap, or which make addresses.
 fn arithmetic(choices: &mut Choices<'_>) -> String {
     let operation = choices.of(&[
@@ -388,9 +421,6 @@ fn unknown(choices: &mut Choices<'_>) -> &'static str {
     choices.of(&[
         "prefetch.global.L1 [%d1];",
         "discard.global.L2 [%d1], 128;",
-        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%d1];",
-        "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%d1], {%r4};",
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%d1], [%d2], 16, [%d3];",
         "tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%d1, {%f0, %f1}];",
         "suld.b.1d.b32.trap {%r4}, [%d1, {%r4}];",
         "alloca.u64 %d14, %d1;",
