@@ -95,7 +95,9 @@ enum {
     FROM_BEYOND,
     UNSUPPORTED_ADD,
     POLL_OF_FAILED,
-    POLL
+    POLL,
+    ADD_ATOMICALLY,
+    ADD_BY_SIGNAL
 };
 
 extern "C" __global__ void mistake(Team team, Window window, Window others, u32 which, u64 *answer) {
@@ -120,6 +122,8 @@ extern "C" __global__ void mistake(Team team, Window window, Window others, u32 
     case UNSUPPORTED_ADD:
         status = signal<Block>(team, peer, window, 0, 1, SignalKind::add, Initiator::proxy);
         break;
+    case ADD_ATOMICALLY: status = atomic_add<Block>(team, peer, window, 0, 1); break;
+    case ADD_BY_SIGNAL: status = signal<Block>(team, peer, window, 0, 1, SignalKind::add); break;
     case POLL_OF_FAILED:
         if (team.rank == 1) {
             status = put<Block>(team, peer, window, bytes - 8, window, 0, 16);

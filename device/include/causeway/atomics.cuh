@@ -1,7 +1,7 @@
 // Atomic operations on words of a peer's window, which give back what was there before.
 //
-// On memory of GPUs they are the GPU's own. On memory of the host they are the proxies', which are atomic
-// with each other and with the host's threads.
+// On memory of GPUs they are the GPU's own, and refused where two GPUs have no such operations on each other's memory. On
+// memory of the host they are the proxies', which are atomic with each other and with the host's threads.
 #pragma once
 
 #include "put.cuh"
@@ -12,8 +12,8 @@ namespace detail {
 // Who can do it: one initiator alone, whatever it costs. A copy engine can fetch.
 __device__ inline Initiator atomic_initiator(const Window &window, u32 peer, Verb verb) {
     if (window.state->in_host != 0) return Initiator::proxy;
-    if (mapped(window, peer) != 0) return Initiator::direct;
-    return verb == Verb::fetch ? Initiator::proxy : Initiator::automatic;
+    if (verb == Verb::fetch) return mapped(window, peer) != 0 ? Initiator::direct : Initiator::proxy;
+    return has_atomics(window, peer) ? Initiator::direct : Initiator::automatic;
 }
 
 template <class Scope>

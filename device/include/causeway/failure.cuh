@@ -81,14 +81,20 @@ __device__ inline Status check_word(const Team &team, Verb verb, u32 peer, const
 // A peer's part of a window as this rank reaches it, 0 where it does not.
 __device__ inline u64 mapped(const Window &window, u32 peer) { return window.state->peers[peer]; }
 
-// The same, and whether it is memory of the host.
+// Whether this rank's threads reach a peer's part, and their atomic operations are atomic there with those of all GPUs.
+__device__ inline bool has_atomics(const Window &window, u32 peer) {
+    return window.state->in_host == 0 && mapped(window, peer) != 0 && (window.state->without_atomics >> peer & 1) == 0;
+}
+
+// Where a peer's part is, whether that is memory of the host, and whether threads have atomic operations there.
 struct MappedWindow {
     u64 base;
     bool in_host;
+    bool atomics;
 };
 
 __device__ inline MappedWindow mapped_window(const Window &window, u32 peer) {
-    return {mapped(window, peer), window.state->in_host != 0};
+    return {mapped(window, peer), window.state->in_host != 0, has_atomics(window, peer)};
 }
 
 } // namespace causeway::detail

@@ -120,6 +120,8 @@ struct WindowState {
     u64 bytes;
     u32 in_host; // whether it is memory of the host
     u64 peers[MAX_RANKS];
+    // A bit for each peer whose part is on a GPU on which this one has no atomic operations: over PCIe, for instance.
+    u64 without_atomics;
 };
 
 // What a kernel is given. 32 bytes, by value.
@@ -184,7 +186,7 @@ static_assert(sizeof(QueueCounters) == 256);
 static_assert(sizeof(Queue) == 128);
 static_assert(sizeof(ErrorRecord) == 40);
 static_assert(sizeof(HostControl) == 256);
-static_assert(sizeof(WindowState) == 536);
+static_assert(sizeof(WindowState) == 544);
 static_assert(sizeof(Window) == 32);
 static_assert(sizeof(Team) == 24);
 static_assert(sizeof(TeamState) == 3328);

@@ -42,9 +42,10 @@ __device__ inline Status post_transfer(const Team &team, Verb verb, u32 peer, co
 }
 
 // Whether a signal can be sent by an initiator: counting up in a GPU's memory is not for copy engines, and in
-// the host's not for GPUs, whose atomic operations the host's processors do not take part in.
+// the host's not for GPUs, whose atomic operations the host's processors do not take part in. Nor do GPUs in each
+// other's, unless what joins them carries atomic operations.
 __device__ inline bool can_signal(const MappedWindow &remote, SignalKind kind, Initiator initiator) {
-    if (initiator == Initiator::direct) return remote.base != 0 && (kind == SignalKind::set || !remote.in_host);
+    if (initiator == Initiator::direct) return remote.base != 0 && (kind == SignalKind::set || remote.atomics);
     return kind == SignalKind::set || remote.in_host;
 }
 

@@ -106,12 +106,12 @@ fn join(nonce: &str, rank: u32, ranks: u32, requested: Option<&TeamOptions>) -> 
     let gpu = Arc::new(gpu.with_profile(profile()?));
     let folder = PROCESS.path(&SOCKET_DIR);
     let peers = Peers::join(nonce.to_be_bytes(), rank, ranks, folder).map_err(|error| error.to_string())?;
-    let same = peers.on_the_same_gpu(gpu.number()).map_err(|error| error.to_string())?;
+    let own = Arc::clone(&gpu) as Arc<dyn Gpu>;
+    let team = Team::of_processes(own, peers, ranks, options).map_err(|error| error.to_string())?;
+    let same = team.on_the_same_gpu(rank);
     if !same.is_empty() && !gpu.is_under_mps() {
         report::warn_of_time_slicing(rank, &same, "kernels");
     }
-    let own = Arc::clone(&gpu) as Arc<dyn Gpu>;
-    let team = Team::of_processes(own, peers, ranks, options).map_err(|error| error.to_string())?;
     Ok(Handle { team, gpus: vec![gpu], explains })
 }
 

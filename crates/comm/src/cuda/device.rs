@@ -27,6 +27,9 @@ const WRITES_ORDERING: c_int = 118;
 /// `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`.
 const ORDERED_FOR_OWNER: c_int = 100;
 
+/// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
+const NATIVE_ATOMICS: c_int = 3;
+
 /// How many answers about GPUs of peers are known at a time.
 const MAX_CACHED_RESULTS: usize = 64;
 
@@ -133,16 +136,30 @@ pub enum GpuAccess {
     Unseen,
 }
 
+/// The device of this process that is the GPU with that number.
+fn device_with(driver: &Driver, number: GpuNumber) -> Option<i32> {
+    let mut count = 0;
+    // SAFETY: there is room for the number.
+    let status = unsafe { (driver.device_count)(&raw mut count) };
+    (0..count).find(|device| status == 0 && gpu_number(driver, *device) == Some(number))
+}
+
+/// Whether a device's atomic operations are atomic on the memory of the GPU with that number. Of one that is none of this
+/// process's devices the driver says nothing: as between containers with a GPU each, which are joined as the host is.
+pub fn has_native_atomics(driver: &Driver, device: i32, number: GpuNumber) -> bool {
+    let Some(other) = device_with(driver, number).filter(|other| *other != device) else { return true };
+    let mut value = 0;
+    // SAFETY: there is room for the answer.
+    let status = unsafe { (driver.peer_attribute)(&raw mut value, NATIVE_ATOMICS, device, other) };
+    status == 0 && value != 0
+}
+
 /// What a device here is to the GPU with that number.
 pub fn gpu_access(driver: &Driver, device: i32, number: GpuNumber) -> GpuAccess {
     static ACCESS_CACHE: Mutex<Option<HashMap<(i32, GpuNumber), GpuAccess>>> = Mutex::new(None);
     let mut cache = ACCESS_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     let query = || {
-        let mut count = 0;
-        // SAFETY: there is room for the number.
-        let status = unsafe { (driver.device_count)(&raw mut count) };
-        let other = (0..count).find(|other| status == 0 && gpu_number(driver, *other) == Some(number));
-        let Some(other) = other else { return GpuAccess::Unseen };
+        let Some(other) = device_with(driver, number) else { return GpuAccess::Unseen };
         if other == device {
             return GpuAccess::Peer;
         }

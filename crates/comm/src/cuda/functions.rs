@@ -71,6 +71,7 @@ entry_points! {
         copy_async: c"cuMemcpyAsync" (u64, u64, usize, *mut c_void);
     } optional {
         can_access_peer: c"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
+        peer_attribute: c"cuDeviceGetP2PAttribute" (*mut c_int, c_int, c_int, c_int);
         query_stream: c"cuStreamQuery" (*mut c_void);
         stream_context: c"cuStreamGetCtx" (*mut c_void, *mut *mut c_void);
         register_host: c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);

@@ -24,7 +24,7 @@ mod sharing;
 pub use copy::copy;
 pub use device::{
     Abilities, GpuAccess, GpuNumber, abilities, current_device, gpu_access, gpu_model, gpu_number,
-    is_under_mps, pci_address,
+    has_native_atomics, is_under_mps, pci_address,
 };
 pub(crate) use entry_points::{LoadedDriver, NOT_SUPPORTED, entry_points};
 pub use error::CudaError;

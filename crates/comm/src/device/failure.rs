@@ -174,8 +174,9 @@ fn sentence(rank: u32, refused: &Refused) -> String {
         Status::NoSuchRank => format!("{range} was refused: the team has no such rank"),
         Status::Misaligned => format!("{range} was refused: the offset of a word is a multiple of 8"),
         Status::Unsupported => format!(
-            "{range} was refused: this rank's threads don't reach the window, and the proxy cannot do this \
-             with it; give the window memory of the host, or ranks that can map each other's memory"
+            "{range} was refused: this rank's threads don't reach the window, or its GPU has no atomic operations \
+             there (nvidia-smi topo -p2p a), and the proxy cannot do this with it; give the window memory of the \
+             host, or ranks that can map each other's memory"
         ),
         Status::TimedOut => format!("{range} has not come to its end within the team's limit"),
         Status::Aborted => format!("{range} was given up, because the team has ended"),

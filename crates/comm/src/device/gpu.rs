@@ -50,6 +50,12 @@ pub trait Gpu: Send + Sync {
     /// The same for two ranks on one GPU.
     fn number(&self) -> u64;
 
+    /// Whether atomic operations of its kernels are atomic on memory of the GPU with this number, with those of all
+    /// GPUs.
+    fn has_atomics_on(&self, number: u64) -> bool {
+        number == self.number()
+    }
+
     /// Memory of the GPU, zeroed.
     ///
     /// # Errors

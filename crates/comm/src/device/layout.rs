@@ -134,6 +134,8 @@ pub struct WindowState {
     pub in_host: u32,
     /// Where each rank's part lies for this rank's kernels, 0 where they don't reach it.
     pub peers: [u64; MAX_RANKS],
+    /// A bit for each peer whose part is on a GPU on which this one has no atomic operations.
+    pub without_atomics: u64,
 }
 
 /// What a kernel is given of a window.

@@ -160,25 +160,24 @@ impl Peers {
         wrong.map_or(Ok(parts), Err)
     }
 
-    /// Tells all others which GPU this rank has, and gives the ranks that have the same one.
+    /// Tells all others which GPU this rank has, and gives that of each rank; 0 where one has said something else.
     ///
     /// # Errors
     /// When one of them has gone.
-    pub fn on_the_same_gpu(&self, number: u64) -> Result<Vec<u32>, PeerError> {
+    pub fn gpus(&self, number: u64) -> Result<Vec<u64>, PeerError> {
         for (rank, connection) in self.others() {
             let sent = connection.send(&message(0, GPU, number), None);
             sent.map_err(|cause| PeerError::Silent { rank, cause })?;
         }
-        let mut same = Vec::new();
+        let mut gpus = vec![number; self.connections.len()];
         for (rank, connection) in self.others() {
             let silent = |cause| PeerError::Silent { rank, cause };
             let received = connection.receive().map_err(silent)?;
             let (received, _) = received.ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?;
-            if received == message(0, GPU, number) {
-                same.push(rank);
-            }
+            let theirs = received.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            gpus[rank as usize] = if received == message(0, GPU, theirs) { theirs } else { 0 };
         }
-        Ok(same)
+        Ok(gpus)
     }
 
     /// A rank that has ended without a word, if there is one.

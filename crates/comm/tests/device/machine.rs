@@ -64,7 +64,12 @@ impl Ranks {
         let machine: &'static dyn Machine =
             if is_cuda() { CudaMachine::get() } else { SoftwareMachine::get() };
         let with_lanes = |gpu: Arc<dyn Gpu>| -> Arc<dyn Gpu> {
-            if lanes == Lanes::Well { gpu } else { Arc::new(Unwell { gpu, lanes, number: None }) }
+            let number = None;
+            if lanes == Lanes::Well {
+                gpu
+            } else {
+                Arc::new(Unwell { gpu, lanes, number, has_atomics: true })
+            }
         };
         Self { machine, gpus: machine.gpus().into_iter().map(with_lanes).collect() }
     }
@@ -77,8 +82,17 @@ impl Ranks {
     /// The same, where so many ranks seem to have a GPU each: what they tell each other is ordered for all of
     /// the machine then.
     pub fn apart(self, ranks: usize) -> Self {
+        self.on_gpus(ranks, true)
+    }
+
+    /// The same, where GPUs have no atomic operations on each other's memory.
+    pub fn without_atomics(self, ranks: usize) -> Self {
+        self.on_gpus(ranks, false)
+    }
+
+    fn on_gpus(self, ranks: usize, has_atomics: bool) -> Self {
         let apart = |(gpu, number)| -> Arc<dyn Gpu> {
-            Arc::new(Unwell { gpu, lanes: Lanes::Well, number: Some(number) })
+            Arc::new(Unwell { gpu, lanes: Lanes::Well, number: Some(number), has_atomics })
         };
         Self { gpus: self.gpus(ranks).into_iter().zip(1000..).map(apart).collect(), ..self }
     }
@@ -138,11 +152,16 @@ struct Unwell {
     gpu: Arc<dyn Gpu>,
     lanes: Lanes,
     number: Option<u64>,
+    has_atomics: bool,
 }
 
 impl Gpu for Unwell {
     fn number(&self) -> u64 {
         self.number.unwrap_or_else(|| self.gpu.number())
+    }
+
+    fn has_atomics_on(&self, number: u64) -> bool {
+        self.has_atomics || number == self.number()
     }
 
     fn device_memory(&self, bytes: u64) -> Result<Block, GpuError> {

@@ -72,6 +72,27 @@ fn mistakes_are_refused_and_nothing_is_written() {
     }
 }
 
+#[test]
+fn atomic_operations_are_refused_where_what_joins_two_gpus_has_none() {
+    // atomic_add, and a signal that counts up.
+    for which in [14, 15] {
+        let gpu = Ranks::new(Lanes::Well).without_atomics(2);
+        let team = team(&gpu, 2, patient());
+        let window = team.window(Kind::Device, WINDOW).unwrap();
+        let statuses = run(&gpu, &team, window, (&team, window), which);
+        assert!(statuses.contains(&u64::from(Status::Unsupported.code())), "{which}: {statuses:?}");
+        assert!(team.failure().expect("the team has ended").to_string().contains("no atomic operations"));
+        for rank in 0..2 {
+            let base = team.window_handle(rank, window).unwrap().base;
+            assert_eq!(gpu.bytes(base, 8), [0; 8], "{which}");
+        }
+    }
+    let gpu = Ranks::new(Lanes::Well).apart(2);
+    let team = team(&gpu, 2, patient());
+    let window = team.window(Kind::Device, WINDOW).unwrap();
+    assert_eq!(run(&gpu, &team, window, (&team, window), 14), [0; 2]);
+}
+
 /// A kernel that waits for the proxy of a team whose lanes are so.
 fn with_lane(lanes: Lanes) -> Failure {
     let gpu = Ranks::new(lanes);

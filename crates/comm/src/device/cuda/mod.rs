@@ -26,7 +26,8 @@ use super::measuring::{self, StoredCalibration};
 use super::residency::Residency;
 use super::shared::SharedFile;
 use crate::cuda::{
-    Bounce, DeviceMemory, Driver, Mapping, Scope, dma_buf, gpu_model, gpu_number, is_under_mps,
+    Bounce, DeviceMemory, Driver, Mapping, Scope, dma_buf, gpu_model, gpu_number, has_native_atomics,
+    is_under_mps,
 };
 
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` and `_COOPERATIVE_LAUNCH`.
@@ -194,6 +195,10 @@ impl CudaGpu {
 impl Gpu for CudaGpu {
     fn number(&self) -> u64 {
         self.number
+    }
+
+    fn has_atomics_on(&self, number: u64) -> bool {
+        number == self.number || has_native_atomics(self.driver, self.device, number)
     }
 
     fn device_memory(&self, bytes: u64) -> Result<Block, GpuError> {

@@ -93,13 +93,18 @@ impl Team {
             .iter()
             .map(|gpu| Member::new(gpu, queues, capacity))
             .collect::<Result<Vec<Member>, GpuError>>()?;
+        let numbers = match (&peers, gpus) {
+            (Some(peers), [gpu]) => peers.gpus(gpu.number())?,
+            _ => gpus.iter().map(|gpu| gpu.number()).collect(),
+        };
         let host_control = members.iter().map(|member| member.host.address).collect();
         let first = peers.as_ref().map_or(0, Peers::rank);
         let members = Arc::new(Members { first, all: members });
         let (stop, ended) = (AtomicBool::new(false), Mutex::new(None));
         let core = Arc::new(Core { stop, first, host_control, peers, ended });
         let id = TEAMS.fetch_add(1, Ordering::Relaxed);
-        let windows = TeamWindows::new(id, ranks, options.policy, Arc::clone(&core), Arc::clone(&members));
+        let (policy, of_core) = (options.policy, Arc::clone(&core));
+        let windows = TeamWindows::new(id, numbers, policy, of_core, Arc::clone(&members));
         let mut team = Self { core, id, ranks, options, members, windows, threads: Vec::new() };
         let kind = if team.options.policy == InitiatorPolicy::Proxy { Kind::Host } else { Kind::Device };
         let inboxes = layout::CONTROL_BYTES_OF_RANK * u64::from(ranks);
@@ -206,6 +211,11 @@ impl Team {
     /// When there is none of this number.
     pub fn free(&self, id: u32) -> Result<(), TeamError> {
         self.windows.free(id)
+    }
+
+    /// The other ranks that have a rank's GPU.
+    pub fn on_the_same_gpu(&self, rank: u32) -> Vec<u32> {
+        self.windows.on_the_same_gpu(rank)
     }
 
     /// What a rank's kernels are given of a window.

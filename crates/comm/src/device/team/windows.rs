@@ -29,9 +29,10 @@ struct WindowOf {
 
 /// The windows of a team.
 pub struct TeamWindows {
-    /// The team's number and how many ranks it has.
+    /// The team's number.
     team: u32,
-    ranks: u32,
+    /// The number of each rank's GPU.
+    gpus: Vec<u64>,
     policy: InitiatorPolicy,
     core: Arc<Core>,
     members: Arc<Members>,
@@ -41,15 +42,22 @@ pub struct TeamWindows {
 }
 
 impl TeamWindows {
-    /// None yet, of a team of so many ranks.
+    /// None yet, of a team whose ranks have the GPUs with these numbers.
     pub fn new(
         team: u32,
-        ranks: u32,
+        gpus: Vec<u64>,
         policy: InitiatorPolicy,
         core: Arc<Core>,
         members: Arc<Members>,
     ) -> Self {
-        Self { team, ranks, policy, core, members, made: Mutex::new(0), list: Mutex::default() }
+        Self { team, gpus, policy, core, members, made: Mutex::new(0), list: Mutex::default() }
+    }
+
+    /// The other ranks that have a rank's GPU.
+    pub fn on_the_same_gpu(&self, rank: u32) -> Vec<u32> {
+        let own = self.gpus.get(rank as usize);
+        let ranks = (0..).zip(&self.gpus);
+        ranks.filter(|(other, gpu)| *other != rank && Some(*gpu) == own).map(|(other, _)| other).collect()
     }
 
     /// Makes a window: so many bytes of new memory for each rank, zeroed. Its number.
@@ -92,7 +100,7 @@ impl TeamWindows {
         // Why this rank has none counts before what the others say.
         let own = blocks?.pop().ok_or(TeamError::NotHandedOver)?;
         let mut own = Some(own);
-        let blocks = (0..self.ranks)
+        let blocks = (0..self.gpus.len() as u32)
             .zip(parts?)
             .map(|(rank, descriptor)| match descriptor {
                 Some(descriptor) => {
@@ -185,7 +193,10 @@ impl TeamWindows {
                 peers[peer] = if is_mapped { *part } else { 0 };
             }
             let in_host = u32::from(in_host);
-            let state = WindowState { team: self.team, id: id as u32, bytes, in_host, peers };
+            let without = (0..).zip(&self.gpus).filter(|(_, gpu)| !member.gpu.has_atomics_on(**gpu));
+            let without_atomics = without.fold(0, |bits, (peer, _)| bits | 1_u64 << peer);
+            let state =
+                WindowState { team: self.team, id: id as u32, bytes, in_host, peers, without_atomics };
             member.gpu.write(member.window_at(id as u32), bytes_of(&state))?;
         }
         for (member, parts) in self.members.all.iter().zip(&parts) {
