@@ -15,7 +15,6 @@
 //! | `network`   | How do they travel over a network?                                     |
 //! | `rdma_staging` | Through which memory do they pass that a card cannot reach where they lie? |
 //! | `regions`   | Which memory of GPUs here does a card reach?                           |
-//! | `rdma_path`   | What does a sender have for a receiver that reads by a card?           |
 //! | `offers`    | What does this rank send, and what has become of it?                   |
 //! | `short`     | Which short messages are offered?                                      |
 //! | `serve`     | What does the sender's thread do for a peer?                           |
@@ -37,7 +36,6 @@ pub(crate) mod in_flight;
 pub(crate) mod message;
 mod network;
 pub mod offers;
-mod rdma_path;
 mod rdma_staging;
 mod regions;
 mod sender;

@@ -9,6 +9,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use causeway_memory::{SealedMemory, SealedMemoryError};
 use memmap2::{MmapOptions, MmapRaw};
@@ -120,6 +121,45 @@ impl StateWords {
     /// The receiver: it could not copy the payload of an offer that it has taken.
     pub(crate) fn fail(&self, slot: u16, operation: u64) {
         self.change(slot, operation, TAKEN, FAILED);
+    }
+}
+
+/// The mailboxes between this rank and a peer.
+#[derive(Debug)]
+pub struct ControlSlots {
+    pub(crate) own: Arc<StateWords>,
+    pub(crate) theirs: Arc<StateWords>,
+}
+
+impl ControlSlots {
+    /// How many there are.
+    pub const COUNT: u16 = control_slot::CONTROL_SLOTS;
+
+    /// The most bytes of one exchange.
+    pub const MAX_BYTES: usize = control_slot::MAX_BYTES;
+
+    /// Gives the peer at most [`MAX_BYTES`](Self::MAX_BYTES) for an exchange.
+    pub fn post(&self, control_slot: u16, exchange: u64, message: &[u8]) {
+        control_slot::Side::of(self.own.control_slots(), control_slot, exchange).post(exchange, message);
+    }
+
+    /// Whether the peer has given something for an exchange.
+    pub fn has(&self, control_slot: u16, exchange: u64) -> bool {
+        control_slot::Side::of(self.theirs.control_slots(), control_slot, exchange).has(exchange)
+    }
+
+    /// Takes what the peer gives for an exchange: whether it is there, or how many bytes it has given instead.
+    ///
+    /// # Errors
+    /// The length that the peer gave, where it is another one.
+    pub fn take(&self, control_slot: u16, exchange: u64, message: &mut [u8]) -> Result<bool, u64> {
+        match control_slot::Side::of(self.theirs.control_slots(), control_slot, exchange)
+            .take(exchange, message)
+        {
+            control_slot::Taken::NotYet => Ok(false),
+            control_slot::Taken::Here => Ok(true),
+            control_slot::Taken::OtherLength(bytes) => Err(bytes),
+        }
     }
 }
 

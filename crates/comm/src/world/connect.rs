@@ -12,7 +12,7 @@ use super::state::{Outgoing, PEER_TIMEOUT, Shared, World, lock};
 use crate::bootstrap::{self, Connection};
 use crate::transfer::message::Message;
 use crate::transfer::serve::{End, serve};
-use crate::transfer::state_words::StateWords;
+use crate::transfer::state_words::{ControlSlots, StateWords};
 
 /// Times after which a peer is looked for again that was not there: it may join later.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
@@ -53,6 +53,18 @@ impl Shared {
 }
 
 impl World {
+    /// The mailboxes of a peer of this host; none where the two share no memory. To be asked when the peer has
+    /// reached this rank, too: its connection may come in a moment.
+    pub fn control_slots(&self, peer: u32) -> Option<ControlSlots> {
+        if !self.is_local(peer) {
+            return None;
+        }
+        let own = self.shared.offers.state_words(peer)?;
+        let fetcher = self.fetcher(peer).ok()?;
+        let theirs = lock(&fetcher).state_words().ok()??;
+        Some(ControlSlots { own, theirs })
+    }
+
     /// Has something called with each peer that goes from now on, in another thread.
     pub fn listen(&self, callback: impl Fn(u32) + Send + Sync + 'static) -> Listener {
         self.shared.disconnect_listeners.listen(Box::new(callback))

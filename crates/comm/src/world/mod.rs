@@ -7,28 +7,24 @@
 //! | `join`    | How does a rank take part in its job, and what does it tell at the end? |
 //! | `connect`   | How does a rank come to the peers to which it hands messages over?     |
 //! | `disconnect_listeners` | Who hears at once that a peer has gone?                              |
-//! | `control_slots` | Which mailboxes have two ranks of one host for collective calls?     |
 //! | `moves`   | How does a rank go on in another container?                            |
-//! | `send`    | What does a rank offer to others, and until when?                      |
+//! | `send`    | What does a rank offer to others, until when, and what is the traffic bound by? |
 //! | `receive` | How does a rank get what others have sent it word of?                  |
-//! | `traffic` | What is the traffic with each peer bound by, as far as this rank has seen it? |
 //! | `watch`   | Who sees that a copy is over, whatever the program does meanwhile?     |
 //! | `completion` | How do those who begin copies and that thread wait for each other?  |
 
 mod completion;
 mod connect;
-mod control_slots;
 mod disconnect_listeners;
 mod join;
 mod moves;
 mod receive;
 mod send;
 mod state;
-mod traffic;
 mod watch;
 
+pub use crate::transfer::state_words::ControlSlots;
 pub use connect::Presence;
-pub use control_slots::ControlSlots;
 pub use disconnect_listeners::Listener;
 pub use join::WorldError;
 pub use moves::MoveFailed;

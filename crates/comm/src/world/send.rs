@@ -1,14 +1,14 @@
-//! Sends: offers of GPU memory.
+//! Sends: offers of GPU memory, and what the traffic with each peer is bound by.
 
 use std::time::{Duration, Instant};
 
-use super::state::{PEER_TIMEOUT, World, lock};
+use super::state::{Outgoing, PEER_TIMEOUT, World, lock};
 use crate::bar;
 use crate::channels::Channel;
 use crate::cuda::{self, CudaError, DeviceMemory, Driver};
 use crate::matching::{Descriptor, Source};
 use crate::report::{Inline, MessagePath};
-use crate::tracer::Traffic;
+use crate::tracer::{Operation, Traffic};
 use crate::transfer::offers::{DetachedCopy, LATE, Offer, OfferState};
 use crate::verbs;
 
@@ -30,17 +30,15 @@ impl World {
             return if self.is_reachable(peer) { Ok(()) } else { Err(Inline::Unreachable) };
         }
         // There is nothing to be copied.
-        let (driver, address) =
-            Driver::loaded().zip(address).filter(|_| bytes > 0).ok_or(Inline::Short)?;
+        let (driver, address) = Driver::loaded().zip(address).filter(|_| bytes > 0).ok_or(Inline::Short)?;
         let memory = DeviceMemory::at(driver, address).ok_or(Inline::Short)?;
         if self.has_bar() && self.shared.eager.reads(driver, &memory, address, bytes) {
             return Err(Inline::Eager);
         }
         // Where there is a threshold the user has said so.
         let may_pay = !self.shared.settings.is_threshold_set && self.has_way_for_short(driver, &memory);
-        let is_offered = may_pay
-            && self.shared.offers.is_short_offered(peer, memory.buffer)
-            && self.is_reachable(peer);
+        let is_offered =
+            may_pay && self.shared.offers.is_short_offered(peer, memory.buffer) && self.is_reachable(peer);
         if is_offered { Ok(()) } else { Err(Inline::Short) }
     }
 
@@ -67,7 +65,6 @@ impl World {
         unsafe { cuda::copy(to, from, bytes) }.map(|()| false)
     }
 
-
     /// Whether a short message from memory may pay: the peer opens the memory, or the processor reaches it.
     fn has_way_for_short(&self, driver: &'static Driver, memory: &DeviceMemory) -> bool {
         let channels = &self.shared.settings.channels;
@@ -80,6 +77,25 @@ impl World {
     /// open at the receiver.
     pub fn is_short(&self, bytes: u64) -> bool {
         bytes < self.shared.settings.fetch_bytes
+    }
+
+    /// Counts a send to a peer, or a receive from it, of memory on a GPU. Peers that have not been met on this host
+    /// are not counted: between hosts one network carries all. What a [`fetch`](Self::fetch) brings is counted by that.
+    pub fn count_operation(&self, peer: u32, operation: Operation) {
+        let is_local = || {
+            let outgoing = self.shared.outgoing.lock();
+            matches!(outgoing.get(&peer), Some(Outgoing::Connected(connection)) if !connection.is_network())
+        };
+        if self.shared.tracers.has(peer) || is_local() {
+            self.shared.tracers.count(peer, operation);
+        }
+    }
+
+    /// What the traffic with a peer is bound by, as far as this rank has seen it. That of the sender goes with each
+    /// message, since whoever waits for a message, or has several in flight, is the one who sends it: a receiver that
+    /// blocks in `MPI_Recv` says nothing of how many are on their way.
+    pub fn traffic(&self, peer: u32) -> Traffic {
+        self.shared.tracers.traffic(peer)
     }
 
     /// Offers memory on a GPU to a peer, which must be reached. Gives the offer's number and what is sent to
