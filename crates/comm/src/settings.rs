@@ -9,8 +9,8 @@ use std::time::Duration;
 use causeway_config::read::PROCESS;
 use causeway_config::table::{
     CACHE_DIR, COMM_CHANNELS, COMM_CHECK, COMM_COLLECTIVE_THRESHOLD, COMM_COLLECTIVE_THRESHOLD_DEFAULT,
-    COMM_CONTAINER, COMM_EXPLAIN, COMM_GRAPH_TIMEOUT, COMM_GRAPH_TIMEOUT_DEFAULT, COMM_HOSTS, COMM_TABLE,
-    COMM_THRESHOLD, COMM_THRESHOLD_DEFAULT, COMM_TRACE, COMM_TRACE_DEFAULT, SOCKET_DIR,
+    COMM_CONTAINER, COMM_EXPLAIN, COMM_GRAPH_TIMEOUT, COMM_GRAPH_TIMEOUT_DEFAULT, COMM_HOSTS, COMM_NUMA,
+    COMM_TABLE, COMM_THRESHOLD, COMM_THRESHOLD_DEFAULT, COMM_TRACE, COMM_TRACE_DEFAULT, SOCKET_DIR,
 };
 use causeway_config::{Environment, ValueError};
 
@@ -69,6 +69,8 @@ impl Settings {
     /// When a value makes no sense.
     pub fn read(environment: Environment<'_>) -> Result<Self, ValueError> {
         let channels = environment.parsed::<ChannelList>(&COMM_CHANNELS)?;
+        // The threads read it (`cuda::affinity`).
+        environment.word(&COMM_NUMA)?;
         Ok(Self {
             channels: channels.map_or_else(|| Channel::ALL.to_vec(), |ChannelList(channels)| channels),
             fetch_bytes: environment.size(&COMM_THRESHOLD)?.unwrap_or(COMM_THRESHOLD_DEFAULT),
@@ -172,6 +174,7 @@ mod tests {
             ("CAUSEWAY_COMM_TABLE", "2K..1K: ipc", "second size must be the larger one"),
             ("CAUSEWAY_COMM_TRACE", "often", "=often cannot be used"),
             ("CAUSEWAY_COMM_EXPLAIN", "yes", "=yes cannot be used"),
+            ("CAUSEWAY_COMM_NUMA", "on", "=on cannot be used"),
             ("CAUSEWAY_COMM_CONTAINER", "[1]", "[container, cores, sockets]"),
         ] {
             let error = read(name, text).unwrap_err().to_string();

@@ -289,6 +289,9 @@ table! {
          must be the same at all ranks.";
     COMM_EXPLAIN: "CAUSEWAY_COMM_EXPLAIN", [Rank, Team], Values::Switch, Default::Text("off"),
         "every rank says at the end which messages went which way, and why", "";
+    COMM_NUMA: "CAUSEWAY_COMM_NUMA", [Rank, Team], Values::Word(&["auto", "off"]), Default::Text("`auto`"),
+        "whether the library's threads and staging memory are on the NUMA node of the GPU or RDMA device that they serve",
+        "`auto` where the machine has several nodes. The program's own threads stay where they are.";
     DEVICE_INITIATOR: "CAUSEWAY_DEVICE_INITIATOR", [Team], Values::Word(&["auto", "direct", "proxy"]),
         Default::Text("`auto`"),
         "who moves what kernels put and get: the kernel's threads (`direct`), a thread of the host \

@@ -11,13 +11,13 @@
 //! | [`mappings`]    | What is mapped in this process, and which file is it?                      |
 //! | [`replace`]     | How are pages of this process replaced while other threads use them?       |
 //! | [`mirror`]      | Which bytes of memory that two processes hold have changed?                |
-//! | `numa`          | On which NUMA node does memory lie?                                        |
+//! | [`numa`]        | On which NUMA node does memory lie, or a device?                           |
 
 pub mod copy_threads;
 pub mod mappings;
 pub mod mirror;
 pub mod nontemporal;
-mod numa;
+pub mod numa;
 pub mod pages;
 pub mod replace;
 pub mod sealed;

@@ -1,8 +1,9 @@
-//! NUMA nodes: the node of an address, and its processors.
+//! NUMA nodes: the node of an address or of a device, its processors, and where new memory lies.
 //!
 //! hwloc would tell, but its bindings need the library when Causeway is built, and what is asked here is
-//! little: the kernel's own list of the processors of a node, and its answer for an address.
+//! little: the kernel's own list of the processors of a node, and its answers for an address and for a device.
 
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// The most nodes that are told apart.
@@ -11,17 +12,51 @@ pub const MAX_NODES: usize = 16;
 /// `MPOL_F_NODE | MPOL_F_ADDR`: the node of an address is asked for, as linux/mempolicy.h numbers it.
 const NODE_OF_ADDRESS: libc::c_ulong = 1 | 2;
 
+/// `MPOL_PREFERRED`: pages come from a node, and from others where that has none.
+const PREFERRED: libc::c_ulong = 1;
+
 /// The processors of each node that has some.
 fn nodes() -> &'static [(usize, Vec<usize>)] {
     static NODES: OnceLock<Vec<(usize, Vec<usize>)>> = OnceLock::new();
-    NODES.get_or_init(|| {
-        let processors = |node: usize| {
-            let path = format!("/sys/devices/system/node/node{node}/cpulist");
-            parse_list(std::fs::read_to_string(path).ok()?.trim())
-        };
-        let found = (0..MAX_NODES).filter_map(|node| Some((node, processors(node)?)));
-        found.filter(|(_, processors)| !processors.is_empty()).collect()
-    })
+    NODES.get_or_init(|| nodes_below(Path::new("/")))
+}
+
+/// The same by the files below a root.
+fn nodes_below(root: &Path) -> Vec<(usize, Vec<usize>)> {
+    let processors = |node: usize| {
+        let path = root.join(format!("sys/devices/system/node/node{node}/cpulist"));
+        parse_list(std::fs::read_to_string(path).ok()?.trim())
+    };
+    let found = (0..MAX_NODES).filter_map(|node| Some((node, processors(node)?)));
+    found.filter(|(_, processors)| !processors.is_empty()).collect()
+}
+
+/// The node of a device, by its folder below `/sys`, on a machine with several; nothing where it is not known.
+pub fn node_of_device(folder: &str) -> Option<usize> {
+    node_of_device_below(Path::new("/"), folder)
+}
+
+fn node_of_device_below(root: &Path, folder: &str) -> Option<usize> {
+    let nodes = if root == Path::new("/") { nodes().to_vec() } else { nodes_below(root) };
+    if nodes.len() < 2 {
+        return None;
+    }
+    // A device without one has -1.
+    let node = std::fs::read_to_string(root.join("sys").join(folder).join("numa_node")).ok()?;
+    let node = node.trim().parse().ok()?;
+    nodes.iter().any(|(number, _)| *number == node).then_some(node)
+}
+
+/// Has pages of memory that have not been touched come from a node, if that has some. Of memory that processes share
+/// it counts for all of them.
+///
+/// # Safety
+/// So many bytes are mapped from the address on, which is that of a page.
+pub unsafe fn prefer(address: *mut u8, bytes: usize, node: usize) {
+    let mask: libc::c_ulong = 1 << node.min(MAX_NODES - 1);
+    let bits = libc::c_ulong::BITS as libc::c_ulong;
+    // SAFETY: as promised by the caller; the kernel reads the mask. A refusal costs speed and nothing else.
+    unsafe { libc::syscall(libc::SYS_mbind, address, bytes, PREFERRED, &raw const mask, bits, 0) };
 }
 
 /// Reads a list such as `0-3,8,10-11`; nothing when it is none.
@@ -39,7 +74,7 @@ fn parse_list(text: &str) -> Option<Vec<usize>> {
 }
 
 /// The node where the memory at an address lies, on a machine with several; nothing where it is not known.
-pub fn node_of(address: *const u8) -> Option<usize> {
+pub(crate) fn node_of(address: *const u8) -> Option<usize> {
     if nodes().len() < 2 {
         return None;
     }
@@ -86,6 +121,62 @@ mod tests {
         for wrong in ["a", "3-1", "0-99999999", "1-", "-"] {
             assert_eq!(parse_list(wrong), None, "{wrong}");
         }
+    }
+
+    /// Two sockets, a node each, with four GPUs and four cards each; and a device that is of none.
+    fn machine() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: String, text: String| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        for node in 0..2 {
+            write(
+                format!("sys/devices/system/node/node{node}/cpulist"),
+                format!("{}-{}\n", node * 8, node * 8 + 7),
+            );
+            for at in 0..4 {
+                write(format!("sys/bus/pci/devices/0000:{node}{at}:00.0/numa_node"), format!("{node}\n"));
+                let card = format!("sys/class/infiniband/mlx5_{}/device/numa_node", node * 4 + at);
+                write(card, format!("{node}\n"));
+            }
+        }
+        write("sys/bus/pci/devices/0000:f0:00.0/numa_node".into(), "-1\n".into());
+        root
+    }
+
+    #[test]
+    fn devices_have_the_node_of_their_socket() {
+        let root = machine();
+        let node = |folder: String| node_of_device_below(root.path(), &folder);
+        for number in 0..8 {
+            let gpu = format!("bus/pci/devices/0000:{}{}:00.0", number / 4, number % 4);
+            let card = format!("class/infiniband/mlx5_{number}/device");
+            assert_eq!([node(gpu), node(card)], [Some(number / 4); 2]);
+        }
+        assert_eq!(node("bus/pci/devices/0000:f0:00.0".into()), None);
+        assert_eq!(node("bus/pci/devices/0000:ff:00.0".into()), None);
+        assert_eq!(nodes_below(root.path())[1].1, (8..16).collect::<Vec<_>>());
+        std::fs::remove_dir_all(root.path().join("sys/devices/system/node/node1")).unwrap();
+        assert_eq!(node("bus/pci/devices/0000:00:00.0".into()), None, "there is nothing to choose");
+    }
+
+    #[test]
+    fn memory_that_prefers_a_node_is_memory() {
+        // SAFETY: a new mapping, which is this test's.
+        let memory = unsafe {
+            let (protection, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let memory = libc::mmap(core::ptr::null_mut(), 4096, protection, flags, -1, 0);
+            assert_ne!(memory, libc::MAP_FAILED);
+            prefer(memory.cast(), 4096, 0);
+            memory.cast::<u8>().write(7);
+            memory
+        };
+        assert!(node_of(memory.cast()).is_none_or(|node| node == 0));
+        // SAFETY: mapped above.
+        unsafe { libc::munmap(memory, 4096) };
     }
 
     #[test]

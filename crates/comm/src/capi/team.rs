@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_config::read::PROCESS;
-use causeway_config::table::{COMM_EXPLAIN, DEVICE_INITIATOR, SOCKET_DIR};
+use causeway_config::table::{COMM_EXPLAIN, COMM_NUMA, DEVICE_INITIATOR, SOCKET_DIR};
 
 use super::fail;
 use crate::device::choice::InitiatorPolicy;
@@ -38,6 +38,7 @@ pub struct TeamOptions {
 }
 
 fn options(requested: Option<&TeamOptions>) -> Result<Options, String> {
+    PROCESS.word(&COMM_NUMA).map_err(|error| error.to_string())?;
     let policy = PROCESS.parsed::<InitiatorPolicy>(&DEVICE_INITIATOR).map_err(|error| error.to_string())?;
     let default = Options { policy: policy.unwrap_or_default(), ..Options::default() };
     let Some(requested) = requested else { return Ok(default) };

@@ -3,6 +3,7 @@
 //! The driver is the `libcuda.so.1` that the program itself has loaded: NVIDIA's, or Causeway's. A process
 //! that has loaded none has no memory on a GPU, and nothing is loaded on its behalf, but for the doctor.
 
+mod affinity;
 mod copy;
 mod device;
 mod entry_points;
@@ -21,6 +22,7 @@ mod pinning;
 mod scope;
 mod sharing;
 
+pub use affinity::{bind_thread, current_node, follow, node_of, node_of_rdma_device};
 pub use copy::copy;
 pub use device::{
     Abilities, GpuAccess, GpuNumber, abilities, current_device, gpu_access, gpu_model, gpu_number,

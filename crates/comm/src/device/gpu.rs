@@ -56,6 +56,11 @@ pub trait Gpu: Send + Sync {
         number == self.number()
     }
 
+    /// The NUMA node of the host that the GPU is at, where there are several and threads are to be near it.
+    fn node(&self) -> Option<usize> {
+        None
+    }
+
     /// Memory of the GPU, zeroed.
     ///
     /// # Errors

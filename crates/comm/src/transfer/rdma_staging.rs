@@ -4,7 +4,7 @@
 use causeway_ibverbs::{MemoryRegion, ProtectionDomain, Segment};
 
 use super::slots::{HOST_SLOTS, HostSlots};
-use crate::cuda::Scope;
+use crate::cuda::{self, Scope};
 use crate::verbs::{RdmaError, Slots, Use};
 
 /// Slots that are known to a card.
@@ -18,6 +18,7 @@ pub(super) struct RdmaStaging {
 impl RdmaStaging {
     pub(super) fn new(domain: &ProtectionDomain, usage: Use) -> Result<Self, RdmaError> {
         let (slots, _) = HostSlots::new(HOST_SLOTS).map_err(std::io::Error::other)?;
+        slots.prefer_node(cuda::node_of_rdma_device(domain.device().name()));
         let start = slots.address(0) as *mut u8;
         // SAFETY: the slots are mapped until the region has gone. They are used by this end's copies and by
         // the card in turn, as the two ranks tell each other.

@@ -10,7 +10,7 @@ use super::sender::{PayloadSender, RdmaPath};
 use super::slots::{HostSlots, Ring};
 use crate::bootstrap::{Connection, MESSAGE_BYTES};
 use crate::channels::Channel;
-use crate::cuda::{CudaError, DeviceMemory, Driver, Scope};
+use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
 use crate::moving::Gate;
 
 /// What a peer's requests need from one to the next.
@@ -139,6 +139,7 @@ impl Server<'_> {
             .filter(|(_, memory)| memory.buffer == offer.buffer)
             .ok_or_else(|| refused(Refusal::Memory))?;
         let scope = Scope::of(driver, &memory)?;
+        cuda::follow(&scope);
         let is_within = memory.has(offer.address, offer.bytes);
         let by_itself = channel == Channel::Ipc && memory.ipc || channel == Channel::Vmm && memory.exportable;
         self.last = Some((operation, by_itself && is_within || channel.is_for_short()));

@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-use causeway_memory::{SealedMemory, SealedMemoryError};
+use causeway_memory::{SealedMemory, SealedMemoryError, numa};
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::cuda::{CudaError, Driver, PendingCopy, Pinned, Scope};
+use crate::cuda::{self, CudaError, Driver, PendingCopy, Pinned, Scope};
 
 /// Slots of `staged`: four of 512 KiB.
 pub(crate) const HOST_SLOTS: Ring = Ring { count: 4, bytes: 512 << 10, first: 512 << 10 };
@@ -113,15 +113,25 @@ impl HostSlots {
     }
 
     /// Registers them with the driver here, so that the GPU's engine copies without a detour. Where it
-    /// refuses they are used all the same.
+    /// refuses they are used all the same. Pages that were not used yet lie near the GPU from then on.
     pub(crate) fn pin(&mut self, scope: &Scope<'static>) {
         if self.is_tried || Driver::is_remote() {
             return;
         }
         self.is_tried = true;
         let (address, bytes) = (self.mapping.as_mut_ptr() as u64, self.ring.total() as usize);
+        self.prefer_node(cuda::current_node(scope.driver()));
         // SAFETY: the mapping goes after what is registered.
         self.pinned = unsafe { Pinned::new(scope, address, bytes) }.ok();
+    }
+
+    /// Has pages that were not used yet lie on a NUMA node.
+    pub(crate) fn prefer_node(&self, node: Option<usize>) {
+        if let Some(node) = node {
+            let (address, bytes) = (self.mapping.as_mut_ptr(), self.ring.total() as usize);
+            // SAFETY: so many bytes are mapped, from a page on.
+            unsafe { numa::prefer(address, bytes, node) };
+        }
     }
 
     /// The address of a slot.

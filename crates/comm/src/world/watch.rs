@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use causeway_sync::threads;
 
 use super::state::{Copying, Shared, World, lock};
+use crate::cuda::{self, Driver};
 
 /// Times from one look to the next while copies are under way: it grows as long as none of them ends.
 const MIN_POLL_INTERVAL: Duration = Duration::from_micros(50);
@@ -26,7 +27,11 @@ impl World {
     pub(super) fn watches_copies(&self) -> bool {
         *self.shared.completion.is_started.get_or_init(|| {
             let shared = Arc::clone(&self.shared);
-            let thread = threads::spawn("comm-copies", move || watch(&shared));
+            let node = Driver::loaded().and_then(cuda::current_node);
+            let thread = threads::spawn("comm-copies", move || {
+                cuda::bind_thread(node);
+                watch(&shared);
+            });
             thread.map(|thread| lock(&self.threads).push((None, thread))).is_ok()
         })
     }

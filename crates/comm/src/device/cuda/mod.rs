@@ -27,7 +27,7 @@ use super::residency::Residency;
 use super::shared::SharedFile;
 use crate::cuda::{
     Bounce, DeviceMemory, Driver, Mapping, Scope, dma_buf, gpu_model, gpu_number, has_native_atomics,
-    is_under_mps,
+    is_under_mps, node_of,
 };
 
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` and `_COOPERATIVE_LAUNCH`.
@@ -199,6 +199,10 @@ impl Gpu for CudaGpu {
 
     fn has_atomics_on(&self, number: u64) -> bool {
         number == self.number || has_native_atomics(self.driver, self.device, number)
+    }
+
+    fn node(&self) -> Option<usize> {
+        node_of(self.driver, self.device)
     }
 
     fn device_memory(&self, bytes: u64) -> Result<Block, GpuError> {

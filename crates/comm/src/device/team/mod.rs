@@ -27,6 +27,7 @@ use super::peers::Peers;
 use super::proxy::Proxy;
 use super::queue::Consumer;
 use super::windows::KnownWindows;
+use crate::cuda::bind_thread;
 use member::{HostPlan, Member, Members, bytes_of};
 pub use options::{Kind, Options, TeamError};
 use serving::{Core, lock, serve};
@@ -156,7 +157,9 @@ impl Team {
             for proxies in of_thread {
                 let core = Arc::clone(&self.core);
                 let name = format!("causeway-proxy-{rank}");
+                let node = member.gpu.node();
                 let thread = std::thread::Builder::new().name(name).spawn(move || {
+                    bind_thread(node);
                     serve(&core, proxies, rank, is_crowded);
                 });
                 self.threads.push(thread.map_err(TeamError::Thread)?);

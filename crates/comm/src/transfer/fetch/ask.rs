@@ -34,11 +34,12 @@ impl Fetcher {
             self.slots = Some(slots);
             self.openings.open();
         }
-        self.connection.send_message(Message::Fetch { channel, operation: order.operation })?;
         let scope = destination.scope();
+        // Before the peer writes to them.
         if let (Channel::Staged, Ok(Some(scope)), Some(slots)) = (channel, &scope, &mut self.slots) {
             slots.pin(scope);
         }
+        self.connection.send_message(Message::Fetch { channel, operation: order.operation })?;
         let (message, descriptor) = self.receive_message(channel)?;
         match message {
             Message::Piece { .. } if channel == Channel::Staged => {
