@@ -98,9 +98,10 @@ packages: wheel
 packages-test: packages
 	@tests/packages/run
 
-# CuPy, Numba and Jupyter for the test of the wheel.
+# CuPy, Numba and Jupyter for the test of the wheel, schemas for that of Kubernetes' manifests.
 python-packages: setup
 	@scripts/python-packages.sh
+	@scripts/python-packages.sh kubernetes
 
 # The two MPIs under which messages between GPUs are tested. They live side by side.
 mpis:

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Installs the Python packages of tests/wheel/requirements.txt, with which the wheel `causeway-gpu` is
-# tested, from PyPI into a folder of their own for this Python, and prints the folder. A second run costs
-# nothing.
+# Installs Python packages for tests from PyPI into a folder of their own for this Python, and prints the folder: those of
+# tests/wheel/requirements.txt, with which the wheel `causeway-gpu` is tested, or of tests/NAME/requirements.txt. A second
+# run costs nothing.
+#
+#   scripts/python-packages.sh [NAME]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/wheels.sh
 source scripts/wheels.sh
 
 python=$(python_with_pip)
-wanted=tests/wheel/requirements.txt
-folder=$cache/python-$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+wanted=tests/${1:-wheel}/requirements.txt
+folder=$cache/python-$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')${1:+-$1}
 if ! cmp --silent "$wanted" "$folder/.installed"; then
     mkdir -p "$cache"
     exec 9>"$cache/.python-packages.lock"

@@ -35,6 +35,9 @@ SOURCES = {
     "share/causeway/python": ("mpi/python/*.py",),
     "share/causeway/examples": ("examples/*.c*", "examples/*.py", "packaging/dev/examples/*"),
     "share/causeway/monitoring": ("monitoring/*",),
+    "share/causeway/kubernetes": ("packaging/kubernetes/manifests/*", "packaging/kubernetes/examples/*"),
+    "share/causeway/kubernetes/chart": ("packaging/kubernetes/chart/*.yaml",),
+    "share/causeway/kubernetes/chart/templates": ("packaging/kubernetes/chart/templates/*",),
     "share/pkgconfig": ("packaging/dev/causeway.pc",),
     "share/cmake/causeway": ("packaging/dev/causeway-config*.cmake",),
 }

@@ -57,6 +57,7 @@ def packages(tree: Path, root: Path, said: Path, zsh: str, version: str) -> list
     layout.must_have_all(tree)
     sources = {f"/usr/{place}": content for place, content in layout.sources(root, version).items()}
     monitoring = {path for path in sources if path.startswith("/usr/share/causeway/monitoring/")}
+    kubernetes = {path for path in sources if path.startswith("/usr/share/causeway/kubernetes/")}
     parts = {f"/usr/lib/causeway/{name}": tree / "lib/causeway" / name for name in layout.parts(tree)}
     mpi = {path for path in parts if path.startswith("/usr/lib/causeway/mpi/")}
     ours = root / "packaging"
@@ -111,6 +112,7 @@ def packages(tree: Path, root: Path, said: Path, zsh: str, version: str) -> list
                 "/usr/lib/sysusers.d/causeway.conf": ours / "systemd/causeway.sysusers",
                 "/etc/causeway/serve.toml": ours / "systemd/serve.toml",
             }
+            | {path: sources[path] for path in sorted(kubernetes)}
             | documents("causeway-server", root),
         ),
         Package(
@@ -127,7 +129,7 @@ def packages(tree: Path, root: Path, said: Path, zsh: str, version: str) -> list
             "The headers <causeway/...> with files for pkg-config and CMake, what kernels of Numba and Triton link, modules for"
             " Python, the program of `causeway bench device`, and examples.",
             needs=("causeway", "causeway-client"),
-            files={path: sources[path] for path in sorted(sources.keys() - monitoring)}
+            files={path: sources[path] for path in sorted(sources.keys() - monitoring - kubernetes)}
             | {path: parts[path] for path in sorted(parts.keys() - mpi)}
             | documents("causeway-dev", root),
         ),
