@@ -9,8 +9,8 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, StackSlot, Value, types};
 
-use super::fault_site::FaultSite;
 use super::spaces::AccessSpace;
+use super::translator::FaultSite;
 use super::{Refusal, Translator, invalid, unsupported};
 use crate::link::Symbol;
 use crate::parse::syntax::{Base, Name, Operand, Scalar, Space, Variable};

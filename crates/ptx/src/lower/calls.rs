@@ -7,8 +7,8 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::CallConv;
 
-use super::fault_site::FaultSite;
 use super::form::Form;
+use super::translator::FaultSite;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::link::{Builtin, FunctionId, LinkedFunction, Symbol};
 use crate::parse::syntax::{Instruction, Name, Operand, Space};

@@ -3,8 +3,8 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, BlockCall, InstBuilder, JumpTableData, MemFlagsData, TrapCode, types};
 
-use super::fault_site::FaultSite;
 use super::form::Form;
+use super::translator::FaultSite;
 use super::{Lowered, Translator, invalid};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
 use crate::run::context::ThreadContext;

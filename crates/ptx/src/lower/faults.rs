@@ -3,7 +3,7 @@
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
 
 use super::Translator;
-use super::fault_site::FaultSite;
+use super::translator::FaultSite;
 use crate::run::functions as runtime;
 
 impl Translator<'_, '_> {

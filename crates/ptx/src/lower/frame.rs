@@ -4,8 +4,8 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, types};
 
 use super::Translator;
-use super::fault_site::FaultSite;
 use super::slots::written_first;
+use super::translator::FaultSite;
 use crate::parse::syntax::{Body, Space};
 use crate::run::context::ThreadContext;
 

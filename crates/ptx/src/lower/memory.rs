@@ -7,7 +7,7 @@ use super::access::MemoryAccess;
 use super::form::Form;
 use super::registers::machine_type;
 use super::spaces::AccessSpace;
-use super::waits::ORDERED;
+use super::table::ORDERED;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
 

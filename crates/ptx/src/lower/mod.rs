@@ -16,14 +16,10 @@ mod checks;
 mod compare;
 mod control;
 mod convert;
-mod eight_bits;
-mod fault_site;
 mod faults;
 mod float;
 mod form;
 mod frame;
-mod half;
-mod kinds;
 mod loops;
 mod matrix;
 mod mbarrier;
@@ -31,7 +27,6 @@ mod memory;
 mod moves;
 mod operands;
 mod registers;
-mod request;
 mod slots;
 mod spaces;
 mod special;
@@ -40,28 +35,24 @@ mod table;
 mod texture;
 mod tiles;
 mod translator;
-mod waits;
 mod warp;
 mod wmma;
-
-pub(crate) use calls::{function_address, signature};
-pub(crate) use frame::frame_layout;
-pub(crate) use kinds::{Kinds, WORD, kind};
 
 use cranelift_codegen::ir::{self, GlobalValueData, InstBuilder, SourceLoc, types};
 use cranelift_codegen::isa::TargetFrontendConfig;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use loops::Loops;
+use table::{Row, Waits};
+use translator::{Lowered, Translator, constant_memory, invalid, unsupported};
 
 use crate::lacking::lacks;
 use crate::link::{FunctionId, Image};
 use crate::parse::syntax::{Function, Instruction, Statement};
 use crate::run::context::ThreadContext;
-use loops::Loops;
-use table::Row;
-use translator::{Lowered, Translator, constant_memory, invalid, unsupported};
-
+pub(crate) use calls::{function_address, signature};
+pub(crate) use frame::frame_layout;
+pub(crate) use table::{Kinds, WORD, kind};
 pub(crate) use translator::{Placement, Refusal};
-use waits::Waits;
 
 /// The types that an opcode exists for; `None` where the instruction table has no such opcode.
 pub(crate) fn types_of(opcode: &str) -> Option<Kinds> {

@@ -1,15 +1,17 @@
-//! Initialisation of `.param` variables: those that a program may read before it writes them.
+//! Stack slots: those of `.param` variables, and the request of an instruction that the runtime executes.
 //!
-//! They lie on the native stack, where the runtime's own calls leave pointers of the worker. A program that
+//! `.param` variables that a program may read before it writes them are cleared. They lie on the native stack, where the runtime's own calls leave pointers of the worker. A program that
 //! reads what it did not write must find zeros. Compilers write every argument in full right before the call,
 //! in one run of instructions without labels; such variables need no clearing, which would cost time in every
 //! call.
 
-use cranelift_codegen::ir::{InstBuilder, StackSlot, types};
+use cranelift_codegen::ir::{InstBuilder, StackSlot, StackSlotData, StackSlotKind, Value, types};
 
 use super::Translator;
 use crate::parse::syntax::{Base, Body, Name, Operand, Scalar, Space, Statement};
 use crate::run::functions as runtime;
+use crate::run::matrix::{MultiplyRequest, RearrangeRequest};
+use crate::run::textures::Request;
 
 /// Slots up to this size are cleared by stores, larger ones by a call.
 const INLINE: u64 = 64;
@@ -112,5 +114,37 @@ impl Translator<'_, '_> {
         for offset in (0..size).step_by(8) {
             self.b.ins().stack_store(types::I64, zero, slot, offset as i32);
         }
+    }
+}
+
+/// Bytes of the largest request.
+const SIZE: usize = {
+    let matrices = if size_of::<MultiplyRequest>() > size_of::<RearrangeRequest>() {
+        size_of::<MultiplyRequest>()
+    } else {
+        size_of::<RearrangeRequest>()
+    };
+    if size_of::<Request>() > matrices { size_of::<Request>() } else { matrices }
+};
+
+impl Translator<'_, '_> {
+    /// The slot for requests.
+    pub(super) fn request_slot(&mut self) -> StackSlot {
+        if let Some(slot) = self.request {
+            return slot;
+        }
+        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, SIZE as u32, 3);
+        let slot = self.b.create_sized_stack_slot(data);
+        self.request = Some(slot);
+        slot
+    }
+
+    pub(super) fn pass(&mut self, slot: StackSlot, offset: usize, value: Value) {
+        self.b.ins().stack_store(types::I64, value, slot, offset as i32);
+    }
+
+    pub(super) fn pass_constant(&mut self, slot: StackSlot, offset: usize, value: u32) {
+        let value = self.constant(types::I32, i64::from(value));
+        self.pass(slot, offset, value);
     }
 }

@@ -4,16 +4,11 @@
 //! for other threads. Most rows name a method that reads modifiers and operands of a
 //! common shape and give it what is peculiar to the instruction. A method must take every modifier it
 //! understands from the [`super::form::Form`] and refuse the rest, so that nothing is ever silently done
-//! differently.
+//! differently. What types there are is in [`kind`], what it means to wait in [`Waits`].
 
 use cranelift_codegen::ir::InstBuilder;
 
 use super::float::{addition, division, fused, multiplication, reciprocal, square_root, subtraction};
-use super::kinds::{
-    ANY, DOUBLE, FLOAT, HALF, HALFWORD, INTEGER, Kinds, LONG, NONE, NUMBER, PACKED_HALVES, PACKED_SINGLES,
-    PREDICATE, SINGLE, WORD,
-};
-use super::waits::Waits;
 use super::{Lowered, Translator};
 use crate::parse::syntax::{Instruction, Scalar};
 use crate::run::functions as runtime;
@@ -211,10 +206,83 @@ fn is_float(instruction: &Instruction) -> bool {
     instruction.modifiers.iter().filter_map(|modifier| Scalar::named(modifier)).any(Scalar::is_float)
 }
 
+/// A set of types, a bit for each kind.
+pub(crate) type Kinds = u16;
+
+pub(super) const NONE: Kinds = 0;
+pub(super) const PREDICATE: Kinds = 1 << 0;
+pub(super) const BYTE: Kinds = 1 << 1;
+pub(super) const HALFWORD: Kinds = 1 << 2;
+/// 32 bits.
+pub(crate) const WORD: Kinds = 1 << 3;
+pub(super) const LONG: Kinds = 1 << 4;
+pub(super) const HALF: Kinds = 1 << 5;
+pub(super) const PACKED_HALVES: Kinds = 1 << 6;
+pub(super) const PACKED_INTEGERS: Kinds = 1 << 7;
+pub(super) const SINGLE: Kinds = 1 << 8;
+pub(super) const DOUBLE: Kinds = 1 << 9;
+/// Two numbers of single precision in 64 bits.
+pub(super) const PACKED_SINGLES: Kinds = 1 << 10;
+
+pub(super) const INTEGER: Kinds = BYTE | HALFWORD | WORD | LONG;
+pub(super) const FLOAT: Kinds = HALF | PACKED_HALVES | SINGLE | DOUBLE;
+/// What fits one register and is no predicate.
+pub(super) const NUMBER: Kinds = INTEGER | PACKED_INTEGERS | FLOAT;
+/// The translator takes no operand's type from what is named.
+pub(super) const ANY: Kinds = Kinds::MAX;
+
+/// The set that holds this type alone.
+pub(crate) fn kind(scalar: Scalar) -> Kinds {
+    match scalar {
+        Scalar::Pred => PREDICATE,
+        Scalar::B8 | Scalar::U8 | Scalar::S8 => BYTE,
+        Scalar::B16 | Scalar::U16 | Scalar::S16 => HALFWORD,
+        Scalar::B32 | Scalar::U32 | Scalar::S32 => WORD,
+        Scalar::B64 | Scalar::U64 | Scalar::S64 => LONG,
+        Scalar::F16 | Scalar::Bf16 => HALF,
+        Scalar::F16x2 | Scalar::Bf16x2 => PACKED_HALVES,
+        Scalar::U16x2 | Scalar::S16x2 => PACKED_INTEGERS,
+        Scalar::F32 => SINGLE,
+        Scalar::F32x2 => PACKED_SINGLES,
+        Scalar::F64 => DOUBLE,
+        // The translator refuses it by itself, as something that it lacks.
+        Scalar::B128 => Kinds::MAX,
+    }
+}
+
+/// Modifiers of loads that see what other threads store meanwhile.
+pub(super) const ORDERED: [&str; 4] = ["volatile", "relaxed", "acquire", "cv"];
+
+/// Whether an instruction waits for what other threads do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// Nothing that another thread does changes what comes of it.
+    Never,
+    /// It waits by itself, or gives way.
+    Always,
+    /// A loop around it may poll for what another thread writes: it gives a value of memory that others
+    /// change, or has a plain load beside it see that.
+    Polling,
+    /// The same, if it is one of [`ORDERED`].
+    PollingIfOrdered,
+}
+
+impl Waits {
+    /// Whether a thread may poll with this instruction, which lies in a loop or not.
+    pub(super) fn polls(self, instruction: &Instruction, in_loop: bool) -> bool {
+        let is_ordered = || instruction.modifiers.iter().any(|modifier| ORDERED.contains(&modifier.as_str()));
+        match self {
+            Self::Never | Self::Always => false,
+            Self::Polling => in_loop,
+            Self::PollingIfOrdered => in_loop && is_ordered(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::Waits;
     use super::{INSTRUCTIONS, find};
-    use crate::lower::waits::Waits;
 
     #[test]
     fn the_table_is_sorted_so_that_every_row_is_found() {

@@ -7,7 +7,6 @@ use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::{FunctionBuilder, Variable};
 
 use super::checks::PassedChecks;
-use super::fault_site::FaultSite;
 use super::loops::Loops;
 use crate::link::{FunctionId, Image, LinkedFunction, Symbol};
 use crate::parse::syntax::Body;
@@ -32,6 +31,16 @@ pub(super) fn unsupported<T>(what: impl Into<String>) -> Result<T, Refusal> {
 /// Refuses what is not valid PTX.
 pub(super) fn invalid<T>(why: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::Invalid(why.into()))
+}
+
+/// What a fault block reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FaultSite {
+    /// An access of so many bytes to the address the block is given.
+    Access(u32),
+    Stack,
+    CallTarget,
+    BranchTarget,
 }
 
 /// Where things are when the code runs.

@@ -10,8 +10,7 @@ pub(crate) mod lexer;
 mod module;
 mod parser;
 pub(crate) mod syntax;
-mod syntax_error;
 mod variable;
 
+pub(crate) use lexer::SyntaxError;
 pub(crate) use module::parse;
-pub(crate) use syntax_error::SyntaxError;

@@ -1,7 +1,6 @@
 //! A reader of tokens, and what all directives are read with.
 
-use super::SyntaxError;
-use super::lexer::{Token, TokenKind};
+use super::lexer::{SyntaxError, Token, TokenKind};
 
 /// A reader of tokens. [`module`](super::module), [`variable`](super::variable) and
 /// [`function`](super::function) add the methods that read their parts of a source.

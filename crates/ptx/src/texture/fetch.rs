@@ -1,7 +1,6 @@
 //! Texture fetch: filtering of texels.
 
-use super::coordinate::{PARTS, Pair, Position};
-use super::cube::face;
+use super::coordinate::{PARTS, Pair, Position, face};
 use super::types::{AddressMode, Filter, Image, Texture};
 
 /// What an instruction takes a texture to be. The numbers are what compiled code passes.

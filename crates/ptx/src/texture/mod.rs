@@ -8,15 +8,13 @@
 //! | --- | --- |
 //! | what is a texture, a surface | `types` |
 //! | what is in a texel, and how is it read | `texel` |
-//! | which texels does a coordinate mean, and with which weights | `coordinate` |
+//! | which texels does a coordinate mean, with which weights, and which face of a cube | `coordinate` |
 //! | which level of a mipmapped texture is read | `level` |
-//! | which face of a cube | `cube` |
 //! | what does a fetch give | `fetch` |
 //! | what do queries give | `query` |
 //! | what do a surface's loads and stores touch | `surface` |
 
 mod coordinate;
-mod cube;
 #[cfg(test)]
 mod examples;
 mod fetch;

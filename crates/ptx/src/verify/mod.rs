@@ -14,12 +14,12 @@
 //!
 //! # What keeps a kernel in its own memory
 //!
-//! * Addresses that a program computes are checked when they are used, by `lower/place.rs`: against the
+//! * Addresses that a program computes are checked when they are used, by `lower/access.rs`: against the
 //!   device's address space (global, constant and generic ones), the block's shared memory or the thread's
 //!   local memory. Local memory is part of the address space; nothing that has an address lies on the native
 //!   stack.
 //! * The slots of `.param` variables lie on the native stack, and no address of one can be had: instructions
-//!   name slot and offset, and `lower/place.rs` refuses those outside of the slot. A callee gets pointers to
+//!   name slot and offset, and `lower/access.rs` refuses those outside of the slot. A callee gets pointers to
 //!   its caller's slots, which is sound since sizes are equal: compared here for a direct call, and by number
 //!   ([`crate::signature::SignatureId`]) when an indirect call runs. Slots are cleared where the program
 //!   might read what it did not write (`lower/slots.rs`), since they may hold the worker's pointers.
@@ -27,7 +27,7 @@
 //!   mistranslate, and Cranelift's own verifier runs in every build, not in debug builds alone.
 //! * Frames are bounded: every function that has a frame or calls compares its stack pointer with the limit
 //!   first, its whole frame included (so that no frame is large enough to jump over anything), and leaves
-//!   what `run/stack.rs` reserves to the runtime.
+//!   what `memory/stack.rs` reserves to the runtime.
 
 mod declarations;
 mod error;
