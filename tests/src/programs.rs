@@ -22,6 +22,8 @@ pub struct Case {
     pub needs_gpu: bool,
     /// Program and server must share memory.
     pub needs_same_host: bool,
+    /// No other program may run on the device meanwhile.
+    pub needs_alone: bool,
     /// What it must do.
     pub expects: Expectation,
     /// Its arguments.
@@ -89,6 +91,7 @@ pub fn cases() -> Vec<Case> {
             variant: variant.to_owned(),
             twice: needs.split(',').any(|need| need == "twice"),
             needs_same_host: needs.split(',').any(|need| need == "same-host"),
+            needs_alone: needs.split(',').any(|need| need == "alone"),
             needs_gpu: needs.split(',').any(|need| need == "gpu"),
             expects: expects.clone(),
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
@@ -201,25 +204,29 @@ struct Row {
     trouble: Option<String>,
 }
 
-/// Runs cases, so many at a time and each at most `limit` long, as `start` says; prints a table.
+/// Runs cases, so many at a time and each at most `limit` long, as `start` says; prints a table. Those that need to be alone
+/// come last.
 ///
 /// # Panics
 /// When one of them does not do what it must.
 pub fn run_all(cases: &[Case], at_once: usize, limit: Duration, start: impl Fn(&Case) -> Command + Sync) {
-    let waiting = Mutex::new(cases.iter());
+    let (alone, others): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.needs_alone);
     let rows = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..at_once {
-            scope.spawn(|| {
-                loop {
-                    let next = waiting.lock().unwrap().next();
-                    let Some(case) = next else { break };
-                    let row = run_one(case, limit, &start);
-                    rows.lock().unwrap().push(row);
-                }
-            });
-        }
-    });
+    for (cases, at_once) in [(others, at_once), (alone, 1)] {
+        let waiting = Mutex::new(cases.into_iter());
+        std::thread::scope(|scope| {
+            for _ in 0..at_once {
+                scope.spawn(|| {
+                    loop {
+                        let next = waiting.lock().unwrap().next();
+                        let Some(case) = next else { break };
+                        let row = run_one(case, limit, &start);
+                        rows.lock().unwrap().push(row);
+                    }
+                });
+            }
+        });
+    }
     let mut rows = rows.into_inner().unwrap();
     rows.sort_by(|a, b| a.title.cmp(&b.title));
     // Past the test harness, which would swallow the table of a test that passes.

@@ -3,13 +3,17 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 
-use causeway_access::keys::clients::{Client, Clients, ClientsError};
+use causeway_access::keys::clients::{Client, Clients, ClientsError, OTHERS};
 use causeway_access::keys::file::KeyFileError;
+use causeway_access::keys::limits::{ClientLimits, SessionMemoryError, TimeSpan, parse_session_memory};
+use causeway_access::target::ClientNameError;
 use causeway_access::{ClientName, Key, Target, TargetError};
+use causeway_config::Size;
 use clap::{Args, Subcommand};
 use jiff::{Timestamp, ToSpan as _};
-use serde_json::json;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::own_server;
@@ -42,9 +46,18 @@ enum Action {
         /// After how many days it is shut out. If not given: never.
         #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
         days: Option<u16>,
-        /// The most sessions that it may have at a time. If not given: as many as any peer.
-        #[arg(long, value_name = "N")]
-        sessions: Option<usize>,
+        #[command(flatten)]
+        limits: LimitOptions,
+    },
+    /// Change what a client may have. Limits that are not named stay. The server reads the change at once; what sessions
+    /// have already is not taken from them.
+    Limit {
+        /// Its name; or `*`, for each peer that has no key of its own, and for clients as far as they have no limit of their
+        /// own.
+        #[arg(value_name = "NAME")]
+        limited: Limited,
+        #[command(flatten)]
+        limits: LimitOptions,
     },
     /// List the clients; their keys are not printed.
     List {
@@ -68,6 +81,84 @@ enum Action {
         #[arg(long, value_name = "HOURS", default_value_t = 24)]
         overlap: u16,
     },
+}
+
+/// What a client may have. `none` takes a limit away.
+#[derive(Debug, Clone, Copy, Args)]
+struct LimitOptions {
+    /// The most sessions at a time. If not given: as many as any peer.
+    #[arg(long, value_name = "N")]
+    sessions: Option<Limit<usize>>,
+    /// The most device memory of all its sessions together, in bytes, or with K, M, G or T behind the number. An allocation
+    /// beyond it is answered with CUDA_ERROR_OUT_OF_MEMORY.
+    #[arg(long, value_name = "SIZE")]
+    device_memory: Option<Limit<Size>>,
+    /// The most of the server's memory that one of its sessions may use, if that is less than `causeway serve
+    /// --session-memory`.
+    #[arg(long, value_name = "SIZE")]
+    session_memory: Option<Limit<SessionMemory>>,
+    /// For how long nothing may happen in a session before it is ended: 90s, 30m, 8h or 2d. A session in which a command
+    /// waits for the GPU is not idle.
+    #[arg(long, value_name = "TIME")]
+    idle_timeout: Option<Limit<TimeSpan>>,
+    /// For how long a session may be open before it is ended.
+    #[arg(long, value_name = "TIME")]
+    session_time: Option<Limit<TimeSpan>>,
+}
+
+impl LimitOptions {
+    /// Sets the limits that are named.
+    fn apply(self, limits: &mut ClientLimits) {
+        fn set<T, V>(limit: &mut Option<V>, option: Option<Limit<T>>, value: impl FnOnce(T) -> V) {
+            if let Some(Limit(new)) = option {
+                *limit = new.map(value);
+            }
+        }
+        set(&mut limits.sessions, self.sessions, |count| count);
+        set(&mut limits.device_memory, self.device_memory, |Size(bytes)| bytes);
+        set(&mut limits.session_memory, self.session_memory, |SessionMemory(bytes)| bytes);
+        set(&mut limits.idle_timeout, self.idle_timeout, |TimeSpan(time)| time);
+        set(&mut limits.session_time, self.session_time, |TimeSpan(time)| time);
+    }
+}
+
+/// A limit, or `none`.
+#[derive(Debug, Clone, Copy)]
+struct Limit<T>(Option<T>);
+
+impl<T: FromStr> FromStr for Limit<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        if text == "none" { Ok(Self(None)) } else { text.parse().map(|value| Self(Some(value))) }
+    }
+}
+
+/// Memory of a session, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct SessionMemory(u64);
+
+impl FromStr for SessionMemory {
+    type Err = SessionMemoryError;
+
+    fn from_str(text: &str) -> Result<Self, SessionMemoryError> {
+        parse_session_memory(text).map(Self)
+    }
+}
+
+/// Whose limits they are.
+#[derive(Debug, Clone, Copy)]
+enum Limited {
+    Client(ClientName),
+    Others,
+}
+
+impl FromStr for Limited {
+    type Err = ClientNameError;
+
+    fn from_str(text: &str) -> Result<Self, ClientNameError> {
+        if text == OTHERS { Ok(Self::Others) } else { text.parse().map(Self::Client) }
+    }
 }
 
 /// Why nothing was done about a client.
@@ -108,20 +199,32 @@ pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
     }
     let path = Clients::path_in_folder_of(&key_file);
     match &arguments.action {
-        Action::Add { name, address, days, sessions } => {
+        Action::Add { name, address, days, limits } => {
             let expires = days.map(|days| Timestamp::now() + (24 * i64::from(days)).hours());
-            add(&path, *name, address.as_deref(), expires, *sessions)?;
+            add(&path, *name, address.as_deref(), expires, *limits)?;
+        }
+        Action::Limit { limited, limits } => {
+            let mut clients = Clients::read(&path)?;
+            let own = match limited {
+                Limited::Others => &mut clients.others,
+                Limited::Client(name) => {
+                    let client = clients.named.get_mut(name);
+                    &mut client.ok_or(ClientCommandError::Unknown(*name))?.limits
+                }
+            };
+            limits.apply(own);
+            clients.write(&path)?;
         }
         Action::List { json } => list(&Clients::read(&path)?, *json)?,
         Action::Revoke { name } => {
             let mut clients = Clients::read(&path)?;
-            clients.0.remove(name).ok_or(ClientCommandError::Unknown(*name))?;
+            clients.named.remove(name).ok_or(ClientCommandError::Unknown(*name))?;
             clients.write(&path)?;
         }
         Action::Rotate { name, address, overlap } => {
             let server = own_server::target(address.as_deref())?;
             let mut clients = Clients::read(&path)?;
-            let client = clients.0.get_mut(name).ok_or(ClientCommandError::Unknown(*name))?;
+            let client = clients.named.get_mut(name).ok_or(ClientCommandError::Unknown(*name))?;
             client.rotate(*name, Timestamp::now() + i64::from(*overlap).hours());
             let key = client.key.clone();
             clients.write(&path)?;
@@ -136,16 +239,17 @@ fn add(
     name: ClientName,
     address: Option<&str>,
     expires: Option<Timestamp>,
-    sessions: Option<usize>,
+    limits: LimitOptions,
 ) -> Result<(), ClientCommandError> {
     let server = own_server::target(address)?;
     let mut clients = Clients::read(path)?;
-    if clients.0.contains_key(&name) {
+    if clients.named.contains_key(&name) {
         return Err(ClientCommandError::Exists(name));
     }
-    let client = Client { expires, sessions, ..Client::new(name) };
+    let mut client = Client { expires, ..Client::new(name) };
+    limits.apply(&mut client.limits);
     let key = client.key.clone();
-    clients.0.insert(name, client);
+    clients.named.insert(name, client);
     clients.write(path)?;
     print(server, key)
 }
@@ -158,30 +262,63 @@ fn print(server: Target, key: Key) -> Result<(), ClientCommandError> {
 fn list(clients: &Clients, as_json: bool) -> Result<(), ClientCommandError> {
     let mut out = io::stdout().lock();
     if as_json {
-        let each = clients.0.iter().map(|(name, client)| {
-            json!({
+        let each = clients.named.iter().map(|(name, client)| {
+            let mut row = json!({
                 "name": name.as_str(),
                 "expires": client.expires.map(|time| time.to_string()),
-                "sessions": client.sessions,
                 "old_key_until": client.previous.as_ref().map(|(_, until)| until.to_string()),
-            })
+            });
+            merge(&mut row, json_of(&client.limits));
+            row
         });
-        writeln!(out, "{:#}", json!({ "clients": each.collect::<Vec<_>>() }))?;
+        let all = json!({ "clients": each.collect::<Vec<_>>(), "others": json_of(&clients.others) });
+        writeln!(out, "{all:#}")?;
         return Ok(());
     }
-    for (name, client) in &clients.0 {
+    for (name, client) in &clients.named {
         let mut notes = Vec::new();
         if let Some(expires) = client.expires {
             let word = if expires <= Timestamp::now() { "expired" } else { "expires" };
             notes.push(format!("{word} {expires:.0}"));
         }
-        if let Some(sessions) = client.sessions {
-            notes.push(format!("at most {sessions} sessions"));
-        }
+        notes.extend(notes_of(&client.limits));
         if let Some((_, until)) = client.previous.as_ref().filter(|(_, until)| *until > Timestamp::now()) {
             notes.push(format!("old key good until {until:.0}"));
         }
         writeln!(out, "{}", format!("{name:<20} {}", notes.join(", ")).trim_end())?;
     }
+    let notes = notes_of(&clients.others);
+    if !notes.is_empty() {
+        writeln!(out, "{OTHERS:<20} {}", notes.join(", "))?;
+    }
     Ok(())
+}
+
+/// Limits for people.
+fn notes_of(limits: &ClientLimits) -> Vec<String> {
+    let ClientLimits { sessions, device_memory, session_memory, idle_timeout, session_time } = *limits;
+    let notes = [
+        sessions.map(|sessions| format!("at most {sessions} sessions")),
+        device_memory.map(|bytes| format!("{} of device memory", Size(bytes))),
+        session_memory.map(|bytes| format!("{} of memory a session", Size(bytes))),
+        idle_timeout.map(|time| format!("idle for {}", TimeSpan(time))),
+        session_time.map(|time| format!("sessions of {}", TimeSpan(time))),
+    ];
+    notes.into_iter().flatten().collect()
+}
+
+fn json_of(limits: &ClientLimits) -> Value {
+    json!({
+        "sessions": limits.sessions,
+        "device_memory": limits.device_memory,
+        "session_memory": limits.session_memory,
+        "idle_timeout_seconds": limits.idle_timeout.map(|time| time.as_secs()),
+        "session_time_seconds": limits.session_time.map(|time| time.as_secs()),
+    })
+}
+
+fn merge(row: &mut Value, more: Value) {
+    if let (Value::Object(row), Value::Object(more)) = (row, more) {
+        row.extend(more);
+    }
 }

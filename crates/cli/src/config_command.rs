@@ -2,11 +2,15 @@
 
 use std::io::{self, Write as _};
 use std::net::ToSocketAddrs as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use causeway_access::keys::clients::{Clients, ClientsError};
+use causeway_access::keys::file::KeyFileError;
 use causeway_access::servers::{LOCAL, SOFTWARE, names_instead, parts};
 use causeway_access::{Endpoint, Target};
-use causeway_config::file::{ConfigFileError, Named, Section, Settings};
+use causeway_config::file::{ConfigFileError, Named, Section, Settings, SourceLocation};
 use causeway_config::read::{PROCESS, files};
 use causeway_config::table::{ALL, ON, PIPELINE};
 use causeway_config::{Variable, document};
@@ -14,7 +18,7 @@ use causeway_pipeline::Table;
 use clap::{Args, Command, Subcommand};
 use serde_json::{Value, json};
 
-use crate::{config_file, serve};
+use crate::{config_file, own_server, serve};
 
 /// Show, check or print an example of the configuration.
 ///
@@ -34,7 +38,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Say what is wrong in the files, with line and key. The exit code is 1 if anything is.
+    /// Say what is wrong in the files, and in the list of clients of this machine's server, with line and key. The exit code is 1 if anything is.
     Check {
         /// Print it as JSON.
         #[arg(long)]
@@ -83,6 +87,7 @@ fn errors(settings: &Settings, all: &Command) -> Vec<ConfigFileError> {
             Some(ConfigFileError { location: entry.location.clone(), section: Some(Section::Serve), text })
         }));
     }
+    errors.extend(wrong_clients(settings));
     errors.extend(unknown_servers(settings));
     for server in settings.servers() {
         if let (Some(address), Some(location)) = (server.address(), server.location())
@@ -98,6 +103,26 @@ fn errors(settings: &Settings, all: &Command) -> Vec<ConfigFileError> {
         [Section::Client].into_iter().chain(of_servers).filter_map(|section| wrong_plans(settings, section)),
     );
     errors
+}
+
+/// What is wrong in the list of clients of this machine's server.
+fn wrong_clients(settings: &Settings) -> Option<ConfigFileError> {
+    let configured = settings.of_section(&Section::Serve).find(|entry| entry.key == "key-file");
+    let named =
+        configured.and_then(|entry| entry.values.first()).map(|value| PathBuf::from(value.to_string()));
+    // Without a home there is no server.
+    let clients = Clients::path_in_folder_of(&own_server::key_file(named).ok()?);
+    let (line, text) = match Clients::read(&clients).err()? {
+        ClientsError::Content { line, cause, .. } => (Some(line), cause),
+        // The machine's service keeps it from users.
+        ClientsError::File(KeyFileError::Io { cause, .. })
+            if cause.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            return None;
+        }
+        ClientsError::File(error) => (None, error.to_string()),
+    };
+    Some(ConfigFileError { location: SourceLocation { file: Arc::new(clients), line }, section: None, text })
 }
 
 /// Names in `on` that stand for no server: neither a table nor a host.
@@ -306,8 +331,7 @@ mod tests {
     fn the_example_says_nothing_as_it_is_and_has_every_option() {
         let all = crate::Arguments::command();
         let example = example(&all);
-        let (entries, errors) =
-            causeway_config::file::text::entries(&std::sync::Arc::new("c.toml".into()), &example);
+        let (entries, errors) = causeway_config::file::text::entries(&Arc::new("c.toml".into()), &example);
         assert_eq!((entries, errors), (vec![], vec![]), "{example}");
         for key in [
             "#listen = ",

@@ -15,9 +15,10 @@ use crate::watch::{bytes, short};
 
 /// Sum up who has used a server, from its audit log.
 ///
-/// Counts sessions that have ended. The server writes the log where `causeway serve --audit-log` says; one that was rotated
-/// is given as several files. Users, jobs, hosts and programs are what clients say of themselves; clients and addresses
-/// are what the server knows.
+/// Counts sessions that have ended. The hours of kernels are those for which each kernel ran, added up; only the software
+/// GPU measures them. The most memory is the most device memory that one session had at a time. The server writes the log
+/// where `causeway serve --audit-log` says; one that was rotated is given as several files. Users, jobs, hosts and
+/// programs are what clients say of themselves; clients and addresses are what the server knows.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The files of the audit log.
@@ -96,6 +97,10 @@ struct Sum {
     sessions: u64,
     seconds: f64,
     waited: f64,
+    /// Of the sessions on back ends that measure it; nothing where there are none.
+    kernels: Option<f64>,
+    /// Of the session that had most.
+    peak_memory: u64,
     launches: u64,
     to_device: u64,
     from_device: u64,
@@ -108,6 +113,10 @@ impl Sum {
         self.sessions += 1;
         self.seconds += number("seconds");
         self.waited += number("seconds_waited_for_gpu");
+        if let Some(seconds) = line["kernel_seconds"].as_f64() {
+            self.kernels = Some(self.kernels.unwrap_or(0.0) + seconds);
+        }
+        self.peak_memory = self.peak_memory.max(line["peak_device_memory"].as_u64().unwrap_or(0));
         self.launches = count(self.launches, "launches");
         self.to_device = count(self.to_device, "bytes_to_device");
         self.from_device = count(self.from_device, "bytes_from_device");
@@ -151,6 +160,8 @@ fn print(sums: &Sums, arguments: &Arguments) -> io::Result<()> {
                 "sessions": sum.sessions,
                 "seconds": sum.seconds,
                 "seconds_waited_for_gpu": sum.waited,
+                "kernel_seconds": sum.kernels,
+                "peak_device_memory": sum.peak_memory,
                 "launches": sum.launches,
                 "bytes_to_device": sum.to_device,
                 "bytes_from_device": sum.from_device,
@@ -163,7 +174,16 @@ fn print(sums: &Sums, arguments: &Arguments) -> io::Result<()> {
         return writeln!(out, "{:#}", json!({ "usage": rows.collect::<Vec<_>>() }));
     }
     let heads = arguments.by.iter().map(|by| by.field().to_owned());
-    let sums_heads = ["sessions", "hours", "waited, h", "launches", "to device", "from device"];
+    let sums_heads = [
+        "sessions",
+        "hours",
+        "waited, h",
+        "kernels, h",
+        "most memory",
+        "launches",
+        "to device",
+        "from device",
+    ];
     let mut table = vec![heads.chain(sums_heads.map(str::to_owned)).collect::<Vec<_>>()];
     table.extend(sums.iter().map(|(values, sum)| {
         let text = values.iter().map(|value| if value.is_empty() { "-".to_owned() } else { value.clone() });
@@ -172,6 +192,8 @@ fn print(sums: &Sums, arguments: &Arguments) -> io::Result<()> {
             sum.sessions.to_string(),
             hours(sum.seconds),
             hours(sum.waited),
+            sum.kernels.map_or_else(|| "-".to_owned(), hours),
+            bytes(sum.peak_memory as f64),
             short(sum.launches as f64),
             bytes(sum.to_device as f64),
             bytes(sum.from_device as f64),
@@ -200,8 +222,8 @@ mod tests {
     fn sessions_that_ended_are_summed_up() {
         let lines = [
             r#"{"event":"session-begins","client":"ada","job":"slurm 1"}"#,
-            r#"{"event":"session-ends","time":"2027-01-01T00:00:00Z","client":"ada","job":"slurm 1","seconds":1.5,"launches":2}"#,
-            r#"{"event":"session-ends","time":"2027-01-02T00:00:00Z","client":"ada","job":"slurm 2","seconds":2.5,"launches":3}"#,
+            r#"{"event":"session-ends","time":"2027-01-01T00:00:00Z","client":"ada","job":"slurm 1","seconds":1.5,"launches":2,"kernel_seconds":0.5,"peak_device_memory":9}"#,
+            r#"{"event":"session-ends","time":"2027-01-02T00:00:00Z","client":"ada","job":"slurm 2","seconds":2.5,"launches":3,"kernel_seconds":null,"peak_device_memory":4}"#,
             r#"{"event":"session-ends","time":"2027-01-03T00:00:00Z","client":null,"seconds":4}"#,
             r#"{"event":"refused","client":null,"why":"full"}"#,
         ];
@@ -213,7 +235,9 @@ mod tests {
         let by_client = sums(arguments(&[By::Client], None));
         let ada = by_client[&vec!["ada".to_owned()]];
         assert_eq!((ada.sessions, ada.seconds, ada.launches), (2, 4.0, 5));
-        assert_eq!(by_client[&vec![String::new()]].sessions, 1);
+        assert_eq!((ada.kernels, ada.peak_memory), (Some(0.5), 9));
+        let nobody = by_client[&vec![String::new()]];
+        assert_eq!((nobody.sessions, nobody.kernels), (1, None));
         let by_both = sums(arguments(&[By::Client, By::Job], Some("2027-01-02T00:00:00Z")));
         assert_eq!(by_both.keys().flatten().collect::<Vec<_>>(), ["", "", "ada", "slurm 2"]);
         assert!(count(&mut Sums::new(), &arguments(&[By::User], None), "no JSON").is_err());

@@ -30,7 +30,7 @@ use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::set_aside::{AfterFailure, SetAside};
 use causeway_gpu::taken;
 use causeway_gpu::{
-    Completion, CuResult, Gate, Gpu, NativeLocation, OutputSink, Registration, Shared, Staging,
+    Completion, CuResult, Gate, Gpu, KernelTimer, NativeLocation, OutputSink, Registration, Shared, Staging,
 };
 use causeway_ptx::memory::{AddressSpace, PREFERRED_BASE, ReservationError};
 use std::io;
@@ -119,6 +119,7 @@ impl SoftwareGpu {
             space: Arc::clone(&space),
             pool: causeway_ptx::Pool::for_machine(),
             output: parking_lot::RwLock::new(None),
+            kernel_timer: parking_lot::RwLock::new(None),
             conditions: condition::Conditions::default(),
             textures: Textures::default(),
         };
@@ -213,8 +214,17 @@ impl Gpu for SoftwareGpu {
         Ok(attributes::snapshot(memory, &self.devices, version, self.capability, host, device))
     }
 
+    fn shared_capacity(&self) -> Option<u64> {
+        Some(self.space.capacity())
+    }
+
     fn set_output(&self, sink: OutputSink) {
         *self.scheduler.machine.output.write() = Some(sink);
+    }
+
+    fn set_kernel_timer(&self, timer: KernelTimer) -> bool {
+        *self.scheduler.machine.kernel_timer.write() = Some(timer);
+        true
     }
 
     fn make_current(&self, context: Native<handle::Context>) -> CuResult<()> {

@@ -9,6 +9,7 @@ use causeway_api::types::Region;
 use causeway_gpu::CuResult;
 use causeway_ptx::memory::{AddressSpace, MemoryError};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Moving up to this many bytes takes less time than waking a thread: at 10 GB/s it is 3 microseconds.
 const QUICK_BYTES: u64 = 32 << 10;
@@ -180,7 +181,14 @@ impl Operation {
     pub(super) fn execute(&self, machine: &Machine, priority: i32) -> CuResult<()> {
         let space = &*machine.space;
         let copied = match self {
-            Self::Launch(launch) => return launch.execute(machine, priority),
+            Self::Launch(launch) => {
+                let started_at = Instant::now();
+                let outcome = launch.execute(machine, priority);
+                if let Some(timer) = &*machine.kernel_timer.read() {
+                    timer(started_at.elapsed());
+                }
+                return outcome;
+            }
             Self::Shared(operation) => return operation.execute(machine, priority),
             Self::Release { pool, block } => {
                 pool.release(*block, space);

@@ -6,7 +6,7 @@ use crate::idle_poller::IdlePoller;
 use crate::imported::{ImportError, ImportedMemory};
 use crate::set_aside::SetAside;
 use crate::staging::Staging;
-use crate::types::{Completion, CuResult, NativeLocation, OutputSink};
+use crate::types::{Completion, CuResult, KernelTimer, NativeLocation, OutputSink};
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
@@ -21,9 +21,21 @@ pub trait Gpu: Calls {
     /// The devices and their attributes. Starts the driver, creates no context.
     fn snapshot(&self) -> CuResult<Snapshot>;
 
+    /// Bytes of device memory that all processes of the back end share without knowing of each other, so that somebody
+    /// else must divide them up; nothing where the device does.
+    fn shared_capacity(&self) -> Option<u64> {
+        None
+    }
+
     /// Where `printf` and failed assertions of kernels go from now on. It must have been called for
     /// everything that kernels printed before a completion of [`Gpu::after`] and its like is called.
     fn set_output(&self, sink: OutputSink);
+
+    /// Who is told from now on how long each kernel has run; false where the back end does not measure that.
+    fn set_kernel_timer(&self, timer: KernelTimer) -> bool {
+        drop(timer);
+        false
+    }
 
     /// Makes `context` the one that the calling thread's next calls mean.
     fn make_current(&self, context: Native<Context>) -> CuResult<()>;

@@ -25,4 +25,4 @@ pub use dispatch::dispatch;
 pub use gpu::{DeviceBytes, Gate, Gpu, Registration, Shared};
 pub use idle_poller::IdlePoller;
 pub use staging::Staging;
-pub use types::{Completion, CuResult, NativeLocation, NativeSource, OutputSink, OutputStream};
+pub use types::{Completion, CuResult, KernelTimer, NativeLocation, NativeSource, OutputSink, OutputStream};

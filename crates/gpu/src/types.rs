@@ -3,6 +3,7 @@
 use causeway_api::handle::{Array, MipmappedArray, Native};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DeviceLocation, TextureSource};
+use core::time::Duration;
 
 /// The outcome of a driver call.
 pub type CuResult<T> = Result<T, CUresult>;
@@ -27,3 +28,6 @@ pub enum OutputStream {
 
 /// Takes what kernels print.
 pub type OutputSink = Box<dyn Fn(OutputStream, &[u8]) + Send + Sync>;
+
+/// Gets how long a kernel has run, when it has ended.
+pub type KernelTimer = Box<dyn Fn(Duration) + Send + Sync>;

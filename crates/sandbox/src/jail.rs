@@ -100,6 +100,16 @@ impl Jail {
         })
     }
 
+    /// Has the process use no more than so many bytes of memory, where it might use more. False where its memory is not
+    /// bounded.
+    pub fn limit_memory(&self, bytes: u64) -> io::Result<bool> {
+        let Some(group) = &self.group else { return Ok(false) };
+        if bytes < self.plan.bounds.memory {
+            group.set_memory(bytes)?;
+        }
+        Ok(true)
+    }
+
     /// Whether the kernel has killed the process because its memory was used up.
     pub fn ran_out_of_memory(&self) -> bool {
         self.group.as_ref().is_some_and(|group| group.killed_for_memory() > 0)

@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use causeway_connection::channel::{Connection, end_after_goodbye};
 use causeway_connection::exchange::Exchange;
-use causeway_gpu::monitor::{Monitor, OwnProcess, answer};
+use causeway_gpu::monitor::{Monitor, OwnProcess, answer, limit_memory};
 use causeway_sync::{self as sync, threads};
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::handshake::Response;
 use causeway_wire::text::Printable;
 use parking_lot::Mutex;
 
+use crate::activity::ActivityPage;
 use crate::admission::{Full, SessionSlots, Source};
 use crate::back_end::{self, GpuChoice};
 use crate::protocol::control::Control;
@@ -41,8 +42,25 @@ struct Shared {
     monitor: Mutex<Option<Arc<dyn Monitor>>>,
     /// Whose the workers are, by their processes. What the broker says is received under this lock: whoever
     /// has it and finds no message waiting knows all that has been said.
-    workers: sync::Monitor<HashMap<u32, (WorkerOf, Source)>>,
+    workers: sync::Monitor<HashMap<u32, MonitoredSession>>,
     clients: Mutex<SessionSlots>,
+}
+
+/// A session of the server.
+struct MonitoredSession {
+    worker: WorkerOf,
+    source: Source,
+    /// What it does, once that is counted.
+    page: Option<ActivityPage>,
+}
+
+/// A client that asks.
+struct Asker {
+    source: Source,
+    /// Its host, or nothing for one that sees all.
+    host: Option<Printable>,
+    /// The device memory that its source may have, if that is limited.
+    device_memory: Option<u64>,
 }
 
 /// Answers clients until the broker ends.
@@ -63,12 +81,18 @@ fn take_in(shared: &Arc<Shared>) -> bool {
     shared.control.has_message(true);
     shared.workers.change(|workers| {
         match messages::receive(&shared.control) {
-            Ok((ToMonitor::Client { source, host, keys }, Some(socket))) => {
-                add_client(shared, source, host, Connection::new(TcpStream::from(socket), keys));
+            Ok((ToMonitor::Client { source, host, keys, device_memory }, Some(socket))) => {
+                let asker = Asker { source, host, device_memory };
+                add_client(shared, asker, Connection::new(TcpStream::from(socket), keys));
             }
             Ok((ToMonitor::Client { .. }, None)) => tracing::warn!("a client came without its connection"),
             Ok((ToMonitor::SessionStarted(worker, source), _)) => {
-                workers.insert(worker.worker, (worker, source));
+                workers.insert(worker.worker, MonitoredSession { worker, source, page: None });
+            }
+            Ok((ToMonitor::Counts { worker }, page)) => {
+                if let Some(session) = workers.get_mut(&worker) {
+                    session.page = page.map(ActivityPage::new);
+                }
             }
             Ok((ToMonitor::Ended { worker }, _)) => {
                 workers.remove(&worker);
@@ -82,14 +106,14 @@ fn take_in(shared: &Arc<Shared>) -> bool {
     })
 }
 
-fn add_client(shared: &Arc<Shared>, source: Source, host: Option<Printable>, connection: Connection) {
-    let own = Arc::clone(shared);
+fn add_client(shared: &Arc<Shared>, asker: Asker, connection: Connection) {
+    let (own, source) = (Arc::clone(shared), asker.source);
     // Without a thread the connection ends, which the client reports.
     let started = threads::spawn("monitored", move || {
         let taken = own.clients.lock().take(source);
         match taken {
             Ok(()) => {
-                serve(&own, source, host.as_deref(), connection);
+                serve(&own, &asker, connection);
                 own.clients.lock().release(source);
             }
             Err(Full::InAll) => refuse(connection, "too many programs monitor it already"),
@@ -102,7 +126,7 @@ fn add_client(shared: &Arc<Shared>, source: Source, host: Option<Printable>, con
 }
 
 /// Answers one client until it goes.
-fn serve(shared: &Shared, source: Source, host: Option<&str>, mut connection: Connection) {
+fn serve(shared: &Shared, asker: &Asker, mut connection: Connection) {
     let monitor = match shared.open() {
         Ok(monitor) => monitor,
         Err(text) => {
@@ -125,7 +149,10 @@ fn serve(shared: &Shared, source: Source, host: Option<&str>, mut connection: Co
             Ok(call) => call,
             Err(error) => return tracing::warn!("the question of a client is damaged: {error}"),
         };
-        let outcome = answer(&*monitor, &call, &shared.own_processes(source, host));
+        let mut outcome = answer(&*monitor, &call, &shared.own_processes(asker));
+        if let Some(limit) = asker.device_memory {
+            limit_memory(&mut outcome, &call, limit, shared.device_memory_of(asker.source));
+        }
         if exchange.send(|out| outcome.encode(out)).is_err() {
             return;
         }
@@ -151,14 +178,23 @@ impl Shared {
 
     /// The processes that clients on this host, or on all, run on the server's GPUs, as far as the broker had
     /// told of them when this was asked. A client with a key of its own has those of its own sessions.
-    fn own_processes(&self, source: Source, host: Option<&str>) -> Vec<OwnProcess> {
+    fn own_processes(&self, asker: &Asker) -> Vec<OwnProcess> {
         let has_forwarded_all = |_: &mut _| (!self.control.has_message(false)).then_some(());
         self.workers.wait_for(REPLY_TIMEOUT, has_forwarded_all);
         let workers = self.workers.lock();
-        let may_see = |of: Source| !matches!(source, Source::Client(_)) || of == source;
-        let own = workers
-            .values()
-            .filter(|(worker, of)| may_see(*of) && host.is_none_or(|host| &*worker.host == host));
-        own.map(|(worker, _)| OwnProcess { worker: worker.worker, client: worker.client }).collect()
+        let may_see = |of: Source| !matches!(asker.source, Source::Client(_)) || of == asker.source;
+        let is_its = |session: &&MonitoredSession| {
+            may_see(session.source) && asker.host.as_ref().is_none_or(|host| session.worker.host == *host)
+        };
+        let own = workers.values().filter(is_its).map(|session| &session.worker);
+        own.map(|worker| OwnProcess { worker: worker.worker, client: worker.client }).collect()
+    }
+
+    /// Bytes of device memory that the sessions of a source have.
+    fn device_memory_of(&self, source: Source) -> u64 {
+        let workers = self.workers.lock();
+        let pages =
+            workers.values().filter(|session| session.source == source).filter_map(|it| it.page.as_ref());
+        pages.fold(0, |sum: u64, page| sum.saturating_add(page.read().device_memory))
     }
 }

@@ -5,10 +5,13 @@
 //! client, and as private as a key file. `causeway client` writes it; who edits it by hand loses comments when that
 //! writes it next.
 
+use core::fmt::Display;
+use core::str::FromStr;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use causeway_config::Size;
 use causeway_wire::handshake::KeyId;
 use jiff::Timestamp;
 use thiserror::Error;
@@ -17,10 +20,14 @@ use toml::de::{DeTable, DeValue};
 use zeroize::Zeroizing;
 
 use super::file::{self, KeyFileError};
+use super::limits::{ClientLimits, TimeSpan, parse_session_memory};
 use crate::target::{ClientName, Key, key_id};
 
 /// The file's name, beside the server's key file.
 const NAME: &str = "clients.toml";
+
+/// The table with the limits of everybody else, which no client's name can be.
+pub const OTHERS: &str = "*";
 
 /// A client that has a key of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,13 +38,18 @@ pub struct Client {
     pub previous: Option<(Key, Timestamp)>,
     /// From when on it is shut out.
     pub expires: Option<Timestamp>,
-    /// The most sessions that it may have at a time.
-    pub sessions: Option<usize>,
+    /// What it may have; where it is not limited, as the others.
+    pub limits: ClientLimits,
 }
 
-/// The clients of a server that have keys of their own.
+/// The clients of a server that have keys of their own, and what everybody else may have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Clients(pub BTreeMap<ClientName, Client>);
+pub struct Clients {
+    /// The clients with keys of their own.
+    pub named: BTreeMap<ClientName, Client>,
+    /// What each peer without a key of its own may have, and each client where it has no limit of its own.
+    pub others: ClientLimits,
+}
 
 /// Why the file with the clients is not used.
 #[derive(Debug, Error)]
@@ -79,7 +91,7 @@ pub enum NotAccepted {
 impl Client {
     /// A client with a new key, without limits.
     pub fn new(name: ClientName) -> Self {
-        Self { key: Key::generate_for(name), previous: None, expires: None, sessions: None }
+        Self { key: Key::generate_for(name), previous: None, expires: None, limits: ClientLimits::default() }
     }
 
     /// Gives it another key; the one that it has is good until `until`.
@@ -126,9 +138,14 @@ impl Clients {
     }
 
     fn text(&self) -> Zeroizing<String> {
-        let mut text = Zeroizing::new(String::with_capacity(64 + 256 * self.0.len()));
+        let mut text = Zeroizing::new(String::with_capacity(64 + 256 * self.named.len()));
         text.push_str("# Clients with keys of their own. `causeway client` writes this file.\n");
-        for (name, client) in &self.0 {
+        let others = self.others.entries();
+        if !others.is_empty() {
+            text.push_str(&format!("\n[\"{OTHERS}\"]\n"));
+        }
+        push_entries(&mut text, &others);
+        for (name, client) in &self.named {
             let secret =
                 |key: &Key| Zeroizing::new(key.to_text().rsplit(':').next().unwrap_or_default().to_owned());
             text.push_str(&format!("\n[{name}]\nkey = \"{}\"\n", *secret(&client.key)));
@@ -141,11 +158,15 @@ impl Clients {
             if let Some(expires) = client.expires {
                 text.push_str(&format!("expires = \"{expires}\"\n"));
             }
-            if let Some(sessions) = client.sessions {
-                text.push_str(&format!("sessions = {sessions}\n"));
-            }
+            push_entries(&mut text, &client.limits.entries());
         }
         text
+    }
+
+    /// What a client may have, or one that has no key of its own.
+    pub fn limits(&self, name: Option<ClientName>) -> ClientLimits {
+        let client = name.and_then(|name| self.named.get(&name));
+        client.map_or(self.others, |client| client.limits.or(self.others))
     }
 
     /// The key that somebody says to hold, if a connection may be made with it now.
@@ -178,13 +199,17 @@ impl Clients {
 
     /// Whose key it is, and until when it is good if it has been replaced.
     fn holder(&self, id: KeyId) -> Option<(&Client, &Key, Option<Timestamp>)> {
-        self.0.values().find_map(|client| {
+        self.named.values().find_map(|client| {
             let previous = || client.previous.as_ref().map(|(key, until)| (key, Some(*until)));
             let keys = [Some((&client.key, None)), previous()];
             let (key, until) = keys.into_iter().flatten().find(|(key, _)| key_id(key) == id)?;
             Some((client, key, until))
         })
     }
+}
+
+fn push_entries(text: &mut String, entries: &[(&str, String)]) {
+    entries.iter().for_each(|(key, value)| text.push_str(&format!("{key} = {value}\n")));
 }
 
 /// What is wrong, and where in the text.
@@ -199,28 +224,76 @@ fn parse(text: &str) -> Result<Clients, LineError> {
     let mut clients = Clients::default();
     for (name, value) in document.get_ref() {
         let at = name.span().start;
+        let DeValue::Table(table) = value.get_ref() else {
+            let name = name.get_ref();
+            return Err((at, format!("`{name}` must be a table: write [{name}] above what concerns it")));
+        };
+        if name.get_ref() == OTHERS {
+            clients.others = limits_of_others(table)?;
+            continue;
+        }
         let client: ClientName =
             name.get_ref().parse().map_err(|cause| (at, format!("[{}]: {cause}", name.get_ref())))?;
-        let DeValue::Table(table) = value.get_ref() else {
-            return Err((at, format!("`{client}` must be a table: write [{client}] above what concerns it")));
-        };
-        clients.0.insert(client, entry(client, at, table)?);
+        clients.named.insert(client, entry(client, at, table)?);
     }
     Ok(clients)
 }
 
+fn limits_of_others(table: &DeTable<'_>) -> Result<ClientLimits, LineError> {
+    let mut limits = ClientLimits::default();
+    for (field, value) in table {
+        if !set_limit(&mut limits, field.get_ref(), value).map_err(named(&format!("\"{OTHERS}\""), field))? {
+            let text =
+                format!("[\"{OTHERS}\"] has no key `{}`: there are {}", field.get_ref(), ClientLimits::KEYS);
+            return Err((field.span().start, text));
+        }
+    }
+    Ok(limits)
+}
+
+/// Names the key of a value that cannot be used.
+fn named(table: &str, field: &Spanned<impl Display>) -> impl Fn(LineError) -> LineError {
+    let key = format!("[{table}] {}", field.get_ref());
+    move |(at, cause)| (at, format!("{key}: {cause}"))
+}
+
+/// Sets the limit that a key names; false where it names none.
+fn set_limit(limits: &mut ClientLimits, key: &str, value: &Spanned<DeValue<'_>>) -> Result<bool, LineError> {
+    match key {
+        "sessions" => limits.sessions = Some(number(value)?),
+        "device-memory" => {
+            let Size(bytes) = parsed(value)?;
+            limits.device_memory = Some(bytes);
+        }
+        "session-memory" => {
+            let memory = parse_session_memory(string(value)?);
+            limits.session_memory = Some(memory.map_err(|cause| (value.span().start, cause.to_string()))?);
+        }
+        "idle-timeout" => {
+            let TimeSpan(time) = parsed(value)?;
+            limits.idle_timeout = Some(time);
+        }
+        "session-time" => {
+            let TimeSpan(time) = parsed(value)?;
+            limits.session_time = Some(time);
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
 fn entry(name: ClientName, at: usize, table: &DeTable<'_>) -> Result<Client, LineError> {
     let (mut key, mut previous_key, mut previous_until) = (None, None, None);
-    let (mut expires, mut sessions) = (None, None);
+    let (mut expires, mut limits) = (None, ClientLimits::default());
     for (field, value) in table {
         match field.get_ref().as_ref() {
             "key" => key = Some(secret(name, value)?),
             "previous-key" => previous_key = Some(secret(name, value)?),
             "previous-until" => previous_until = Some(time(value)?),
             "expires" => expires = Some(time(value)?),
-            "sessions" => sessions = Some(number(value)?),
+            other if set_limit(&mut limits, other, value).map_err(named(name.as_str(), field))? => {}
             other => {
-                let known = "key, previous-key, previous-until, expires, sessions";
+                let known = format!("key, previous-key, previous-until, expires, {}", ClientLimits::KEYS);
                 return Err((
                     field.span().start,
                     format!("[{name}] has no key `{other}`: there are {known}"),
@@ -231,7 +304,7 @@ fn entry(name: ClientName, at: usize, table: &DeTable<'_>) -> Result<Client, Lin
     let key = key
         .ok_or_else(|| (at, format!("[{name}] has no `key`: remove it, and `causeway client add {name}`")))?;
     let previous = previous_key.zip(previous_until);
-    Ok(Client { key, previous, expires, sessions })
+    Ok(Client { key, previous, expires, limits })
 }
 
 fn secret(name: ClientName, value: &Spanned<DeValue<'_>>) -> Result<Key, LineError> {
@@ -257,6 +330,11 @@ fn number(value: &Spanned<DeValue<'_>>) -> Result<usize, LineError> {
     number.ok_or_else(|| (value.span().start, "this must be a whole number".to_owned()))
 }
 
+/// What a text in quotation marks says.
+fn parsed<T: FromStr<Err: Display>>(value: &Spanned<DeValue<'_>>) -> Result<T, LineError> {
+    string(value)?.parse().map_err(|cause: T::Err| (value.span().start, cause.to_string()))
+}
+
 fn string<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, LineError> {
     value
         .get_ref()
@@ -268,6 +346,7 @@ fn string<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, LineError> {
 mod tests {
     use super::*;
     use jiff::SignedDuration;
+    use std::time::Duration;
 
     fn name(text: &str) -> ClientName {
         text.parse().unwrap()
@@ -281,11 +360,19 @@ mod tests {
         let mut clients = Clients::default();
         let now = Timestamp::now();
         for text in ["ada", "b-2"] {
-            clients.0.insert(name(text), Client::new(name(text)));
+            clients.named.insert(name(text), Client::new(name(text)));
         }
-        let ada = clients.0.get_mut(&name("ada")).unwrap();
+        let ada = clients.named.get_mut(&name("ada")).unwrap();
         ada.rotate(name("ada"), now);
-        (ada.expires, ada.sessions) = (Some(now), Some(3));
+        ada.expires = Some(now);
+        ada.limits = ClientLimits {
+            sessions: Some(3),
+            device_memory: Some(4 << 30),
+            session_memory: Some(1 << 30),
+            idle_timeout: Some(Duration::from_secs(1800)),
+            session_time: Some(Duration::from_secs(86_400)),
+        };
+        clients.others = ClientLimits { device_memory: Some(5), ..ClientLimits::default() };
         clients.write(&path).unwrap();
         assert_eq!(Clients::read(&path).unwrap(), clients);
         use std::os::unix::fs::PermissionsExt as _;
@@ -301,6 +388,11 @@ mod tests {
             (format!("[ada]\n{good}sesions = 3\n"), (3, "no key `sesions`")),
             (format!("[ada]\n{good}sessions = \"3\"\n"), (3, "whole number")),
             (format!("[ada]\n{good}expires = \"soon\"\n"), (3, "2027-01-31")),
+            (format!("[ada]\n{good}device-memory = 5\n"), (3, "quotation marks")),
+            (format!("[ada]\n{good}device-memory = \"lots\"\n"), (3, "is not a size")),
+            (format!("[ada]\n{good}session-memory = \"1M\"\n"), (3, "64M or more")),
+            (format!("[ada]\n{good}idle-timeout = \"0s\"\n"), (3, "is not a time")),
+            ("[\"*\"]\nsessions = 3\nkey = 1\n".to_owned(), (3, "[\"*\"] has no key `key`")),
             (format!("[ada]\n{good}[\"b c\"]\n{good}"), (3, "1 to 32 letters")),
             ("[ada]\nkey = \"SECRET\"\n".to_owned(), (2, "6 characters")),
             ("\n[ada]\n".to_owned(), (2, "no `key`")),
@@ -322,14 +414,14 @@ mod tests {
         let old = key_id(&client.key);
         client.rotate(ada, later);
         let new = key_id(&client.key);
-        let mut clients = Clients([(ada, client)].into());
+        let mut clients = Clients { named: [(ada, client)].into(), ..Clients::default() };
         assert_eq!(clients.key(new, now).map(Key::client), Ok(Some(ada)));
         assert!(clients.key(old, now).is_ok() && clients.key(old, later) == Err(NotAccepted::Replaced));
         assert_eq!(clients.is_accepted(old, later), Ok(()), "a session goes on when its key is replaced");
-        clients.0.get_mut(&ada).unwrap().expires = Some(before);
+        clients.named.get_mut(&ada).unwrap().expires = Some(before);
         assert_eq!(clients.key(new, now), Err(NotAccepted::Expired));
         assert_eq!(clients.is_accepted(new, now), Err(NotAccepted::Expired));
-        clients.0.clear();
+        clients.named.clear();
         assert_eq!(clients.key(new, now), Err(NotAccepted::Unknown));
         assert_eq!(clients.is_accepted(new, now), Err(NotAccepted::Unknown));
     }

@@ -9,9 +9,11 @@
 //! |----------|--------------------------------------------------|
 //! | [`mod@file`] | Where are keys kept, and are they really secret? |
 //! | [`clients`]  | Which clients have a key of their own at a server? |
+//! | [`limits`]   | What may one of them have?                       |
 
 pub mod clients;
 pub mod file;
+pub mod limits;
 
 use std::path::PathBuf;
 

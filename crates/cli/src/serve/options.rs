@@ -2,6 +2,7 @@
 
 use crate::logging;
 use causeway_access::DEFAULT_PORT;
+use causeway_access::keys::limits::parse_session_memory;
 use causeway_config::Size;
 use causeway_config::size::SizeError;
 use causeway_config::table;
@@ -128,9 +129,6 @@ pub struct Arguments {
     pub(super) logging: logging::Options,
 }
 
-/// Less memory than this is used by a worker that does nothing yet.
-const MIN_MEMORY_BYTES: u64 = 64 << 20;
-
 /// The options about the sandbox.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Sandbox {
@@ -141,12 +139,12 @@ pub struct Sandbox {
     /// The most memory that a session's worker may use, in bytes, or with K, M, G or T behind the number, where the
     /// server can make control groups. A worker that wants more is ended. If not given: three quarters of the
     /// machine's, or of what the server's own control group, such as a container's, may use.
-    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_session_memory)]
     session_memory: Option<u64>,
     /// The most memory that the server and all sessions may use together, in the same way. If there is not enough,
     /// the worker that uses most is ended. If not given: nine tenths of the machine's, or of what the server's own
     /// control group may use.
-    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_session_memory)]
     total_memory: Option<u64>,
     /// The users as which workers run when the server is root; no other process may have them. Each worker gets one of its
     /// own. If not given: numbers above the ranges of distributions, containers and directory services; and with
@@ -167,15 +165,6 @@ impl Sandbox {
             key_file,
             ..SandboxRequest::default()
         }
-    }
-}
-
-fn parse_memory(text: &str) -> Result<u64, String> {
-    match size(text).map_err(|error| error.to_string())? {
-        bytes if bytes < MIN_MEMORY_BYTES => {
-            Err(format!("a worker needs more than `{text}`: give 64M or more"))
-        }
-        bytes => Ok(bytes),
     }
 }
 
@@ -206,18 +195,6 @@ fn by_name(
         Ok(Some(number)) => Ok(number),
         Ok(None) => Err(format!("this machine has no {kind} `{text}`")),
         Err(cause) => Err(format!("the {kind} `{text}` cannot be looked up: {cause}")),
-    }
-}
-
-#[cfg(test)]
-mod sandbox_tests {
-    use super::*;
-
-    #[test]
-    fn a_session_gets_as_much_memory_as_its_worker_needs() {
-        assert_eq!(parse_memory("64M"), Ok(MIN_MEMORY_BYTES));
-        assert!(parse_memory("63M").unwrap_err().contains("64M or more"));
-        assert!(parse_memory("much").is_err());
     }
 }
 

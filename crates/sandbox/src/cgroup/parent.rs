@@ -236,6 +236,8 @@ mod tests {
         let of_process = of_server.join("session-0");
         let text = |file| fs::read_to_string(of_process.join(file)).unwrap();
         assert_eq!((text("memory.max"), text("pids.max")), ("1048576".to_owned(), "5".to_owned()));
+        group.set_memory(1 << 19).unwrap();
+        assert_eq!(text("memory.max"), "524288");
         assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0);
         // What a kernel makes with the folder.
         fs::write(of_process.join("cgroup.procs"), "").unwrap();

@@ -62,6 +62,16 @@ impl SessionGroup {
             .collect()
     }
 
+    /// Bounds its memory anew.
+    pub fn set_memory(&self, bytes: u64) -> io::Result<()> {
+        let Some(folder) = self.folders.first() else { return Ok(()) };
+        if self.is_unified {
+            return write(folder, "memory.max", &bytes.to_string());
+        }
+        write(folder, "memory.limit_in_bytes", &bytes.to_string())?;
+        write_if_there(folder, "memory.memsw.limit_in_bytes", &bytes.to_string())
+    }
+
     /// How many of its processes the kernel has killed because the memory was used up.
     pub fn killed_for_memory(&self) -> u64 {
         let file = if self.is_unified { "memory.events" } else { "memory.oom_control" };

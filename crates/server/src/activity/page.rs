@@ -24,13 +24,17 @@ enum CounterIndex {
     BytesFromDevice,
     CallSum,
     WaitSum,
+    DeviceMemory,
+    PeakDeviceMemory,
+    HasKernelTime,
+    KernelTime,
     CallBuckets = FIRST_BUCKET,
     WaitBuckets = FIRST_BUCKET + BUCKETS,
     End = FIRST_BUCKET + 2 * BUCKETS,
 }
 
 /// Where the buckets begin: behind the counts that stand alone.
-const FIRST_BUCKET: isize = 11;
+const FIRST_BUCKET: isize = 15;
 
 /// Buckets of a histogram.
 const BUCKETS: isize = BOUNDS.len() as isize + 1;
@@ -59,6 +63,11 @@ pub struct Counts {
     pub copies_from_device: u64,
     /// Their bytes.
     pub bytes_from_device: u64,
+    /// Bytes of device memory that the session has, and the most that it has had.
+    pub device_memory: u64,
+    pub peak_device_memory: u64,
+    /// Nanoseconds for which kernels ran, the sum of all; nothing where the back end does not measure that.
+    pub kernel_time: Option<u64>,
     /// From the arrival of a command to its reply, where that does not wait for the GPU.
     pub calls: Histogram,
     /// The same where it does.
@@ -66,6 +75,11 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Whether a command has come that is not answered yet.
+    pub fn is_waiting(&self) -> bool {
+        self.called > self.calls.count().wrapping_add(self.waits.count())
+    }
+
     /// Adds what another session has done.
     pub fn merge(&mut self, other: &Self) {
         for (own, other) in [
@@ -80,6 +94,10 @@ impl Counts {
         ] {
             *own = own.wrapping_add(other);
         }
+        if let Some(time) = other.kernel_time {
+            self.kernel_time = Some(self.kernel_time.unwrap_or(0).wrapping_add(time));
+        }
+        self.peak_device_memory = self.peak_device_memory.max(other.peak_device_memory);
         self.calls.merge(&other.calls);
         self.waits.merge(&other.waits);
     }
@@ -104,6 +122,9 @@ impl Counts {
             bytes_to_device: at(CounterIndex::BytesToDevice),
             copies_from_device: at(CounterIndex::CopiesFromDevice),
             bytes_from_device: at(CounterIndex::BytesFromDevice),
+            device_memory: at(CounterIndex::DeviceMemory),
+            peak_device_memory: at(CounterIndex::PeakDeviceMemory),
+            kernel_time: (at(CounterIndex::HasKernelTime) != 0).then(|| at(CounterIndex::KernelTime)),
             calls: histogram(CounterIndex::CallBuckets, CounterIndex::CallSum),
             waits: histogram(CounterIndex::WaitBuckets, CounterIndex::WaitSum),
         }
@@ -170,8 +191,12 @@ impl Activity {
         }
     }
 
-    fn add(&self, place: CounterIndex, value: u64) {
-        self.words()[place as usize].fetch_add(value, Ordering::Relaxed);
+    fn counter(&self, index: CounterIndex) -> &AtomicU64 {
+        &self.words()[index as usize]
+    }
+
+    fn add(&self, index: CounterIndex, value: u64) {
+        self.counter(index).fetch_add(value, Ordering::Relaxed);
     }
 
     /// A load and a store, for counts of which one thread alone keeps track.
@@ -207,6 +232,28 @@ impl Activity {
         self.add_alone(CounterIndex::BytesFromDevice, bytes);
     }
 
+    /// The time of kernels is measured.
+    pub fn measure_kernels(&self) {
+        self.counter(CounterIndex::HasKernelTime).store(1, Ordering::Relaxed);
+    }
+
+    /// A kernel has run for so long.
+    pub fn kernel(&self, time: Duration) {
+        self.add(CounterIndex::KernelTime, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// The session has more device memory.
+    pub fn memory_reserved(&self, bytes: u64) {
+        let before = self.counter(CounterIndex::DeviceMemory).fetch_add(bytes, Ordering::Relaxed);
+        let now = before.wrapping_add(bytes);
+        self.counter(CounterIndex::PeakDeviceMemory).fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// The session has less device memory.
+    pub fn memory_released(&self, bytes: u64) {
+        self.counter(CounterIndex::DeviceMemory).fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// A command has failed.
     pub fn failure(&self) {
         self.add(CounterIndex::Failed, 1);
@@ -239,6 +286,11 @@ impl ActivityPage {
     /// What a worker has sent. It is never mapped, so that nothing can be taken away under the reader.
     pub fn new(descriptor: OwnedFd) -> Self {
         Self { descriptor }
+    }
+
+    /// The memory in which they are, for another process.
+    pub fn memory(&self) -> &OwnedFd {
+        &self.descriptor
     }
 
     /// What the session has done so far; nothing where that cannot be read.
@@ -278,6 +330,14 @@ mod tests {
         activity.copy_from_device(7);
         activity.copy_from_device(8);
         activity.failure();
+        assert_eq!(page.read().kernel_time, None);
+        activity.measure_kernels();
+        activity.kernel(Duration::from_nanos(70));
+        activity.memory_reserved(30);
+        activity.memory_reserved(12);
+        activity.memory_released(40);
+        activity.memory_reserved(1);
+        assert!(page.read().is_waiting());
         activity.reply_after(Duration::from_nanos(500), false);
         activity.reply_after(Duration::from_secs(100), true);
         let counts = page.read();
@@ -285,6 +345,9 @@ mod tests {
         assert_eq!((counts.launches, counts.failed), (1, 1));
         assert_eq!((counts.copies_to_device, counts.bytes_to_device), (1, 70));
         assert_eq!((counts.copies_from_device, counts.bytes_from_device), (2, 15));
+        assert_eq!((counts.device_memory, counts.peak_device_memory), (3, 42));
+        assert_eq!(counts.kernel_time, Some(70));
+        assert!(!counts.is_waiting());
         assert_eq!((counts.calls.buckets[0], counts.calls.sum, counts.calls.count()), (1, 500, 1));
         assert_eq!((counts.waits.buckets[14], counts.waits.sum), (1, 100_000_000_000));
     }

@@ -88,7 +88,7 @@ pub enum SessionRefused {
     /// The client has as many as the server's list of clients gives it.
     #[error(
         "it serves {most} sessions of {client}, which are all that its owner lets this client have: end one, or ask for a \
-         greater `causeway client add --sessions`"
+         greater limit (`causeway client limit --sessions`)"
     )]
     OfClient {
         /// How many it may have.

@@ -76,6 +76,8 @@ impl AuditLog {
             "bytes_to_device": done.bytes_to_device,
             "bytes_from_device": done.bytes_from_device,
             "seconds_waited_for_gpu": done.waits.sum as f64 / 1e9,
+            "kernel_seconds": done.kernel_time.map(|time| time as f64 / 1e9),
+            "peak_device_memory": done.peak_device_memory,
         });
         self.write("session-ends", peer, Some(hello), fields);
     }
@@ -154,7 +156,8 @@ mod tests {
         let ada = Origin::Client { name: "ada".parse().unwrap(), key: KeyId([0; 8]), address };
         let session = SessionId([7; 16]);
         log.session_begins(session, ada, &hello);
-        let done = Counts { launches: 3, bytes_to_device: 10, ..Counts::default() };
+        let kernel_time = Some(2_500_000_000);
+        let done = Counts { launches: 3, peak_device_memory: 7, kernel_time, ..Counts::default() };
         let open = Duration::from_millis(1500);
         let end = SessionEnd { open, outcome: Outcome::Killed, reason: Some("it hangs") };
         log.session_ends(session, ada, &hello, end, &done);
@@ -165,6 +168,7 @@ mod tests {
         assert_eq!((&lines[0]["event"], &lines[0]["job"]), (&json!("session-begins"), &json!("slurm 7")));
         assert_eq!((&lines[1]["client"], &lines[1]["launches"]), (&json!("ada"), &json!(3)));
         assert_eq!((&lines[1]["outcome"], &lines[1]["seconds"]), (&json!("killed"), &json!(1.5)));
+        assert_eq!((&lines[1]["peak_device_memory"], &lines[1]["kernel_seconds"]), (&json!(7), &json!(2.5)));
         assert_eq!((&lines[2]["why"], &lines[2]["address"]), (&json!("not_proved"), &json!("10.0.0.1")));
         use std::os::unix::fs::PermissionsExt as _;
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use causeway_access::Key;
 use causeway_access::keys::clients::{Clients, ClientsError, NotAccepted};
-use causeway_access::{ClientName, Key};
+use causeway_access::keys::limits::ClientLimits;
 use causeway_wire::handshake::KeyId;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::access::Version;
+use crate::admission::Source;
 
 /// The clients of a running server. What becomes of their file counts from the next caller on, and within a second
 /// for sessions that are open.
@@ -44,8 +46,8 @@ impl AcceptedClients {
             return Ok(Arc::clone(clients));
         }
         let clients = Arc::new(Clients::read(path)?);
-        if read.is_some() || !clients.0.is_empty() {
-            let names: Vec<_> = clients.0.keys().map(ToString::to_string).collect();
+        if read.is_some() || !clients.named.is_empty() {
+            let names: Vec<_> = clients.named.keys().map(ToString::to_string).collect();
             tracing::info!(file = %path.display(), "clients with keys of their own: {}", names.join(", "));
         }
         *read = Some((version, Arc::clone(&clients)));
@@ -73,15 +75,22 @@ impl AcceptedClients {
         self.current().map_or(Ok(()), |clients| clients.is_accepted(id, Timestamp::now()))
     }
 
-    /// How many sessions a client may have, if its own number is limited.
-    pub fn sessions(&self, name: ClientName) -> Option<usize> {
-        self.current().ok()?.0.get(&name)?.sessions
+    /// What a client may have, or another peer. While the file cannot be used, what it said last counts.
+    pub fn limits(&self, peer: Source) -> ClientLimits {
+        let name = match peer {
+            Source::Client(name) => Some(name),
+            Source::Network(_) | Source::User(_) => None,
+        };
+        let last = || self.read.lock().as_ref().map(|(_, clients)| Arc::clone(clients));
+        let clients = self.current().ok().or_else(last);
+        clients.map(|clients| clients.limits(name)).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_access::ClientName;
     use causeway_access::keys::clients::Client;
     use causeway_access::target::key_id;
 
@@ -91,18 +100,27 @@ mod tests {
         let path = folder.path().join("clients.toml");
         let accepted = AcceptedClients::new(Some(path.clone())).unwrap();
         let name: ClientName = "ada".parse().unwrap();
-        let client = Client { sessions: Some(2), ..Client::new(name) };
+        let limits = ClientLimits { sessions: Some(2), ..ClientLimits::default() };
+        let client = Client { limits, ..Client::new(name) };
         let id = key_id(&client.key);
         assert_eq!(accepted.key(id), Err(NotAccepted::Unknown));
-        Clients([(name, client)].into()).write(&path).unwrap();
+        let others = ClientLimits { sessions: Some(5), device_memory: Some(6), ..ClientLimits::default() };
+        Clients { named: [(name, client)].into(), others }.write(&path).unwrap();
         assert_eq!(accepted.key(id).unwrap().client(), Some(name));
-        assert_eq!((accepted.is_accepted(id), accepted.sessions(name)), (Ok(()), Some(2)));
+        assert_eq!(accepted.is_accepted(id), Ok(()));
+        let limits = |peer| {
+            let limits = accepted.limits(peer);
+            (limits.sessions, limits.device_memory)
+        };
+        assert_eq!(limits(Source::Client(name)), (Some(2), Some(6)));
+        assert_eq!(limits(Source::User(1)), (Some(5), Some(6)));
         let good = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, "[ada]\n").unwrap();
         assert!(
             accepted.key(id).is_err() && accepted.is_accepted(id).is_ok(),
             "nobody new while it has a mistake"
         );
+        assert_eq!(limits(Source::User(1)), (Some(5), Some(6)), "what it said last");
         std::fs::write(&path, good).unwrap();
         assert!(accepted.key(id).is_ok());
         std::fs::remove_file(&path).unwrap();

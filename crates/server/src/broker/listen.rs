@@ -188,7 +188,10 @@ impl Incoming {
             Request::Session { hello, version } => {
                 begin_session(shared, origin, hello, version, connection, slot);
             }
-            Request::Monitor { hello } => shared.monitor.add_client(origin, hello, connection, slot),
+            Request::Monitor { hello } => {
+                let device_memory = shared.clients.limits(Source::of(origin)).device_memory;
+                shared.monitor.add_client(origin, hello, connection, device_memory, slot);
+            }
             Request::Status { hello } => status::answer(shared, origin, &hello, connection, slot),
             Request::Diagnosis { hello } => {
                 diagnosis::answer(shared, origin, &hello, connection, slot);
@@ -254,8 +257,7 @@ fn begin_session(
     mut connection: Connection,
     slot: HandshakeSlot,
 ) {
-    let limit = peer.client().and_then(|client| shared.clients.sessions(client));
-    let seat = match limit {
+    let seat = match shared.clients.limits(Source::of(peer)).sessions {
         Some(limit) => shared.admission.take_session_of(Source::of(peer), limit),
         None => shared.admission.take_session(Source::of(peer)),
     };

@@ -10,6 +10,8 @@
 //! | [`access`]   | Who may use the server, by which key or as which user?                        |
 //! | `audit`      | Who has used the server for what, and who was turned away?                     |
 //! | `clients`    | Which clients have keys of their own, at the moment?                          |
+//! | `device_memory` | How much device memory may a session have?                                  |
+//! | `session_clock` | For how long may a session be open, or idle?                                |
 //! | `exports`    | What have sessions exported to each other?                                   |
 //! | `dial`       | Where does the broker connect to for a worker?                                |
 //! | `images`     | Which images of earlier sessions does a worker get, and which does it leave?  |
@@ -40,6 +42,7 @@ pub mod access;
 mod audit;
 mod clients;
 mod config;
+mod device_memory;
 mod diagnosis;
 mod dial;
 mod drain;
@@ -59,6 +62,7 @@ mod monitor;
 mod prestarted;
 mod refusal;
 mod session;
+mod session_clock;
 mod sessions;
 mod shared;
 mod spawn;
@@ -95,6 +99,7 @@ use access::ServerKey;
 use audit::AuditLog;
 use clients::AcceptedClients;
 use crossbeam_channel::{Receiver, never};
+use device_memory::DeviceMemory;
 use drain::Drain;
 use exports::ExportRegistry;
 use gpu_state::GpuState;
@@ -176,6 +181,7 @@ impl Broker {
             spares,
             sessions: Sessions::default(),
             exports,
+            device_memory: DeviceMemory::default(),
             spawner,
             monitor,
             stopping: AtomicBool::new(false),

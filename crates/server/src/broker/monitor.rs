@@ -29,6 +29,7 @@ use std::os::unix::net::UnixStream;
 use super::refusal::refuse;
 use super::spawn::{Spawner, describe};
 use super::started::Started;
+use crate::activity::ActivityPage;
 use crate::admission::Origin;
 use crate::admission::{HandshakeSlot, Source};
 use crate::back_end::GpuChoice;
@@ -49,6 +50,10 @@ enum Event {
     Own(UnixStream),
     /// The sender is dropped when the process has been told.
     SessionStarted(WorkerOf, Source, Sender<Infallible>),
+    Counts {
+        worker: u32,
+        page: Arc<ActivityPage>,
+    },
     Ended {
         worker: u32,
     },
@@ -59,6 +64,8 @@ struct NewClient {
     peer: Origin,
     hello: ClientHello,
     connection: Connection,
+    /// The device memory that its peer may have.
+    device_memory: Option<u64>,
     /// Kept until the process has the connection: however long that takes, no more wait for it than there are
     /// slots.
     slot: HandshakeSlot,
@@ -80,8 +87,15 @@ impl Monitor {
     }
 
     /// Gives the process one more client.
-    pub fn add_client(&self, peer: Origin, hello: ClientHello, connection: Connection, slot: HandshakeSlot) {
-        self.send(Event::Client(Box::new(NewClient { peer, hello, connection, slot })));
+    pub fn add_client(
+        &self,
+        peer: Origin,
+        hello: ClientHello,
+        connection: Connection,
+        device_memory: Option<u64>,
+        slot: HandshakeSlot,
+    ) {
+        self.send(Event::Client(Box::new(NewClient { peer, hello, connection, device_memory, slot })));
     }
 
     /// Asks for the broker itself. The process is started where there is none.
@@ -108,6 +122,11 @@ impl Monitor {
         let _ = receiver.recv_timeout(REPLY_TIMEOUT);
     }
 
+    /// What the session of a worker does is counted here.
+    pub fn session_counts(&self, worker: u32, page: Arc<ActivityPage>) {
+        self.send(Event::Counts { worker, page });
+    }
+
     /// The session of a worker has ended.
     pub fn session_ended(&self, worker: u32) {
         self.send(Event::Ended { worker });
@@ -132,7 +151,14 @@ struct MonitorSupervisor {
     spawner: Arc<Spawner>,
     /// The control connection of the process, while there is one.
     running: Option<Control>,
-    workers: HashMap<u32, (WorkerOf, Source)>,
+    workers: HashMap<u32, Session>,
+}
+
+/// A session, as the process is to know it.
+struct Session {
+    worker: WorkerOf,
+    source: Source,
+    page: Option<Arc<ActivityPage>>,
 }
 
 impl MonitorSupervisor {
@@ -142,17 +168,23 @@ impl MonitorSupervisor {
                 Event::Client(client) => self.hand_over(*client),
                 Event::Own(socket) => {
                     let source = Source::User(rustix::process::geteuid().as_raw());
-                    let message = ToMonitor::Client { source, host: None, keys: None };
+                    let message = ToMonitor::Client { source, host: None, keys: None, device_memory: None };
                     // Without a monitor the socket closes, which the asker reports.
                     let _ = self.send_or_restart(&message, &OwnedFd::from(socket));
                 }
                 Event::SessionStarted(worker, source, sender) => {
-                    self.inform(&ToMonitor::SessionStarted(worker.clone(), source));
-                    self.workers.insert(worker.worker, (worker, source));
+                    self.inform(&ToMonitor::SessionStarted(worker.clone(), source), None);
+                    self.workers.insert(worker.worker, Session { worker, source, page: None });
                     drop(sender);
                 }
+                Event::Counts { worker, page } => {
+                    self.inform(&ToMonitor::Counts { worker }, Some(page.memory()));
+                    if let Some(session) = self.workers.get_mut(&worker) {
+                        session.page = Some(page);
+                    }
+                }
                 Event::Ended { worker } => {
-                    self.inform(&ToMonitor::Ended { worker });
+                    self.inform(&ToMonitor::Ended { worker }, None);
                     self.workers.remove(&worker);
                 }
             }
@@ -160,15 +192,16 @@ impl MonitorSupervisor {
     }
 
     /// Tells the process something, if there is one.
-    fn inform(&mut self, message: &ToMonitor) {
+    fn inform(&mut self, message: &ToMonitor, descriptor: Option<&OwnedFd>) {
         if let Some(control) = &self.running
-            && messages::send(control, message, None).is_err()
+            && messages::send(control, message, descriptor).is_err()
         {
             self.running = None;
         }
     }
 
-    fn hand_over(&mut self, NewClient { peer, hello, connection, slot }: NewClient) {
+    fn hand_over(&mut self, client: NewClient) {
+        let NewClient { peer, hello, connection, device_memory, slot } = client;
         if !slot.finish() {
             return;
         }
@@ -181,6 +214,7 @@ impl MonitorSupervisor {
             source: Source::of(peer),
             host: Some(hello.host.clone()),
             keys: keys.clone(),
+            device_memory,
         };
         match self.send_or_restart(&message, &socket) {
             Ok(()) => tracing::debug!(%peer, "{client} asks how the GPUs are"),
@@ -220,8 +254,12 @@ impl MonitorSupervisor {
             drop(jail);
         })?;
         messages::send(&control, &ToWorker::Monitor { gpu: self.gpu }, None)?;
-        for (worker, source) in self.workers.values() {
+        for Session { worker, source, page } in self.workers.values() {
             messages::send(&control, &ToMonitor::SessionStarted(worker.clone(), *source), None)?;
+            if let Some(page) = page {
+                let message = ToMonitor::Counts { worker: worker.worker };
+                messages::send(&control, &message, Some(page.memory()))?;
+            }
         }
         Ok(control)
     }

@@ -21,6 +21,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::audit::SessionEnd;
 use super::images::SessionImages;
 use super::refusal::refuse;
+use super::session_clock::SessionClock;
 use super::sessions::{About, Session, UsedRequests};
 use super::shared::Shared;
 use super::spawn::{admitted, describe};
@@ -86,6 +87,7 @@ pub fn run_session(
     let end = SessionEnd { open: started_at.elapsed(), outcome, reason };
     shared.audit.session_ends(session, peer, &hello, end, &done);
     shared.exports.session_ends(session);
+    shared.device_memory.session_ends(session);
     worker.refuse_if_unanswered(&status);
     let seconds = started_at.elapsed().as_secs_f64();
     match (ending, &status) {
@@ -97,7 +99,7 @@ pub fn run_session(
         }
         (Ending::OfItself, _) => {
             let memory = if worker.jail.ran_out_of_memory() {
-                ", as it wanted more memory than a session may have (--session-memory)"
+                ", as it wanted more memory than a session may have (--session-memory, or session-memory of its client)"
             } else {
                 ""
             };
@@ -143,8 +145,11 @@ enum Ending {
     Killed(&'static str),
 }
 
-/// How often is looked whether the client of a session is still let in.
+/// How often is looked whether the client of a session is still let in, and its time is not over.
 const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a worker has to tell its client why the session ends.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many messages of a worker are taken while it is time for something else.
 const MAX_RECEIVED_MESSAGES: u32 = 1024;
@@ -246,6 +251,14 @@ impl Worker {
                 return Err(io::Error::from(error).into());
             }
         };
+        if let Some(bytes) = shared.clients.limits(Source::of(peer)).session_memory {
+            let bounded = jail.limit_memory(bytes);
+            if !bounded.as_ref().is_ok_and(|is_bounded| *is_bounded) {
+                let why =
+                    bounded.map_or_else(|error| error.to_string(), |_| "there are no control groups".into());
+                tracing::warn!(%session, "the worker's memory is not limited (`session-memory`): {why}");
+            }
+        }
         let number = child.id();
         let (client, host) = (hello.pid, hello.host.clone());
         shared.monitor.session_started(WorkerOf { worker: number, client, host }, Source::of(peer));
@@ -297,7 +310,7 @@ impl Worker {
             return Err(error);
         }
         let local_address = TcpStream::from(socket.try_clone()?).local_addr().ok();
-        let requests = WorkerRequests::new(Arc::clone(&control), images, local_address, peer.client());
+        let requests = WorkerRequests::new(Arc::clone(&control), images, local_address, Source::of(peer));
         Ok(Self { child, process, control, requests, jail, log: Some(log), unanswered: None })
     }
 
@@ -313,6 +326,9 @@ impl Worker {
         let mut taken = 0_u32;
         let mut seen = ReceivedOnce::default();
         let mut has_gpu = true;
+        let mut clock = SessionClock::new(started_at);
+        // Why it is to end, once it has been told.
+        let mut ended_for = None;
         loop {
             let mut waiting_for = [
                 PollFd::from_borrowed_fd(self.process.as_fd(), PollFlags::IN),
@@ -324,22 +340,33 @@ impl Worker {
                 Some((end, _)) => end.min(next_look),
                 None => next_look,
             };
-            let end = if peer.client().is_some() { end.min(next_check) } else { end };
+            let limits = shared.clients.limits(Source::of(peer));
+            let has_time_limit = limits.idle_timeout.is_some() || limits.session_time.is_some();
+            let end = if peer.client().is_some() || has_time_limit { end.min(next_check) } else { end };
             let timeout = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
             // An interrupted wait is only a reason to look again.
             let ready = poll(&mut waiting_for[..watched], timeout.as_ref()).unwrap_or(usize::MAX);
             if !waiting_for[0].revents().is_empty() {
-                return Ending::OfItself;
+                return ended_for.map_or(Ending::OfItself, Ending::Killed);
             }
             let now = Instant::now();
-            if let Origin::Client { key, .. } = peer
-                && now >= next_check
-            {
+            if now >= next_check {
                 next_check = now + CLIENT_CHECK_INTERVAL;
-                match shared.clients.is_accepted(key) {
-                    Ok(()) => {}
-                    Err(NotAccepted::Expired) => return self.kill("its client has expired"),
-                    Err(_) => return self.kill("its client has been revoked"),
+                if let Origin::Client { key, .. } = peer {
+                    match shared.clients.is_accepted(key) {
+                        Ok(()) => {}
+                        Err(NotAccepted::Expired) => return self.kill("its client has expired"),
+                        Err(_) => return self.kill("its client has been revoked"),
+                    }
+                }
+                let counts = has_time_limit.then(|| shared.sessions.counts(session)).flatten();
+                if let Some(over) = clock.look(now, counts.as_ref(), &limits)
+                    && ended_for.is_none()
+                {
+                    // What it could not be told, it will not tell.
+                    let _ = messages::send(&self.control, &ToWorker::End { text: over.to_string() }, None);
+                    ended_for = Some(over.reason());
+                    deadline = Some((now + END_TIMEOUT, over.reason()));
                 }
             }
             // What it has said comes first: it may be the answer. One that never stops is not waited for.
@@ -392,10 +419,12 @@ impl Worker {
                         watchdog.answered(number, Progress(progress))
                     }
                     Ok((ToBroker::ClientDisconnected, _)) => {
-                        deadline = Some((Instant::now() + grace, "it outlived its client"));
+                        deadline.get_or_insert((Instant::now() + grace, "it outlived its client"));
                     }
                     Ok((ToBroker::Counts, Some(page))) => {
-                        shared.sessions.set_page(session, ActivityPage::new(page));
+                        let page = Arc::new(ActivityPage::new(page));
+                        shared.monitor.session_counts(self.child.id(), Arc::clone(&page));
+                        shared.sessions.set_page(session, page);
                     }
                     Ok((request, descriptor)) => {
                         self.requests.answer(shared, session, request, descriptor);

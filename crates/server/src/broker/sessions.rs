@@ -137,10 +137,16 @@ impl Sessions {
     }
 
     /// The worker counts here what its session does; the first page stays.
-    pub fn set_page(&self, id: SessionId, page: ActivityPage) {
+    pub fn set_page(&self, id: SessionId, page: Arc<ActivityPage>) {
         if let Some(session) = self.0.lock().get_mut(&id) {
-            session.page.get_or_insert_with(|| Arc::new(page));
+            session.page.get_or_insert(page);
         }
+    }
+
+    /// What a session has done so far, if its worker says where that is counted.
+    pub fn counts(&self, id: SessionId) -> Option<Counts> {
+        let page = self.0.lock().get(&id)?.page.clone();
+        page.map(|page| page.read())
     }
 
     /// What the open sessions have done.

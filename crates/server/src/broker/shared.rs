@@ -8,6 +8,7 @@ use super::access::ServerKey;
 use super::audit::AuditLog;
 use super::clients::AcceptedClients;
 use super::config::BrokerConfig;
+use super::device_memory::DeviceMemory;
 use super::drain::Drain;
 use super::exports::{ExportRegistry, Exported};
 use super::gpu_state::GpuState;
@@ -81,6 +82,8 @@ pub struct Shared {
     pub local: LocalSockets,
     /// What sessions have exported to each other.
     pub exports: ExportRegistry,
+    /// The device memory that sessions have.
+    pub device_memory: DeviceMemory,
     /// Starts processes.
     pub spawner: Arc<Spawner>,
     /// Workers that are ready.

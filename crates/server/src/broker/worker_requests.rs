@@ -4,19 +4,22 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use causeway_access::Target;
 use causeway_access::target::address_proof;
-use causeway_access::{ClientName, Target};
 use causeway_pipeline::MAX_LANES;
 use causeway_sync::threads;
+use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::SessionId;
 
+use super::device_memory::MemoryBounds;
 use super::dial::{Known, dial};
 use super::exports::Exported;
 use super::images::SessionImages;
 use super::shared::Shared;
+use crate::admission::Source;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ToBroker, ToWorker, Token};
 
@@ -32,8 +35,10 @@ pub struct WorkerRequests {
     local_address: Option<SocketAddr>,
     /// Connections that are being made for the worker.
     dials: Arc<AtomicU32>,
-    /// Whose session it is, if that has a key of its own.
-    client: Option<ClientName>,
+    /// Whose session it is.
+    peer: Source,
+    /// Whether the log has it that the session may have no more device memory.
+    is_refusal_logged: AtomicBool,
 }
 
 impl WorkerRequests {
@@ -42,14 +47,15 @@ impl WorkerRequests {
         control: Arc<Control>,
         images: SessionImages,
         local_address: Option<SocketAddr>,
-        client: Option<ClientName>,
+        peer: Source,
     ) -> Self {
-        Self { control, images, local_address, dials: Arc::default(), client }
+        let is_refusal_logged = AtomicBool::new(false);
+        Self { control, images, local_address, dials: Arc::default(), peer, is_refusal_logged }
     }
 
     /// Under which token an export is kept: the sessions of a client find those of that client alone.
     fn own(&self, token: Token) -> Token {
-        let Some(client) = self.client else { return token };
+        let Source::Client(client) = self.peer else { return token };
         let mut hasher = blake3::Hasher::new_derive_key("causeway 2026 export of a client");
         hasher.update(client.as_str().as_bytes()).update(&token);
         *hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes")
@@ -89,6 +95,16 @@ impl WorkerRequests {
                 Some(memory) => return self.images.keep(number, hash, memory),
                 None => (number, None),
             },
+            ToBroker::Reserve { number, bytes, capacity } => {
+                let is_granted = self.reserve(shared, session, bytes, capacity);
+                (number, is_granted.then_some(nothing))
+            }
+            ToBroker::Release { bytes } => return shared.device_memory.release(session, bytes),
+            ToBroker::MemoryInfo { number, capacity } => {
+                let mut bytes = Vec::new();
+                shared.device_memory.info(self.peer, self.memory_bounds(shared, capacity)).encode(&mut bytes);
+                (number, Some(Exported { bytes, descriptor: None }))
+            }
             ToBroker::Withdraw { token } => return exports.withdraw(session, &self.own(token)),
             ToBroker::Prepared { .. }
             | ToBroker::NoGpu { .. }
@@ -101,6 +117,24 @@ impl WorkerRequests {
         let answer = ToWorker::Response { number, bytes: found.map(|exported| exported.bytes) };
         // A worker that has ended is noticed by its process.
         let _ = messages::send(&self.control, &answer, descriptor.as_deref());
+    }
+
+    fn memory_bounds(&self, shared: &Shared, capacity: u64) -> MemoryBounds {
+        MemoryBounds { limit: shared.clients.limits(self.peer).device_memory, capacity }
+    }
+
+    /// Whether the session may have so much more device memory, which it has then. The log has the first refusal.
+    fn reserve(&self, shared: &Shared, session: SessionId, bytes: u64, capacity: u64) -> bool {
+        let bounds = self.memory_bounds(shared, capacity);
+        match shared.device_memory.reserve(session, self.peer, bytes, bounds) {
+            Ok(()) => true,
+            Err(refused) => {
+                if !self.is_refusal_logged.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%session, "out of device memory: {refused}");
+                }
+                false
+            }
+        }
     }
 
     /// What shows other servers with the same key that the address by which the client came is this server's;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use causeway_access::Endpoint;
 use causeway_access::target::random_bytes;
 use causeway_connection::keepalive::KeepaliveTimeouts;
+use causeway_wire::codec::Decoder;
 use causeway_wire::handshake::{LaneToken, SessionId};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
@@ -43,6 +44,8 @@ pub struct Exchange {
     activity: Activity,
     /// How long workers of other servers may be silent.
     peer_keepalive: KeepaliveTimeouts,
+    /// Whether there is a broker that says how much memory a session may have.
+    is_accounted: bool,
 }
 
 #[derive(Default)]
@@ -66,6 +69,7 @@ impl Exchange {
             progress: ProgressCounter::default(),
             activity,
             peer_keepalive,
+            is_accounted: true,
         })
     }
 
@@ -74,7 +78,10 @@ impl Exchange {
     pub(crate) fn alone() -> Arc<Self> {
         let (control, _) = Control::pair().expect("a pair of sockets");
         let keepalive = KeepaliveSeconds::default().of_peer();
-        Self::new(Arc::new(control), SessionId([0; 16]), Activity::alone(), keepalive)
+        let exchange = Self::new(Arc::new(control), SessionId([0; 16]), Activity::alone(), keepalive);
+        let mut exchange = Arc::into_inner(exchange).expect("nobody else has it yet");
+        exchange.is_accounted = false;
+        Arc::new(exchange)
     }
 
     /// How long workers of other servers may be silent.
@@ -157,6 +164,26 @@ impl Exchange {
     pub fn keep_image(&self, hash: [u8; 32], memory: &OwnedFd) {
         let request = |number| ToBroker::KeepImage { number, hash };
         self.request(request, Some(memory), DISK_TIMEOUT);
+    }
+
+    /// Asks for more device memory, of a device that nobody but the broker divides up if it has a `capacity`; false when
+    /// the session may have no more.
+    pub fn reserve(&self, bytes: u64, capacity: u64) -> bool {
+        let request = |number| ToBroker::Reserve { number, bytes, capacity };
+        !self.is_accounted || self.request(request, None, EXCHANGE_TIMEOUT).is_some()
+    }
+
+    /// The session has less device memory than before.
+    pub fn release(&self, bytes: u64) {
+        // Without a broker nobody counts.
+        let _ = messages::send(&self.control, &ToBroker::Release { bytes }, None);
+    }
+
+    /// How many bytes of device memory the session may have, and how many of them are left.
+    pub fn memory_info(&self, capacity: u64) -> Option<(u64, u64)> {
+        let request = |number| ToBroker::MemoryInfo { number, capacity };
+        let (bytes, _) = self.request(request, None, EXCHANGE_TIMEOUT)?;
+        Decoder::new(&bytes).value().ok()
     }
 
     fn request(

@@ -4,6 +4,8 @@ use std::net::TcpStream;
 
 use causeway_connection::channel::{Connection, Socket};
 use causeway_link::{Link, Upgrade};
+use causeway_wire::codec::Encode as _;
+use causeway_wire::message::WorkerMessage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd as _;
 
@@ -68,6 +70,11 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
                 let Progress(progress) = exchange.progress().now();
                 // Without a broker there is nobody to tell.
                 let _ = messages::send(control, &ToBroker::Pong { number, progress }, None);
+            }
+            Ok((ToWorker::End { text }, _)) => {
+                tracing::info!("the session ends: {text}");
+                // A client that is gone is not told.
+                let _ = link.send(|out| WorkerMessage::Fatal { text: text.into() }.encode(out));
             }
             Ok((ToWorker::Response { number, bytes }, descriptor)) => {
                 exchange.answered(number, bytes, descriptor);

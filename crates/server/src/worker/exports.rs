@@ -1,6 +1,7 @@
 //! Commands that share memory and events with other sessions of the server: each exports something by way of
 //! the broker, or takes it from there. They wait for the broker, so they run in the background.
 
+use super::device_memory::is_on_device;
 use super::session::{Head, Session};
 use causeway_access::target::random_bytes;
 use causeway_api::calls::{allocation_export, allocation_import, event_export, event_import};
@@ -65,7 +66,13 @@ pub fn import_allocation(session: &Arc<Session>, head: Head, request: &allocatio
             let (size, properties): (usize, AllocationProperties) =
                 Decoder::new(&bytes).value().map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
             let descriptor = descriptor.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            // It outlives the session that has exported it.
+            let on_device = is_on_device(&properties);
+            let reservation = on_device.then(|| importer.device_memory().reserve(size as u64)).transpose()?;
             importer.objects().insert(handle, importer.gpu().import_allocation(descriptor)?)?;
+            if let Some(reservation) = reservation {
+                importer.device_memory().imported(handle.value(), reservation);
+            }
             Ok((size, properties))
         });
         match imported {

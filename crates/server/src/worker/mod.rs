@@ -21,10 +21,12 @@
 //! | `arena`          | What is memory shared with a client of the same host to the GPU?                   |
 //! | `turn`           | How does work of others, a card's or the client's, get its turn in a stream?       |
 //! | `session`        | What do all of them work with, and how do they answer?                             |
+//! | `device_memory`  | How much memory of the devices may the session have?                              |
 //! | `pool`           | Which threads carry out what is slow?                                              |
 
 mod arena;
 mod credit;
+mod device_memory;
 mod downloads;
 mod engine;
 mod exports;

@@ -61,6 +61,10 @@ fn serve(
         // A lost link is noticed by the receiving thread; what kernels print has no reader then.
         let _ = output.append(|out| message.encode(out));
     }));
+    let counted = Arc::clone(&exchange);
+    if gpu.set_kernel_timer(Box::new(move |time| counted.activity().kernel(time))) {
+        exchange.activity().measure_kernels();
+    }
     let watched = Arc::clone(&gpu);
     let engine = Engine::new(gpu, link.clone(), images, Arc::clone(&exchange));
     let mut idle = IdleWork::new(watched.idle_poller(), Arc::clone(&engine));

@@ -1,5 +1,6 @@
 //! Session context of a worker: GPU, objects, link, and replies.
 
+use super::device_memory::DeviceMemory;
 use super::pool::Pool;
 use crate::handover::Exchange;
 use causeway_api::calls::Opcode;
@@ -56,6 +57,7 @@ pub struct Session {
     objects: Objects,
     link: Link,
     exchange: Arc<Exchange>,
+    device_memory: DeviceMemory,
     /// Threads for slow driver calls.
     background: Pool,
     queue: OnceLock<Weak<dyn Wake>>,
@@ -65,11 +67,13 @@ pub struct Session {
 impl Session {
     /// A session that executes on `gpu`, answers over `link`, and shares with other sessions by `exchange`.
     pub fn new(gpu: Arc<dyn Gpu>, link: Link, exchange: Arc<Exchange>) -> Arc<Self> {
+        let device_memory = DeviceMemory::new(Arc::clone(&exchange), gpu.shared_capacity());
         Arc::new(Self {
             gpu,
             objects: Objects::default(),
             link,
             exchange,
+            device_memory,
             background: Pool::new("causeway-aside", MAX_BACKGROUND_TASKS),
             queue: OnceLock::new(),
             retired: Mutex::default(),
@@ -104,6 +108,11 @@ impl Session {
     /// The way to the broker.
     pub fn exchange(&self) -> &Arc<Exchange> {
         &self.exchange
+    }
+
+    /// The device memory that it has.
+    pub fn device_memory(&self) -> &DeviceMemory {
+        &self.device_memory
     }
 
     /// Runs what takes long on another thread.

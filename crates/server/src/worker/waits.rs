@@ -7,6 +7,7 @@ use causeway_api::calls::{
     event_synchronize, event_watch, green_context_destroy, memory_free, mirror_free, primary_context_reset,
     stream_query, stream_synchronize,
 };
+use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_gpu::in_flight::InFlight;
 use causeway_gpu::{Completion, CuResult};
@@ -53,10 +54,20 @@ pub fn synchronize_context(session: &Arc<Session>, head: Head) -> CuResult<Reply
 pub fn free_memory(session: &Arc<Session>, head: Head, free: &memory_free) -> CuResult<ReplyTime> {
     let address = free.address;
     let context = session.objects().native(head.context)?;
+    let memory = session.device_memory().take_address(address);
     when_idle(session, head, move |session| {
         session.gpu().make_current(context)?;
-        session.gpu().memory_free(address)
+        session.gpu().memory_free(address)?;
+        drop(memory);
+        Ok(())
     })
+}
+
+/// Drops what a stream has used when it gets here.
+pub fn release_after(session: &Session, stream: Native<Stream>, used: impl Send + 'static) {
+    let used = Mutex::new(Some(used));
+    // Where the back end does not say when that is, it is dropped now.
+    let _ = session.gpu().after_a_while(stream, Box::new(move |_| drop(used.lock().take())));
 }
 
 /// Drops a mirror behind the work of the command's context.
@@ -72,7 +83,8 @@ pub fn free_mirror(
         session.reply(head, Ok(()), &[]);
         return Ok(ReplyTime::Later);
     }
-    drop_when_idle(session, head, mirror, bytes)
+    let memory = session.device_memory().take_address(free.mirror);
+    drop_when_idle(session, head, (mirror, memory), bytes)
 }
 
 /// Unmaps memory of the client behind the work of the command's context.
@@ -103,9 +115,12 @@ pub fn destroy_green_context(
 pub fn destroy_array(session: &Arc<Session>, head: Head, destroy: &cuArrayDestroy) -> CuResult<ReplyTime> {
     let (context, array) =
         (session.objects().native(head.context)?, session.objects().remove(destroy.hArray)?);
+    let memory = session.device_memory().take_array(destroy.hArray.value());
     when_idle(session, head, move |session| {
         session.gpu().make_current(context)?;
-        session.gpu().cuArrayDestroy(array)
+        session.gpu().cuArrayDestroy(array)?;
+        drop(memory);
+        Ok(())
     })
 }
 
@@ -117,9 +132,12 @@ pub fn destroy_mipmapped_array(
 ) -> CuResult<ReplyTime> {
     let context = session.objects().native(head.context)?;
     let array = session.objects().remove(destroy.hMipmappedArray)?;
+    let memory = session.device_memory().take_array(destroy.hMipmappedArray.value());
     when_idle(session, head, move |session| {
         session.gpu().make_current(context)?;
-        session.gpu().cuMipmappedArrayDestroy(array)
+        session.gpu().cuMipmappedArrayDestroy(array)?;
+        drop(memory);
+        Ok(())
     })
 }
 
@@ -134,7 +152,9 @@ pub fn reset_primary_context(
     let (device, ended, memory) = (reset.device, reset.context, Arc::clone(memory));
     when_idle(session, head, move |session| {
         memory.end_context(ended);
-        session.gpu().primary_context_reset(device)
+        session.gpu().primary_context_reset(device)?;
+        session.device_memory().context_ended(ended);
+        Ok(())
     })
 }
 
@@ -150,7 +170,9 @@ pub fn destroy_context(
     let (ended, memory) = (destroy.context, Arc::clone(memory));
     when_idle(session, head, move |session| {
         memory.end_context(ended);
-        session.gpu().context_destroy(context)
+        session.gpu().context_destroy(context)?;
+        session.device_memory().context_ended(ended);
+        Ok(())
     })
 }
 

@@ -83,6 +83,27 @@ pub enum ToBroker {
         /// The hash of its content.
         hash: [u8; 32],
     },
+    /// The session takes more device memory; it may, if this is answered.
+    Reserve {
+        /// The number of the question.
+        number: u32,
+        /// How many bytes more.
+        bytes: u64,
+        /// All memory of a device that nobody but the broker divides up among sessions; 0 for another one.
+        capacity: u64,
+    },
+    /// The session has less device memory than before.
+    Release {
+        /// How many bytes less.
+        bytes: u64,
+    },
+    /// How much device memory may the session have, and how much of that is left?
+    MemoryInfo {
+        /// The number of the question.
+        number: u32,
+        /// As in [`Self::Reserve`].
+        capacity: u64,
+    },
     /// Give up what this session has exported.
     Withdraw {
         /// What it was exported under.
@@ -103,6 +124,9 @@ const KEEP_IMAGE: u8 = 10;
 const COUNTS: u8 = 11;
 const PREPARED: u8 = 12;
 const NO_GPU: u8 = 13;
+const RESERVE: u8 = 14;
+const RELEASE: u8 = 15;
+const MEMORY_INFO: u8 = 16;
 
 impl Encode for ToBroker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -157,6 +181,21 @@ impl Encode for ToBroker {
                 number.encode(out);
                 hash.encode(out);
             }
+            Self::Reserve { number, bytes, capacity } => {
+                RESERVE.encode(out);
+                number.encode(out);
+                bytes.encode(out);
+                capacity.encode(out);
+            }
+            Self::Release { bytes } => {
+                RELEASE.encode(out);
+                bytes.encode(out);
+            }
+            Self::MemoryInfo { number, capacity } => {
+                MEMORY_INFO.encode(out);
+                number.encode(out);
+                capacity.encode(out);
+            }
             Self::Withdraw { token } => {
                 WITHDRAW.encode(out);
                 token.encode(out);
@@ -181,6 +220,11 @@ impl<'a> Decode<'a> for ToBroker {
                 Ok(Self::FindImage { number: input.value()?, hash: input.value()?, length: input.value()? })
             }
             KEEP_IMAGE => Ok(Self::KeepImage { number: input.value()?, hash: input.value()? }),
+            RESERVE => {
+                Ok(Self::Reserve { number: input.value()?, bytes: input.value()?, capacity: input.value()? })
+            }
+            RELEASE => Ok(Self::Release { bytes: input.value()? }),
+            MEMORY_INFO => Ok(Self::MemoryInfo { number: input.value()?, capacity: input.value()? }),
             WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
             DIAL => Ok(Self::Dial {
                 number: input.value()?,

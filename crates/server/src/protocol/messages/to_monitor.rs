@@ -18,6 +18,13 @@ pub enum ToMonitor {
         host: Option<Printable>,
         /// The state of the encryption of the connection.
         keys: Option<ConnectionKeys>,
+        /// The device memory that it and those may have together, if that is limited.
+        device_memory: Option<u64>,
+    },
+    /// The session of this worker is counted in the memory that comes along.
+    Counts {
+        /// The worker's process.
+        worker: u32,
     },
     /// A session with a worker has begun, of this source.
     SessionStarted(WorkerOf, Source),
@@ -44,15 +51,21 @@ record!(WorkerOf { worker, client, host });
 const CLIENT: u8 = 1;
 const SESSION_STARTED: u8 = 2;
 const ENDED: u8 = 3;
+const COUNTS: u8 = 4;
 
 impl Encode for ToMonitor {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Client { source, host, keys } => {
+            Self::Client { source, host, keys, device_memory } => {
                 CLIENT.encode(out);
                 source.encode(out);
                 host.encode(out);
                 keys.encode(out);
+                device_memory.encode(out);
+            }
+            Self::Counts { worker } => {
+                COUNTS.encode(out);
+                worker.encode(out);
             }
             Self::SessionStarted(worker, source) => {
                 SESSION_STARTED.encode(out);
@@ -70,7 +83,13 @@ impl Encode for ToMonitor {
 impl<'a> Decode<'a> for ToMonitor {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
-            CLIENT => Ok(Self::Client { source: input.value()?, host: input.value()?, keys: input.value()? }),
+            CLIENT => Ok(Self::Client {
+                source: input.value()?,
+                host: input.value()?,
+                keys: input.value()?,
+                device_memory: input.value()?,
+            }),
+            COUNTS => Ok(Self::Counts { worker: input.value()? }),
             SESSION_STARTED => Ok(Self::SessionStarted(input.value()?, input.value()?)),
             ENDED => Ok(Self::Ended { worker: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message to a monitor", value: u64::from(other) }),

@@ -198,6 +198,11 @@ pub enum ToWorker {
         /// The number of the question.
         number: u32,
     },
+    /// Tell the client that its session ends, and why. The process is killed a moment later.
+    End {
+        /// A sentence for the client's user.
+        text: String,
+    },
     /// The answer to a question of the worker.
     Response {
         /// The number of the question.
@@ -220,6 +225,7 @@ const PEER_JOIN: u8 = 10;
 const PEER_VERBS: u8 = 11;
 const PING: u8 = 12;
 const CONFINE: u8 = 13;
+const END: u8 = 14;
 
 impl Encode for ToWorker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -274,6 +280,10 @@ impl Encode for ToWorker {
                 PING.encode(out);
                 number.encode(out);
             }
+            Self::End { text } => {
+                END.encode(out);
+                text.encode(out);
+            }
             Self::Response { number, bytes } => {
                 RESPONSE.encode(out);
                 number.encode(out);
@@ -300,6 +310,7 @@ impl<'a> Decode<'a> for ToWorker {
             MONITOR => Ok(Self::Monitor { gpu: input.value()? }),
             PREPARE => Ok(Self::Prepare { gpu: input.value()?, is_first: input.value()? }),
             PING => Ok(Self::Ping { number: input.value()? }),
+            END => Ok(Self::End { text: input.value()? }),
             RESPONSE => Ok(Self::Response { number: input.value()?, bytes: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),
         }

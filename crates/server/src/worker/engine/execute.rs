@@ -27,17 +27,21 @@ impl Engine {
             self.peers.context_ends(context);
             state.in_flight.context_ends(&self.session, head, context)?;
         }
-        match request.executor() {
-            Executor::Engine(own) => self.execute_own(state, head, request, own, payload),
+        let memory = self.session.device_memory();
+        let reservation = memory.reserve_for(request)?;
+        let outcome = match request.executor() {
+            Executor::Engine(own) => self.execute_own(state, head, request, own, payload)?,
             Executor::BackEnd => {
                 self.dispatch(state, request)?;
-                Ok(ReplyTime::Now)
+                ReplyTime::Now
             }
             Executor::Background { is_serial } => {
                 self.execute_in_background(state, head, request, is_serial, payload, arguments);
-                Ok(ReplyTime::Later)
+                ReplyTime::Later
             }
-        }
+        };
+        memory.carried_out(request, head.context, &state.reply, reservation);
+        Ok(outcome)
     }
 
     /// Carries out a command of the engine's own, `own`, with the back end's help where `request` is
@@ -72,6 +76,15 @@ impl Engine {
             }
             EngineRequest::context_destroy(destroy) => {
                 return waits::destroy_context(session, &self.memory, head, destroy);
+            }
+            EngineRequest::cuMemGetInfo_v2(_) => {
+                let (free, total) = gpu.cuMemGetInfo_v2()?;
+                session.device_memory().visible(free, total).encode(&mut state.reply);
+            }
+            EngineRequest::memory_free_async(free) => {
+                let stream = session.objects().native(free.stream)?;
+                self.dispatch(state, request)?;
+                waits::release_after(session, stream, session.device_memory().take_address(free.address));
             }
             EngineRequest::stream_query(query) => {
                 waits::query_stream(session, &mut state.reply, head, query)?
@@ -182,6 +195,7 @@ impl Engine {
                 // What is registered in the context must not be known to anybody once that has ended.
                 self.memory.end_context(release.context);
                 self.dispatch(state, request)?;
+                session.device_memory().context_ended(release.context);
             }
             // The client was told that the load went well, and learnt the error when it used the module.
             EngineRequest::module_unload(unload) => {

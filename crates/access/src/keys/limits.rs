@@ -1,0 +1,166 @@
+//! Client limits: what one client may have of a server, as the list of clients sets it.
+
+use core::fmt;
+use core::str::FromStr;
+use std::time::Duration;
+
+use causeway_config::Size;
+use thiserror::Error;
+
+/// Less memory than this is used by a worker that does nothing yet.
+const MIN_SESSION_MEMORY: u64 = 64 << 20;
+
+/// What one client may have, as far as it is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClientLimits {
+    /// The most sessions at a time.
+    pub sessions: Option<usize>,
+    /// The most bytes of device memory, of all devices and all of its sessions together.
+    pub device_memory: Option<u64>,
+    /// The most bytes of the server's memory that one of its sessions may use.
+    pub session_memory: Option<u64>,
+    /// How long a session may stay open in which nothing happens.
+    pub idle_timeout: Option<Duration>,
+    /// How long a session may stay open.
+    pub session_time: Option<Duration>,
+}
+
+impl ClientLimits {
+    /// The keys by which a file sets them.
+    pub const KEYS: &str = "sessions, device-memory, session-memory, idle-timeout, session-time";
+
+    /// These, and those of `others` where these set none.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            sessions: self.sessions.or(others.sessions),
+            device_memory: self.device_memory.or(others.device_memory),
+            session_memory: self.session_memory.or(others.session_memory),
+            idle_timeout: self.idle_timeout.or(others.idle_timeout),
+            session_time: self.session_time.or(others.session_time),
+        }
+    }
+
+    /// Those that are set, as a file has them: keys and TOML values.
+    pub fn entries(&self) -> Vec<(&'static str, String)> {
+        let size = |bytes: u64| format!("\"{}\"", Size(bytes));
+        let span = |time: Duration| format!("\"{}\"", TimeSpan(time));
+        let entries = [
+            ("sessions", self.sessions.map(|count| count.to_string())),
+            ("device-memory", self.device_memory.map(size)),
+            ("session-memory", self.session_memory.map(size)),
+            ("idle-timeout", self.idle_timeout.map(span)),
+            ("session-time", self.session_time.map(span)),
+        ];
+        entries.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    }
+}
+
+/// Why a limit of a session's memory is none.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SessionMemoryError {
+    /// It is no size.
+    #[error(transparent)]
+    Size(#[from] causeway_config::size::SizeError),
+    /// No worker could start.
+    #[error("a worker needs more than `{0}`: give 64M or more")]
+    TooLittle(String),
+}
+
+/// A limit of the memory of one session, as people write it.
+///
+/// # Errors
+/// For what is no size, or less than any worker uses.
+pub fn parse_session_memory(text: &str) -> Result<u64, SessionMemoryError> {
+    match text.parse()? {
+        Size(bytes) if bytes < MIN_SESSION_MEMORY => Err(SessionMemoryError::TooLittle(text.to_owned())),
+        Size(bytes) => Ok(bytes),
+    }
+}
+
+/// A time of at least a second as people write it: `90s`, `30m`, `8h`, `2d`, or seconds alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeSpan(pub Duration);
+
+/// A text that is no time.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0:?} is not a time: write a number of 1 or more and s, m, h or d, such as 30m")]
+pub struct TimeSpanError(String);
+
+const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
+
+impl fmt::Display for TimeSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        match UNITS.iter().find(|(_, length)| seconds.is_multiple_of(*length)) {
+            Some((unit, length)) => write!(f, "{}{unit}", seconds / length),
+            None => write!(f, "{seconds}s"),
+        }
+    }
+}
+
+impl FromStr for TimeSpan {
+    type Err = TimeSpanError;
+
+    fn from_str(text: &str) -> Result<Self, TimeSpanError> {
+        let (digits, length) = match UNITS.iter().find(|(unit, _)| text.ends_with(*unit)) {
+            Some((_, length)) => (&text[..text.len() - 1], *length),
+            None => (text, 1),
+        };
+        let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        let number = digits.parse::<u64>().ok().filter(|number| is_number && *number > 0);
+        let seconds = number.and_then(|number| number.checked_mul(length));
+        // So that it can be added to any moment.
+        let seconds = seconds.filter(|seconds| *seconds <= u64::from(u32::MAX));
+        seconds
+            .map(|seconds| Self(Duration::from_secs(seconds)))
+            .ok_or_else(|| TimeSpanError(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_and_read_with_units() {
+        for (seconds, text) in [(1, "1s"), (90, "90s"), (1800, "30m"), (28_800, "8h"), (172_800, "2d")] {
+            assert_eq!(TimeSpan(Duration::from_secs(seconds)).to_string(), text);
+            assert_eq!(text.parse(), Ok(TimeSpan(Duration::from_secs(seconds))));
+        }
+        assert_eq!("45".parse(), Ok(TimeSpan(Duration::from_secs(45))));
+        for wrong in ["", "0", "0s", "m", "1.5h", "-1s", "+1s", "30min", "ss", "1mm", "99999999999d"] {
+            let error = wrong.parse::<TimeSpan>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{wrong:?} is not a time")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_client_has_its_own_limits_and_those_of_all_for_the_rest() {
+        let own = ClientLimits { sessions: Some(2), device_memory: Some(1 << 30), ..ClientLimits::default() };
+        let all = ClientLimits {
+            sessions: Some(9),
+            idle_timeout: Some(Duration::from_secs(60)),
+            ..ClientLimits::default()
+        };
+        let both = own.or(all);
+        assert_eq!((both.sessions, both.device_memory), (Some(2), Some(1 << 30)));
+        assert_eq!((both.idle_timeout, both.session_time), (Some(Duration::from_secs(60)), None));
+        let entries = both.entries();
+        assert_eq!(
+            entries,
+            [
+                ("sessions", "2".to_owned()),
+                ("device-memory", "\"1G\"".to_owned()),
+                ("idle-timeout", "\"1m\"".to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_session_gets_as_much_memory_as_its_worker_needs() {
+        assert_eq!(parse_session_memory("64M"), Ok(MIN_SESSION_MEMORY));
+        assert!(parse_session_memory("63M").unwrap_err().to_string().contains("64M or more"));
+        assert!(parse_session_memory("much").is_err());
+    }
+}

@@ -1,0 +1,244 @@
+//! Device memory accounts: how much of it the sessions of each peer have, and whether they may have more.
+//!
+//! A worker asks before it has its back end allocate, and says when memory has been freed; one that ends gives back what
+//! it had. The account holds for what clients send: a worker that its client has taken over may allocate without asking.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use causeway_config::Size;
+use causeway_wire::handshake::SessionId;
+use parking_lot::Mutex;
+use thiserror::Error;
+
+use crate::admission::Source;
+
+/// How much there is of what a session asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryBounds {
+    /// What all sessions of its peer may have together, if that is limited.
+    pub limit: Option<u64>,
+    /// All memory of a device that nobody else divides up among sessions; 0 for a device of another kind.
+    pub capacity: u64,
+}
+
+/// Why a session gets no more device memory; sentences for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum MemoryRefused {
+    /// Its peer has as much as it may have.
+    #[error(
+        "{} bytes of device memory were asked for, and {peer} has {} of the {} that `device-memory` in the list of clients lets it \
+         have (`causeway client limit`)",
+        Size(*requested), Size(*used), Size(*limit)
+    )]
+    OfPeer {
+        /// Whose memory it is.
+        peer: Source,
+        /// What was asked for.
+        requested: u64,
+        /// What it has.
+        used: u64,
+        /// What it may have.
+        limit: u64,
+    },
+    /// The device has no more.
+    #[error(
+        "{} bytes of device memory were asked for, and all sessions have {} of the {} that there are",
+        Size(*requested), Size(*used), Size(*capacity)
+    )]
+    OfDevice {
+        /// What was asked for.
+        requested: u64,
+        /// What all sessions have.
+        used: u64,
+        /// What there is.
+        capacity: u64,
+    },
+}
+
+/// What one session has.
+#[derive(Debug, Clone, Copy)]
+struct Account {
+    peer: Source,
+    /// Bytes of any device.
+    bytes: u64,
+    /// Those of a device that nobody else divides up.
+    shared: u64,
+}
+
+#[derive(Debug, Default)]
+struct Accounts {
+    sessions: HashMap<SessionId, Account>,
+    of_peers: HashMap<Source, u64>,
+    shared: u64,
+}
+
+impl Accounts {
+    fn used_by(&self, peer: Source) -> u64 {
+        self.of_peers.get(&peer).copied().unwrap_or(0)
+    }
+
+    /// Takes bytes from what a session has, no more than that.
+    fn release(&mut self, session: SessionId, bytes: u64) {
+        let Some(account) = self.sessions.get_mut(&session) else { return };
+        let bytes = bytes.min(account.bytes);
+        let shared = bytes.min(account.shared);
+        account.bytes -= bytes;
+        account.shared -= shared;
+        self.shared -= shared;
+        if let Entry::Occupied(mut used) = self.of_peers.entry(account.peer) {
+            *used.get_mut() -= bytes;
+            if *used.get() == 0 {
+                used.remove();
+            }
+        }
+    }
+}
+
+/// The accounts of all sessions of one broker.
+#[derive(Debug, Default)]
+pub struct DeviceMemory(Mutex<Accounts>);
+
+impl DeviceMemory {
+    /// Lets a session have more, if its peer may and there is enough.
+    ///
+    /// # Errors
+    /// What there is not enough of.
+    pub fn reserve(
+        &self,
+        session: SessionId,
+        peer: Source,
+        bytes: u64,
+        MemoryBounds { limit, capacity }: MemoryBounds,
+    ) -> Result<(), MemoryRefused> {
+        let mut accounts = self.0.lock();
+        let used = accounts.used_by(peer);
+        let of_peer = used.checked_add(bytes);
+        if let Some(limit) = limit
+            && of_peer.is_none_or(|all| all > limit)
+        {
+            return Err(MemoryRefused::OfPeer { peer, requested: bytes, used, limit });
+        }
+        let of_device = MemoryRefused::OfDevice { requested: bytes, used: accounts.shared, capacity };
+        if capacity != 0 && accounts.shared.checked_add(bytes).is_none_or(|all| all > capacity) {
+            return Err(of_device);
+        }
+        // What does not fit into 64 bits is no memory of any device.
+        let of_peer = of_peer.ok_or(of_device)?;
+        let shared = if capacity == 0 { 0 } else { bytes };
+        let account = accounts.sessions.entry(session).or_insert(Account { peer, bytes: 0, shared: 0 });
+        account.bytes += bytes;
+        account.shared += shared;
+        accounts.shared += shared;
+        if bytes > 0 {
+            accounts.of_peers.insert(peer, of_peer);
+        }
+        Ok(())
+    }
+
+    /// A session has less.
+    pub fn release(&self, session: SessionId, bytes: u64) {
+        self.0.lock().release(session, bytes);
+    }
+
+    /// A session has ended, and has nothing any more.
+    pub fn session_ends(&self, session: SessionId) {
+        let mut accounts = self.0.lock();
+        accounts.release(session, u64::MAX);
+        accounts.sessions.remove(&session);
+    }
+
+    /// How many bytes sessions of a peer may have, and how many of them are left; as many as can be where there is no
+    /// bound.
+    pub fn info(&self, peer: Source, MemoryBounds { limit, capacity }: MemoryBounds) -> (u64, u64) {
+        let accounts = self.0.lock();
+        let limit = limit.unwrap_or(u64::MAX);
+        let left = limit.saturating_sub(accounts.used_by(peer));
+        let left_of_device = if capacity == 0 { u64::MAX } else { capacity.saturating_sub(accounts.shared) };
+        (limit, left.min(left_of_device))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DRIVER: MemoryBounds = MemoryBounds { limit: Some(10), capacity: 0 };
+    const SOFTWARE: MemoryBounds = MemoryBounds { limit: None, capacity: 100 };
+
+    fn session(number: u8) -> SessionId {
+        SessionId([number; 16])
+    }
+
+    #[test]
+    fn sessions_of_a_peer_share_its_limit_to_the_last_byte() {
+        let memory = DeviceMemory::default();
+        let (ada, bob) = (Source::Client("ada".parse().unwrap()), Source::User(7));
+        memory.reserve(session(1), ada, 4, DRIVER).unwrap();
+        memory.reserve(session(2), ada, 6, DRIVER).unwrap();
+        assert_eq!(memory.info(ada, DRIVER), (10, 0));
+        let refused = memory.reserve(session(2), ada, 1, DRIVER).unwrap_err();
+        assert!(
+            refused.to_string().contains("client ada has 10 of the 10 that `device-memory`"),
+            "{refused}"
+        );
+        memory.reserve(session(3), bob, 10, DRIVER).unwrap();
+        memory.release(session(1), 3);
+        assert_eq!(memory.info(ada, DRIVER), (10, 3));
+        memory.session_ends(session(2));
+        assert_eq!(memory.info(ada, DRIVER), (10, 9));
+        memory.reserve(session(1), ada, 9, DRIVER).unwrap();
+        assert!(memory.reserve(session(1), ada, u64::MAX, SOFTWARE).is_err());
+        // A limit that has been lowered takes nothing away, and lets nobody have more.
+        let lower = MemoryBounds { limit: Some(5), capacity: 0 };
+        assert_eq!(memory.info(ada, lower), (5, 0));
+        assert!(memory.reserve(session(1), ada, 1, lower).is_err());
+    }
+
+    #[test]
+    fn a_device_in_software_is_one_for_all() {
+        let memory = DeviceMemory::default();
+        let (ada, bob) = (Source::User(1), Source::User(2));
+        memory.reserve(session(1), ada, 60, SOFTWARE).unwrap();
+        let refused = memory.reserve(session(2), bob, 41, SOFTWARE).unwrap_err();
+        assert_eq!(refused, MemoryRefused::OfDevice { requested: 41, used: 60, capacity: 100 });
+        assert_eq!(memory.info(bob, SOFTWARE), (u64::MAX, 40));
+        memory.reserve(session(2), bob, 40, SOFTWARE).unwrap();
+        memory.session_ends(session(1));
+        assert_eq!(memory.info(bob, SOFTWARE).1, 60);
+    }
+
+    proptest! {
+        #[test]
+        fn sums_are_those_of_the_sessions_whatever_workers_say(
+            steps in proptest::collection::vec((0_u8..6, 0_u64..50, 0_u8..5), 0..200),
+        ) {
+            let memory = DeviceMemory::default();
+            let mut model = [0_u64; 6];
+            for (number, bytes, what) in steps {
+                let (peer, index) = (Source::User(u32::from(number) % 2), usize::from(number));
+                let of_peer = |model: &[u64; 6]| model.iter().skip(index % 2).step_by(2).sum::<u64>();
+                match what {
+                    0..3 => {
+                        let bounds = MemoryBounds { limit: Some(90), capacity: 150 };
+                        let fits = of_peer(&model) + bytes <= 90 && model.iter().sum::<u64>() + bytes <= 150;
+                        prop_assert_eq!(memory.reserve(session(number), peer, bytes, bounds).is_ok(), fits);
+                        model[index] += if fits { bytes } else { 0 };
+                    }
+                    3 => {
+                        memory.release(session(number), bytes);
+                        model[index] = model[index].saturating_sub(bytes);
+                    }
+                    _ => {
+                        memory.session_ends(session(number));
+                        model[index] = 0;
+                    }
+                }
+                let accounts = memory.0.lock();
+                prop_assert_eq!(accounts.used_by(peer), of_peer(&model));
+                prop_assert_eq!(accounts.shared, model.iter().sum::<u64>());
+            }
+        }
+    }
+}
