@@ -110,6 +110,7 @@ enum Command {
     Devices(devices::Arguments),
     Sessions(watch::sessions::Arguments),
     Top(watch::top::Arguments),
+    Ranks(watch::ranks::Arguments),
     Drain(watch::drain::Arguments),
     Doctor(doctor::Arguments),
     Key(key::Arguments),
@@ -187,6 +188,7 @@ impl Command {
             | Self::Config(_)
             | Self::Completions(_)
             | Self::Man(_)
+            | Self::Ranks(_)
             | Self::Api(_)
             | Self::Measure(_)
             | Self::TuneHere(_)
@@ -247,6 +249,7 @@ fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
         Command::Devices(arguments) => devices::devices(&arguments).map_err(CommandError::of(1)),
         Command::Sessions(arguments) => watch::sessions::sessions(&arguments).map_err(CommandError::of(1)),
         Command::Top(arguments) => watch::top::top(&arguments).map_err(CommandError::of(1)),
+        Command::Ranks(arguments) => watch::ranks::ranks(&arguments).map_err(CommandError::of(1)),
         Command::Drain(arguments) => watch::drain::drain(&arguments).map_err(CommandError::of(1)),
         Command::Doctor(arguments) => doctor::doctor(&arguments).map_err(CommandError::of(2)),
         Command::Config(arguments) => {

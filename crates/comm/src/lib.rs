@@ -10,6 +10,7 @@
 //! | `fork`      | What has a child that a rank makes by `fork` of its parent's part in the job?     |
 //! | [`job`]     | Which ranks belong together, and how do they keep apart from all others?           |
 //! | [`identity`]| Where does this process run: namespaces, processors, NUMA nodes?                   |
+//! | [`live`]    | What has a rank sent so far, and which channels may it use now?                    |
 //! | [`board`]   | Which ranks are on this host, and which of them live?                              |
 //! | [`bootstrap`] | How does one rank reach another of its host: sockets, descriptors, process ids?    |
 //! | [`pair`]    | What lies between two ranks? Plain data, pure.                                     |
@@ -39,6 +40,7 @@ pub mod doctor;
 mod fork;
 pub mod identity;
 pub mod job;
+pub mod live;
 pub mod matching;
 pub mod moving;
 pub mod pair;

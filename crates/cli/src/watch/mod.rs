@@ -3,6 +3,7 @@
 //! | Module     | Question it answers                                              |
 //! |------------|------------------------------------------------------------------|
 //! | `query`   | How is a server asked, and which servers are meant?              |
+//! | `ranks`    | `causeway ranks`: what do the ranks of MPI jobs here send, and how?  |
 //! | `rates`    | What has been done a second, between two answers?                |
 //! | `table`    | Which columns are shown in so many places?                       |
 //! | `sessions` | `causeway sessions`: which sessions has a server?                |
@@ -14,6 +15,7 @@
 pub mod drain;
 mod json;
 mod query;
+pub mod ranks;
 mod rates;
 mod screen;
 pub mod sessions;

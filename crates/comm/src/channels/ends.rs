@@ -61,6 +61,9 @@ pub enum Missing {
     /// The user leaves it out.
     #[error("CAUSEWAY_COMM_CHANNELS leaves it out")]
     LeftOut,
+    /// The owner does not want it now.
+    #[error("it is switched off on this running job (`causeway ranks --channels`)")]
+    SwitchedOff,
     /// It does not work.
     #[error("it has failed, and is left alone for a while")]
     Failed,

@@ -47,9 +47,10 @@ pub enum MessagePath {
 impl fmt::Display for MessagePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fetched(Decision { channel, reason, traffic, to_gpu }) => {
+            Self::Fetched(Decision { channel, reason, traffic, to_gpu, is_gpudirect }) => {
                 let memory = if *to_gpu { "a GPU" } else { "memory of the host" };
-                write!(f, "received by {channel}: {reason} (into {memory}, {traffic})")
+                let gpudirect = if *is_gpudirect { ", by GPUDirect" } else { "" };
+                write!(f, "received by {channel}: {reason} (into {memory}, {traffic}{gpudirect})")
             }
             Self::Mapped(channel) => {
                 write!(f, "read or written by a kernel where they lie, opened by {channel}")
@@ -183,7 +184,8 @@ mod tests {
     fn messages_are_counted_by_peer_and_way() {
         let mut report = Report::default();
         let (channel, reason) = (Channel::Staged, Reason::Only);
-        let decision = Decision { channel, reason, traffic: Traffic::Bandwidth, to_gpu: true };
+        let decision =
+            Decision { channel, reason, traffic: Traffic::Bandwidth, to_gpu: true, is_gpudirect: false };
         let path = MessagePath::Fetched(decision);
         report.count(1, path, 5000);
         report.count(1, path, 8191);

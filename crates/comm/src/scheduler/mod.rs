@@ -87,6 +87,8 @@ pub struct Decision {
     pub traffic: Traffic,
     /// Whether it goes into memory on a GPU, and not of the host.
     pub to_gpu: bool,
+    /// Whether RDMA devices reach the memory at both ends, where the channel is one of theirs.
+    pub is_gpudirect: bool,
 }
 
 /// A channel that two ranks have, with what is known of it.

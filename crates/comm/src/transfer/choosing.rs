@@ -11,6 +11,7 @@ use super::error::TransferError;
 use super::failures::Failures;
 use crate::channels::{Channel, Ends, Joined, Missing};
 use crate::cuda::{self, Driver};
+use crate::live::Live;
 use crate::pair::Pair;
 use crate::profile::Profile;
 use crate::scheduler::{Choice, Inputs, Known, Scheduler, Table};
@@ -36,6 +37,8 @@ pub(super) struct Chooser {
     /// Whether the two meet over a network.
     is_network: bool,
     allowed: Vec<Channel>,
+    /// What the owner lets this rank use now.
+    live: Arc<Live>,
     failures: Failures,
     /// The user's.
     table: Option<Arc<Table>>,
@@ -49,11 +52,12 @@ impl Chooser {
         pair: Pair,
         is_network: bool,
         allowed: Vec<Channel>,
+        live: Arc<Live>,
         table: Option<Arc<Table>>,
         profile: Profile,
     ) -> Self {
         let (failures, schedulers) = (Failures::default(), HashMap::new());
-        Self { pair, is_network, allowed, failures, table, profile, schedulers }
+        Self { pair, is_network, allowed, live, failures, table, profile, schedulers }
     }
 
     /// What lies between the two ranks, in words: where the peer is, and how far apart their processors are.
@@ -105,10 +109,12 @@ impl Chooser {
         Channel::ALL.into_iter().filter(|channel| self.has(*channel, ends).is_ok()).collect()
     }
 
-    /// Those that they have and that are left alone, since they have failed: they are tried where no other brings a
-    /// message.
+    /// Those that they have and that are left alone, since they have failed or are switched off: they are tried where no
+    /// other brings a message.
     pub(super) fn paused(&self, ends: &Ends) -> Vec<Channel> {
-        let is_paused = |channel: &Channel| self.has(*channel, ends) == Err(Missing::Failed);
+        let is_paused = |channel: &Channel| {
+            matches!(self.has(*channel, ends), Err(Missing::Failed | Missing::SwitchedOff))
+        };
         Channel::ALL.into_iter().filter(is_paused).collect()
     }
 
@@ -125,6 +131,9 @@ impl Chooser {
         channel.probe(&self.pair, ends)?;
         if channel.is_between_hosts() && !self.is_network {
             return Err(Missing::Nearer);
+        }
+        if !self.live.allows(channel) {
+            return Err(Missing::SwitchedOff);
         }
         if self.failures.is_paused(channel, Instant::now()) { Err(Missing::Failed) } else { Ok(()) }
     }

@@ -19,6 +19,7 @@ use crate::bootstrap::{BootstrapListener, Stop};
 use crate::channels::Channel;
 use crate::identity::Identity;
 use crate::job::{Job, JobError};
+use crate::live::Live;
 use crate::moving::Gate;
 use crate::profile::{Profile, ProfileError};
 use crate::report::{Algorithm, Inline, MessagePath};
@@ -58,6 +59,7 @@ impl World {
             Ok(profile) => (profile, None),
             Err(error) => (Profile::default(), Some(error)),
         };
+        let live = Arc::new(Live::new(&job, rank, &settings.channels));
         let tracers = Tracers::new(settings.trace_operations);
         let table = settings.table.clone().map(Arc::new);
         let shared = Arc::new(Shared {
@@ -81,6 +83,7 @@ impl World {
             table,
             has_left: AtomicBool::new(false),
             report: Mutex::default(),
+            live,
             profile: Mutex::new(profile),
         });
         let acceptor = Mutex::new(Some(accept(&shared)?));
@@ -109,7 +112,7 @@ impl World {
 
     /// Counts a message of a GPU's memory that travels with the MPI.
     pub fn count_inline(&self, peer: u32, bytes: u64, why: Inline) {
-        lock(&self.shared.report).count(peer, MessagePath::Inline(why), bytes);
+        self.shared.count(peer, MessagePath::Inline(why), bytes);
     }
 
     /// Whether ranks of other hosts may be reached over a network.

@@ -90,7 +90,7 @@ impl World {
         let Some((outcome, fetcher)) = fetched else { return Ok(None) };
         match outcome {
             Outcome::There(fetched) => {
-                lock(&self.shared.report).count(from, MessagePath::Fetched(fetched), bytes);
+                self.shared.count(from, MessagePath::Fetched(fetched), bytes);
                 Ok(None)
             }
             Outcome::InFlight(pending_fetch) => {
@@ -121,7 +121,7 @@ impl World {
         // SAFETY: as promised by the caller.
         let is_eager = unsafe { self.copy(to, from, bytes) }?;
         if let Some(peer) = peer.filter(|_| is_eager) {
-            lock(&self.shared.report).count(peer, MessagePath::Eager, bytes as u64);
+            self.shared.count(peer, MessagePath::Eager, bytes as u64);
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl World {
         let mut fetcher = lock(&fetcher);
         let outcome = fetcher.end(&ended, took);
         if outcome.is_ok() {
-            lock(&self.shared.report).count(fetcher.peer(), MessagePath::Fetched(ended.fetched), ended.bytes);
+            self.shared.count(fetcher.peer(), MessagePath::Fetched(ended.fetched), ended.bytes);
         }
         Some(outcome)
     }
@@ -159,7 +159,7 @@ impl World {
 
     /// Counts memory of a peer that a kernel has used where it lies.
     pub fn count_mapped(&self, peer: u32, channel: Channel, bytes: u64) {
-        lock(&self.shared.report).count(peer, MessagePath::Mapped(channel), bytes);
+        self.shared.count(peer, MessagePath::Mapped(channel), bytes);
     }
 
     /// # Safety
@@ -240,13 +240,14 @@ impl Shared {
         };
         drop(board);
         let allowed: Vec<Channel> = self.settings.channels.clone();
+        let live = Arc::clone(&self.live);
         let profile = lock(&self.profile).clone();
         let table = self.table.clone();
         // A peer that has moved has its words still.
         let before = [self.incoming.lock().get(&peer).cloned(), lock(&self.retired).remove(&peer)];
         let state_words = before.iter().flatten().find_map(|before| lock(before).take_state_words());
         let fetcher =
-            Arc::new(Mutex::new(Fetcher::new(connection, pair, allowed, table, profile, state_words)));
+            Arc::new(Mutex::new(Fetcher::new(connection, pair, allowed, live, table, profile, state_words)));
         let replaced = self.incoming.change(|incoming| incoming.insert(peer, fetcher));
         if let Some(replaced) = replaced {
             // Where the peer takes that for the connection of both it comes again.

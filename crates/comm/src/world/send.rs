@@ -43,7 +43,7 @@ impl World {
     }
 
     fn has_bar(&self) -> bool {
-        self.shared.settings.channels.contains(&Channel::Bar)
+        self.shared.settings.channels.contains(&Channel::Bar) && self.shared.live.allows(Channel::Bar)
     }
 
     /// Copies between a GPU and any memory, and waits: short messages by the processor, where it reaches the GPU's
@@ -129,7 +129,7 @@ impl World {
             is_short: self.is_short(bytes),
             copy: None,
         });
-        lock(&self.shared.report).count(peer, MessagePath::Offered, bytes);
+        self.shared.count(peer, MessagePath::Offered, bytes);
         let from = self.shared.rank;
         let traffic = self.traffic(peer);
         Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source, word, traffic }))

@@ -18,9 +18,10 @@ use crate::bootstrap::{Connection, Stop};
 use crate::cuda::CudaError;
 use crate::identity::Namespaces;
 use crate::job::Job;
+use crate::live::Live;
 use crate::moving::Gate;
 use crate::profile::{Profile, ProfileError};
-use crate::report::Report;
+use crate::report::{MessagePath, Report};
 use crate::scheduler::Table;
 use crate::settings::Settings;
 use crate::tracer::Tracers;
@@ -88,8 +89,18 @@ pub(super) struct Shared {
     /// The rank has ended its part.
     pub(super) has_left: AtomicBool,
     pub(super) report: Mutex<Report>,
+    /// What others see of the rank while it runs.
+    pub(super) live: Arc<Live>,
     /// What was known of channels when this rank joined, and what it has found out since.
     pub(super) profile: Mutex<Profile>,
+}
+
+impl Shared {
+    /// Counts a message to or from a peer.
+    pub(super) fn count(&self, peer: u32, path: MessagePath, bytes: u64) {
+        lock(&self.report).count(peer, path, bytes);
+        self.live.count(path, bytes);
+    }
 }
 
 /// A payload that is being copied, and what has begun that.

@@ -77,7 +77,18 @@ impl Drop for Running {
 
 /// Runs two ranks that send each other messages.
 pub fn run(ranks: &[Rank; 2], channels: &str, messages: u64, sender_dies: bool) -> [Ended; 2] {
-    let (seed, nonce) = (seed(), Job::random_nonce().unwrap());
+    run_job(Job::random_nonce().unwrap(), ranks, channels, messages, sender_dies)
+}
+
+/// The same as the job of this nonce.
+pub fn run_job(
+    nonce: [u8; 16],
+    ranks: &[Rank; 2],
+    channels: &str,
+    messages: u64,
+    sender_dies: bool,
+) -> [Ended; 2] {
+    let seed = seed();
     let folder = tempfile::tempdir().unwrap();
     let library = fake_gpu();
     let program = std::env::current_exe().unwrap();

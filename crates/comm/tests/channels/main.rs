@@ -8,6 +8,7 @@ mod bar;
 mod card;
 mod host;
 mod job;
+mod live;
 mod moves;
 mod peer;
 mod rank;

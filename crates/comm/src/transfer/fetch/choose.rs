@@ -12,7 +12,7 @@ use crate::bar;
 use crate::channels::{Channel, Ends, Gpu, Joined};
 use crate::cuda::{self, CudaError, GpuAccess};
 use crate::matching;
-use crate::scheduler::Decision;
+use crate::scheduler::{Choice, Decision};
 use crate::verbs;
 
 impl Fetcher {
@@ -49,7 +49,9 @@ impl Fetcher {
                 continue;
             };
             let to_gpu = destination.memory.is_some();
-            let fetched = Decision { channel: choice.channel, reason: choice.reason, traffic, to_gpu };
+            let Choice { channel, reason } = choice;
+            let is_gpudirect = kind.is_gpudirect && matches!(channel, Channel::Rdma | Channel::Loopback);
+            let fetched = Decision { channel, reason, traffic, to_gpu, is_gpudirect };
             let start = Instant::now();
             let found = self.fetch_open(fetched.channel, order, &destination, wait);
             if !matches!(found, Open::No) {

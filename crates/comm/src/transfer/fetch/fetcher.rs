@@ -15,6 +15,7 @@ use crate::bar::Windows;
 use crate::bootstrap::Connection;
 use crate::channels::Channel;
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, GpuAccess, GpuNumber, Mapping, Opened, Scope};
+use crate::live::Live;
 use crate::pair::Pair;
 use crate::profile::Profile;
 use crate::scheduler::Table;
@@ -102,11 +103,12 @@ impl Fetcher {
         connection: Connection,
         pair: Pair,
         allowed: Vec<Channel>,
+        live: Arc<Live>,
         table: Option<Arc<Table>>,
         profile: Profile,
         known_state_words: Option<Arc<StateWords>>,
     ) -> Self {
-        let chooser = Chooser::new(pair, connection.is_network(), allowed, table, profile);
+        let chooser = Chooser::new(pair, connection.is_network(), allowed, live, table, profile);
         Self {
             connection,
             chooser,
