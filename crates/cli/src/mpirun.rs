@@ -149,7 +149,7 @@ impl Family {
             Some(Self::OpenMpi)
         } else if text.contains("HYDRA") || text.contains("Intel(R) MPI") {
             Some(Self::Hydra)
-        } else if text.starts_with("slurm ") {
+        } else if text.starts_with("slurm ") || text.starts_with("slurm-wlm ") {
             Some(Self::Slurm)
         } else {
             None
@@ -366,6 +366,7 @@ mod tests {
         assert_eq!(Family::of("mpirun (Open MPI) 5.0.11\n"), Some(Family::OpenMpi));
         assert_eq!(Family::of("HYDRA build details:\n    Version: 4.0.2\n"), Some(Family::Hydra));
         assert_eq!(Family::of("slurm 22.05.8\n"), Some(Family::Slurm));
+        assert_eq!(Family::of("slurm-wlm 22.05.8\n"), Some(Family::Slurm), "Debian's");
         assert_eq!(Family::of("ls (GNU coreutils) 9.1\n"), None);
     }
 
