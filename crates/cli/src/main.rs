@@ -32,6 +32,9 @@
 //! | `renamed`        | Which options had other names?                                                 |
 //! | `report`         | What did a program do, in words and numbers?                                   |
 //! | `copies`         | How did a program's copies travel, and what slowed them?                       |
+//! | `pool`           | Which GPUs of a pool of servers are free, and who has the others?              |
+//! | `pool_command`   | How does a batch system acquire GPUs of a pool and release them?               |
+//! | `status_query`   | How is a server asked how it is?                                               |
 //! | `watch`          | How are servers, and what do their sessions do?                                |
 //! | `logging`        | Where do log lines go, and how do they look?                                   |
 
@@ -58,11 +61,14 @@ mod library;
 mod logging;
 mod mpirun;
 mod own_server;
+mod pool;
+mod pool_command;
 mod renamed;
 mod report;
 mod run;
 mod serve;
 mod server;
+mod status_query;
 mod trace;
 mod try_driver;
 mod tune;
@@ -112,6 +118,7 @@ enum Command {
     Top(watch::top::Arguments),
     Ranks(watch::ranks::Arguments),
     Drain(watch::drain::Arguments),
+    Pool(pool_command::Arguments),
     Doctor(doctor::Arguments),
     Key(key::Arguments),
     Client(client::Arguments),
@@ -177,6 +184,7 @@ impl Command {
             | Self::Sessions(_)
             | Self::Top(_)
             | Self::Drain(_)
+            | Self::Pool(_)
             | Self::Bench(_)
             | Self::Tune(_) => (PROGRAM, 1),
             Self::Mpirun(_) => (&[Component::Mpirun, Component::Rank], 125),
@@ -251,6 +259,7 @@ fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
         Command::Top(arguments) => watch::top::top(&arguments).map_err(CommandError::of(1)),
         Command::Ranks(arguments) => watch::ranks::ranks(&arguments).map_err(CommandError::of(1)),
         Command::Drain(arguments) => watch::drain::drain(&arguments).map_err(CommandError::of(1)),
+        Command::Pool(arguments) => pool_command::pool(&arguments).map_err(CommandError::of(1)),
         Command::Doctor(arguments) => doctor::doctor(&arguments).map_err(CommandError::of(2)),
         Command::Config(arguments) => {
             config_command::config(&arguments, &Arguments::command()).map_err(CommandError::of(1))

@@ -113,7 +113,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
         eprintln!("causeway: using {kind} at {names} and the client library in {library}");
         command.env(table::LOG.name, "info");
     }
-    if !servers.has_private() && !arguments.stats {
+    if !servers.outlive_program() && !arguments.stats {
         return Err(launch::become_program(command).into());
     }
     let report = arguments.stats.then(report::File::new).transpose()?;

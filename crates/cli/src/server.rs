@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use causeway_access::servers::{KEY_FILE_VARIABLE, LOCAL, SOFTWARE, ServersError, parts};
 use causeway_access::{Target, machine_service, servers};
@@ -16,12 +17,14 @@ use thiserror::Error;
 use crate::default_server::{self, NoServer};
 use crate::embedded::{Embedded, EmbeddedError};
 use crate::keys::{HandOverError, hand_over};
+use crate::pool::{self, Held, Holder, Pool, PoolError, Reference, ServerState};
 
 /// The options that name servers, with the same grammar everywhere.
 #[derive(Debug, Args)]
 pub struct OnArguments {
     /// The server: a name from a configuration file, HOST:PORT, unix:PATH, or the connect string that
-    /// `causeway serve` printed; `local` for the GPUs of this machine itself, `software` for the software GPU.
+    /// `causeway serve` printed; `local` for the GPUs of this machine itself, `software` for the software GPU,
+    /// `pool:NAME` for a free GPU of a pool of servers and `pool:NAME:2` for two (`causeway pool --help`).
     /// Several, with commas between them or by several --on, give a program the GPUs of all, one after the
     /// other. If not given: `on` of the configuration files.
     #[arg(long, value_name = "SERVER[,SERVER...]", env = table::ON.name, hide_env_values = true)]
@@ -70,6 +73,11 @@ impl KeyArguments {
         }
         Ok(servers)
     }
+
+    /// How the servers of a pool are.
+    pub fn query(&self, servers: &[String]) -> Vec<ServerState> {
+        pool::query(servers, |server| self.servers(server).map(|mut targets| targets.remove(0)))
+    }
 }
 
 /// Why there is no server to use.
@@ -93,6 +101,9 @@ pub enum ServerError {
     /// The private server does not start.
     #[error(transparent)]
     Embedded(#[from] EmbeddedError),
+    /// No GPU of a pool can be had.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
 }
 
 impl OnArguments {
@@ -137,8 +148,11 @@ impl OnArguments {
         requested: &[TransportChoice],
         verbose: bool,
     ) -> Result<Servers, ServerError> {
+        if let Some(reference) = pool::reference(list)? {
+            return self.acquire(&reference);
+        }
         let key_file = self.keys.file().map(Path::to_owned);
-        let mut all = Servers { targets: Vec::new(), key_file, private: Vec::new() };
+        let mut all = Servers { targets: Vec::new(), key_file, private: Vec::new(), lease: None };
         for part in parts(list) {
             let gpu = match part {
                 SOFTWARE => GpuChoice::Cpu,
@@ -157,6 +171,30 @@ impl OnArguments {
         }
         Ok(all)
     }
+}
+
+impl OnArguments {
+    /// Acquires GPUs of a pool for as long as this process runs.
+    fn acquire(&self, reference: &Reference<'_>) -> Result<Servers, ServerError> {
+        let pool = Pool::of(reference.name)?;
+        let request = pool::Request { holder: this_process(), user: user(), gpus: reference.gpus };
+        let held = pool.acquire(&request, |servers| self.keys.query(servers), Duration::ZERO)?;
+        let targets = self.keys.servers(&held.lease.on)?;
+        let key_file = self.keys.file().map(Path::to_owned);
+        Ok(Servers { targets, key_file, private: Vec::new(), lease: Some(held) })
+    }
+}
+
+/// This process, as the holder of a lease.
+fn this_process() -> Holder {
+    let host = rustix::system::uname().nodename().to_string_lossy().replace('/', "-");
+    Holder::Process { number: std::process::id(), host }
+}
+
+/// The user of this process, by its name or else its number.
+pub fn user() -> String {
+    let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    named.filter(|name| !name.is_empty()).unwrap_or_else(|| rustix::process::getuid().as_raw().to_string())
 }
 
 /// Writes a line to standard error; a failure to write is ignored.
@@ -189,7 +227,7 @@ impl ServerArguments {
     pub fn servers_or_service(&self) -> Result<Servers, ServerError> {
         match machine_service() {
             Some(service) if self.on.on.is_empty() && self.on.list().is_none() => {
-                Ok(Servers { targets: vec![service], key_file: None, private: Vec::new() })
+                Ok(Servers { targets: vec![service], key_file: None, private: Vec::new(), lease: None })
             }
             _ => self.servers(false),
         }
@@ -251,9 +289,16 @@ pub struct Servers {
     /// The file with their keys, where one is named.
     key_file: Option<PathBuf>,
     private: Vec<Embedded>,
+    /// The GPUs of a pool that were taken; they are released with this.
+    lease: Option<Held>,
 }
 
 impl Servers {
+    /// Whether something must end when the program has ended.
+    pub fn outlive_program(&self) -> bool {
+        self.has_private() || self.lease.is_some()
+    }
+
     /// Whether one of the servers ends with the command.
     pub fn has_private(&self) -> bool {
         !self.private.is_empty()
@@ -285,6 +330,9 @@ impl Servers {
 
     /// Makes a program use them.
     pub fn hand_over(&self, command: &mut Command) -> Result<(), HandOverError> {
+        if let Some(held) = &self.lease {
+            command.env(table::CUDA_VISIBLE_DEVICES.name, &held.lease.devices);
+        }
         hand_over(command, &self.targets, self.key_file.as_deref())
     }
 }

@@ -8,7 +8,8 @@ use causeway_access::Target;
 use causeway_access::target::Endpoint;
 use clap::Args;
 
-use super::query::{ServerConnection, WatchArguments, WatchError, local_targets, printable};
+use super::query::{WatchArguments, WatchError, local_targets, printable};
+use crate::status_query::ServerConnection;
 
 /// How often is asked how many sessions are left.
 const INTERVAL: Duration = Duration::from_millis(500);

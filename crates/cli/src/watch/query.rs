@@ -1,23 +1,17 @@
-//! Status queries: a connection to a server that is watched, and which servers are meant.
+//! Servers that are watched: which are meant, and why one cannot be.
 
 use std::io;
-use std::time::Duration;
 
 use causeway_access::servers::ServersError;
 use causeway_access::{DEFAULT_PORT, Target, machine_service};
-use causeway_api::calls::COMMANDS;
-use causeway_connection::exchange::{Exchange, ExchangeError};
-use causeway_link::{ConnectError, ConnectOptions, connect_status, describe_process};
-use causeway_wire::codec::{DecodeError, Decoder, Encode as _};
-use causeway_wire::status::{Reply, ServerStatus, StatusRequest};
+use causeway_wire::status::ServerStatus;
 use causeway_wire::text::Printable;
 use clap::Args;
 use thiserror::Error;
 
+use crate::pool::{self, Pool, PoolError};
 use crate::server::OnArguments;
-
-/// How long a server may take to answer; it may have to start the library that tells of its devices.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
+use crate::status_query::QueryError;
 
 /// The options that name the servers to watch.
 #[derive(Debug, Args)]
@@ -35,6 +29,11 @@ impl WatchArguments {
                 Some(service) => return Ok(vec![service]),
                 None => format!("127.0.0.1:{DEFAULT_PORT}"),
             },
+        };
+        // All servers of a pool.
+        let list = match pool::reference(&list)? {
+            Some(reference) => Pool::of(reference.name)?.servers()?.join(","),
+            None => list,
         };
         Ok(self.on.keys().servers(&list)?)
     }
@@ -61,42 +60,12 @@ pub enum WatchError {
     /// One server is wanted, and several are named.
     #[error("`{0}` names several servers, and this command uses one")]
     Several(String),
-    /// The server gives no answers.
+    /// The server does not answer.
     #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The connection failed.
-    #[error("{server} does not answer any more: {cause}")]
-    Lost {
-        /// The server.
-        server: String,
-        /// What happened.
-        cause: ExchangeError,
-    },
-    /// The server has ended the connection.
-    #[error("{0} has ended the connection")]
-    Ended(String),
-    /// The answer makes no sense.
-    #[error(
-        "the answer of {server} cannot be understood: {cause}; `causeway --version` on both machines tells \
-         more"
-    )]
-    Damaged {
-        /// The server.
-        server: String,
-        /// What is wrong with it.
-        cause: DecodeError,
-    },
-    /// The server refuses to answer.
-    #[error("{server} refuses: {text}")]
-    Refused {
-        /// The server.
-        server: String,
-        /// In its words.
-        text: Printable,
-    },
-    /// The server answers something else.
-    #[error("{0} answers another question")]
-    Confused(String),
+    Query(#[from] QueryError),
+    /// A pool cannot be used.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
     /// The command works on the server's host only.
     #[error(
         "{server} can be drained on its own host only, by its own user or root, at one of its sockets ({sockets}), and \
@@ -116,59 +85,6 @@ pub enum WatchError {
     /// Nobody reads what is printed.
     #[error("nothing can be printed: {0}")]
     Print(io::Error),
-}
-
-/// A server that answers.
-pub struct ServerConnection {
-    name: String,
-    exchange: Exchange,
-}
-
-impl ServerConnection {
-    /// Connects to a server.
-    pub fn connect(target: &Target) -> Result<Self, WatchError> {
-        let hello = describe_process(COMMANDS, Vec::new());
-        let exchange = connect_status(target, &hello, &ConnectOptions::default())?;
-        Ok(Self { name: target.to_string(), exchange })
-    }
-
-    /// The server's address without its key.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// How the server is.
-    pub fn status(&mut self) -> Result<ServerStatus, WatchError> {
-        match self.ask(StatusRequest::Status)? {
-            Reply::Status(status) => Ok(*status),
-            other => Err(self.unwanted(other)),
-        }
-    }
-
-    /// Has the server take no new sessions; returns how many it waits for, and whether it did already.
-    pub fn drain(&mut self, seconds: u32) -> Result<(u32, bool), WatchError> {
-        match self.ask(StatusRequest::Drain { seconds })? {
-            Reply::Draining { sessions, already } => Ok((sessions, already)),
-            other => Err(self.unwanted(other)),
-        }
-    }
-
-    fn unwanted(&self, reply: Reply) -> WatchError {
-        let server = self.name.clone();
-        match reply {
-            Reply::Refused { text } => WatchError::Refused { server, text },
-            Reply::Status(_) | Reply::Draining { .. } => WatchError::Confused(server),
-        }
-    }
-
-    fn ask(&mut self, request: StatusRequest) -> Result<Reply, WatchError> {
-        let server = || self.name.clone();
-        let reply = self.exchange.request(RESPONSE_TIMEOUT, |out| request.encode(out));
-        let reply = reply.map_err(|cause| WatchError::Lost { server: server(), cause })?;
-        let reply = reply.ok_or_else(|| WatchError::Ended(server()))?;
-        // What is left over is a later release's.
-        Decoder::new(&reply).value().map_err(|cause| WatchError::Damaged { server: server(), cause })
-    }
 }
 
 /// The sockets of a server by which it is reached on its own host.

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::query::{ServerConnection, WatchArguments, WatchError};
+use super::query::{WatchArguments, WatchError};
 use super::rates::{self, Rates};
 use super::{json, table};
+use crate::status_query::ServerConnection;
 
 /// List the sessions of a server: whose programs they are, and what they have done.
 ///

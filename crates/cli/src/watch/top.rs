@@ -16,8 +16,9 @@ use ratatui::text::{Line, Text};
 use ratatui::{DefaultTerminal, Frame};
 
 use super::json;
-use super::query::{ServerConnection, WatchArguments, WatchError};
+use super::query::{WatchArguments, WatchError};
 use super::screen::{self, Kind, View};
+use crate::status_query::ServerConnection;
 
 /// How often the keys are looked at.
 const LOOK: Duration = Duration::from_millis(50);

@@ -1,0 +1,189 @@
+//! `causeway pool`: the GPUs of a pool of servers, for people and for batch systems.
+
+use std::collections::HashSet;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use causeway_config::table::{CUDA_VISIBLE_DEVICES, ON};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use thiserror::Error;
+
+use crate::pool::{Gpu, Holder, Lease, Pool, PoolError, Request, ServerState, names};
+use crate::server::{KeyArguments, user};
+
+/// Give each program or job free GPUs of a pool of servers.
+///
+/// A pool is a folder, /etc/causeway/pools/NAME or what a link there leads to, with a file `servers` that lists servers, one
+/// on each line: HOST:PORT, unix:PATH, or a name of the configuration files. `causeway run --on pool:NAME` takes a free GPU
+/// for as long as its program runs. Batch systems take GPUs for a job, and release them when it has ended. All who use the
+/// pool on a machine, or on several by a file system that they share, must be able to write to its folder.
+///
+/// Leases are an agreement of those who use the pool: servers do not know of them, and `--on HOST` passes them by.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show which GPUs are free and who has the others.
+    Status {
+        /// The pools; all of /etc/causeway/pools if none is named.
+        #[arg(value_name = "POOL")]
+        pools: Vec<String>,
+        /// Print JSON, a line for each pool.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        keys: KeyArguments,
+    },
+    /// Acquire GPUs for a job, and print the variables that its programs need. A job that has some already keeps these.
+    Acquire {
+        /// The pool.
+        pool: String,
+        /// What the job is called, such as slurm-7.
+        #[arg(long)]
+        job: String,
+        /// How many GPUs.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+        gpus: u16,
+        /// Whose job it is. If not given: that of this user.
+        #[arg(long)]
+        user: Option<String>,
+        /// Wait so long until enough are free.
+        #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=86_400))]
+        wait: u64,
+        #[command(flatten)]
+        keys: KeyArguments,
+    },
+    /// Release the GPUs of a job. It is no error if it has none.
+    Release {
+        /// The pool.
+        pool: String,
+        /// The job.
+        #[arg(long, required_unless_present = "unless_listed", conflicts_with = "unless_listed")]
+        job: Option<String>,
+        /// Release those of all jobs whose names begin so and which standard input does not list, a line for each:
+        /// jobs whose end was missed.
+        #[arg(long, value_name = "PREFIX")]
+        unless_listed: Option<String>,
+    },
+}
+
+/// Why the command fails.
+#[derive(Debug, Error)]
+pub enum PoolCommandError {
+    /// The pool cannot be used.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// There is no pool.
+    #[error(
+        "there is no pool: write the addresses of its servers, a line for each, to /etc/causeway/pools/NAME/servers"
+    )]
+    None,
+    /// The list of jobs cannot be read.
+    #[error("the list of jobs cannot be read from standard input: {0}")]
+    Read(io::Error),
+    /// Nobody reads what is printed.
+    #[error("nothing can be printed: {0}")]
+    Print(io::Error),
+}
+
+/// Does what is asked for.
+pub fn pool(arguments: &Arguments) -> Result<ExitCode, PoolCommandError> {
+    let mut out = io::stdout().lock();
+    let mut print = |text: String| writeln!(out, "{text}").map_err(PoolCommandError::Print);
+    match &arguments.action {
+        Action::Status { pools, json, keys } => {
+            let pools = if pools.is_empty() { names() } else { pools.clone() };
+            if pools.is_empty() {
+                return Err(PoolCommandError::None);
+            }
+            for name in pools {
+                let pool = Pool::of(&name)?;
+                let states = keys.query(&pool.servers()?);
+                let leases = pool.leases()?;
+                let text =
+                    if *json { to_json(&pool, &states, &leases) } else { table(&pool, &states, &leases) };
+                print(text)?;
+            }
+        }
+        Action::Acquire { pool, job, gpus, user: of_user, wait, keys } => {
+            let request = Request {
+                holder: Holder::Job(job.clone()),
+                user: of_user.clone().unwrap_or_else(user),
+                gpus: usize::from(*gpus),
+            };
+            let wait = Duration::from_secs(*wait);
+            let held = Pool::of(pool)?.acquire(&request, |servers| keys.query(servers), wait)?;
+            print(format!("{}={}", ON.name, held.lease.on))?;
+            print(format!("{}={}", CUDA_VISIBLE_DEVICES.name, held.lease.devices))?;
+        }
+        Action::Release { pool, job: Some(job), .. } => {
+            Pool::of(pool)?.release(job)?;
+        }
+        Action::Release { pool, job: None, unless_listed } => {
+            let prefix = unless_listed.as_deref().unwrap_or_default();
+            let list = io::read_to_string(io::stdin()).map_err(PoolCommandError::Read)?;
+            let jobs: HashSet<String> = list.split_whitespace().map(str::to_owned).collect();
+            for ended in Pool::of(pool)?.release_unless_among(prefix, &jobs)? {
+                print(format!("{ended} has ended: its GPUs are free"))?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many GPUs of a server are taken.
+fn taken(leases: &[Lease], server: &str) -> usize {
+    let gpus = leases.iter().flat_map(|lease| &lease.gpus);
+    gpus.filter(|gpu| gpu.server == server).count()
+}
+
+fn table(pool: &Pool, states: &[ServerState], leases: &[Lease]) -> String {
+    let mut lines = Vec::new();
+    let (mut free, mut all) = (0, 0);
+    for state in states {
+        let line = match &state.devices {
+            Ok(devices) => {
+                let devices = *devices as usize;
+                let of_server = devices.saturating_sub(taken(leases, &state.server));
+                (free, all) = (free + of_server, all + devices);
+                format!("  {}: {of_server} of {devices} GPUs free", state.server)
+            }
+            Err(_) => format!("  {}", state.reason().unwrap_or_default()),
+        };
+        lines.push(line);
+    }
+    lines.insert(0, format!("{}: {free} of {all} GPUs free", pool.name()));
+    for Lease { holder, user, since, gpus, .. } in leases {
+        let gpus: Vec<_> = gpus.iter().map(|Gpu { server, index }| format!("{server} GPU {index}")).collect();
+        lines.push(format!("  {user}, {holder}, since {since}: {}", gpus.join(", ")));
+    }
+    lines.join("\n")
+}
+
+fn to_json(pool: &Pool, states: &[ServerState], leases: &[Lease]) -> String {
+    let servers = states.iter().map(|state| {
+        json!({
+            "server": state.server,
+            "gpus": state.devices.as_ref().ok(),
+            "taken": taken(leases, &state.server),
+            "error": state.devices.as_ref().err(),
+        })
+    });
+    let of_lease = |lease: &Lease| {
+        let gpus = lease.gpus.iter().map(|gpu| json!({ "server": gpu.server, "device": gpu.index }));
+        json!({
+            "holder": lease.holder.to_string(),
+            "user": lease.user,
+            "since": lease.since,
+            "gpus": gpus.collect::<Vec<_>>(),
+        })
+    };
+    let leases: Vec<_> = leases.iter().map(of_lease).collect();
+    json!({ "pool": pool.name(), "servers": servers.collect::<Vec<_>>(), "leases": leases }).to_string()
+}

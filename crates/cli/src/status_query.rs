@@ -1,0 +1,109 @@
+//! Status queries: a connection to a server that is asked how it is.
+
+use std::time::Duration;
+
+use causeway_access::Target;
+use causeway_api::calls::COMMANDS;
+use causeway_connection::exchange::{Exchange, ExchangeError};
+use causeway_link::{ConnectError, ConnectOptions, connect_status, describe_process};
+use causeway_wire::codec::{DecodeError, Decoder, Encode as _};
+use causeway_wire::status::{Reply, ServerStatus, StatusRequest};
+use causeway_wire::text::Printable;
+use thiserror::Error;
+
+/// How long a server may take to answer; it may have to start the library that tells of its devices.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Why a server does not answer.
+#[derive(Debug, Error)]
+pub enum QueryError {
+    /// The server gives no answers.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The connection failed.
+    #[error("{server} does not answer any more: {cause}")]
+    Lost {
+        /// The server.
+        server: String,
+        /// What happened.
+        cause: ExchangeError,
+    },
+    /// The server has ended the connection.
+    #[error("{0} has ended the connection")]
+    Ended(String),
+    /// The answer makes no sense.
+    #[error(
+        "the answer of {server} cannot be understood: {cause}; `causeway --version` on both machines tells \
+         more"
+    )]
+    Damaged {
+        /// The server.
+        server: String,
+        /// What is wrong with it.
+        cause: DecodeError,
+    },
+    /// The server refuses to answer.
+    #[error("{server} refuses: {text}")]
+    Refused {
+        /// The server.
+        server: String,
+        /// In its words.
+        text: Printable,
+    },
+    /// The server answers something else.
+    #[error("{0} answers another question")]
+    Confused(String),
+}
+
+/// A server that answers.
+pub struct ServerConnection {
+    name: String,
+    exchange: Exchange,
+}
+
+impl ServerConnection {
+    /// Connects to a server.
+    pub fn connect(target: &Target) -> Result<Self, QueryError> {
+        let hello = describe_process(COMMANDS, Vec::new());
+        let exchange = connect_status(target, &hello, &ConnectOptions::default())?;
+        Ok(Self { name: target.to_string(), exchange })
+    }
+
+    /// The server's address without its key.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How the server is.
+    pub fn status(&mut self) -> Result<ServerStatus, QueryError> {
+        match self.request(StatusRequest::Status)? {
+            Reply::Status(status) => Ok(*status),
+            other => Err(self.unwanted(other)),
+        }
+    }
+
+    /// Has the server take no new sessions; returns how many it waits for, and whether it did already.
+    pub fn drain(&mut self, seconds: u32) -> Result<(u32, bool), QueryError> {
+        match self.request(StatusRequest::Drain { seconds })? {
+            Reply::Draining { sessions, already } => Ok((sessions, already)),
+            other => Err(self.unwanted(other)),
+        }
+    }
+
+    fn unwanted(&self, reply: Reply) -> QueryError {
+        let server = self.name.clone();
+        match reply {
+            Reply::Refused { text } => QueryError::Refused { server, text },
+            Reply::Status(_) | Reply::Draining { .. } => QueryError::Confused(server),
+        }
+    }
+
+    fn request(&mut self, request: StatusRequest) -> Result<Reply, QueryError> {
+        let server = || self.name.clone();
+        let reply = self.exchange.request(RESPONSE_TIMEOUT, |out| request.encode(out));
+        let reply = reply.map_err(|cause| QueryError::Lost { server: server(), cause })?;
+        let reply = reply.ok_or_else(|| QueryError::Ended(server()))?;
+        // What is left over is a later release's.
+        Decoder::new(&reply).value().map_err(|cause| QueryError::Damaged { server: server(), cause })
+    }
+}
