@@ -42,6 +42,7 @@ help:
 	@echo '                 and the program that `causeway bench mpi` starts'
 	@echo 'make metrics-test'
 	@echo '                 have Prometheus execute every query of the dashboard and the alerts against a server'
+	@echo 'make slurm-test  run jobs of a small Slurm on a pool of servers with the software GPU; installs Slurm, and needs root'
 	@echo 'make compat      run programs with client and server of two releases, both ways; COMPAT=COMMIT names the other one'
 	@echo 'make trace-browser-test'
 	@echo '                 open a trace in speedscope, in Chromium without a screen; needs npm and its registry'
@@ -107,7 +108,7 @@ python-packages: setup
 mpis:
 	@scripts/install-packages.sh openmpi-bin libopenmpi-dev mpich libmpich-dev gfortran
 
-test: programs mpis python-packages
+test: programs mpis slurm python-packages
 	@scripts/test.sh
 
 lint: setup
@@ -139,6 +140,14 @@ metrics-test: programs
 	cargo build --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs
 	@tools/metrics_test/run.py $(CARGO_TARGET_DIR)/debug/causeway build/cuda/vector_add
 
+# A whole Slurm, which the test starts by itself.
+slurm:
+	@scripts/install-packages.sh munge slurmctld slurmd slurm-client libslurm-dev
+
+slurm-test: programs slurm
+	cargo build --locked -p causeway-cli -p causeway-client -p causeway-comm -p causeway-nvml -p causeway-stubs
+	@tests/slurm/run $(CARGO_TARGET_DIR)/debug/causeway build/cuda/vector_add
+
 compat: programs
 	@tools/compat/run.py $(COMPAT)
 
@@ -167,5 +176,5 @@ gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs bitcode bitcode-test apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis demo test lint book notices bench fuzz fuzz-bundle check-concurrency metrics-test compat trace-browser-test aarch64-test net-test verbs-guest \
+.PHONY: help setup programs bitcode bitcode-test apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis slurm slurm-test demo test lint book notices bench fuzz fuzz-bundle check-concurrency metrics-test compat trace-browser-test aarch64-test net-test verbs-guest \
         verbs-test gpu-bundle gpu-test

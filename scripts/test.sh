@@ -13,6 +13,8 @@ cargo build --locked -p causeway-cli -p causeway-client -p causeway-comm -p caus
 cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log" || failed=1
 # Where Prometheus is installed (`make metrics-test` installs it); it says so where not.
 tools/metrics_test/run.py "${CARGO_TARGET_DIR:-target}/debug/causeway" build/cuda/vector_add 2>&1 | tee -a "$log" || failed=1
+# Where Slurm is installed, as root; it says so where not.
+tests/slurm/run "${CARGO_TARGET_DIR:-target}/debug/causeway" build/cuda/vector_add 2>&1 | tee -a "$log" || failed=1
 # What needs RDMA devices runs where a guest with some has been built (`make verbs-guest`).
 if tests/verbs/guest/guest.py ready; then
     tests/verbs/run quick 2>&1 | tee -a "$log" || failed=1

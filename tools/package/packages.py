@@ -9,6 +9,7 @@ Hat's.
 | `causeway-server` | the service |
 | `causeway-mpi` | `causeway mpirun`'s interposers and `causeway bench mpi`'s programs, for each MPI |
 | `causeway-dev` | headers, pkg-config, CMake, what kernels link, Python's modules, examples |
+| `causeway-slurm` | a SPANK plugin as source, scripts of slurmctld |
 | `causeway-monitoring` | a dashboard and alerts, and `fabric-perf` |
 """
 
@@ -42,6 +43,10 @@ class Package:
 
 # How the names of files end that are among programs and libraries and are neither.
 DATA = (".ltoir", ".bc")
+
+# What the plugin for Slurm is compiled from, and what slurmctld is to have beside slurm.conf.
+SLURM_SOURCES = ("causeway_spank.c", "job_submit.lua")
+SLURM_SCRIPTS = ("slurmctld-script", "build-plugin")
 
 # Where shells look for completions.
 COMPLETIONS = {
@@ -132,6 +137,16 @@ def packages(tree: Path, root: Path, said: Path, zsh: str, version: str) -> list
             files={path: sources[path] for path in sorted(sources.keys() - monitoring - kubernetes)}
             | {path: parts[path] for path in sorted(parts.keys() - mpi)}
             | documents("causeway-dev", root),
+        ),
+        Package(
+            "causeway-slurm",
+            "jobs of Slurm get GPUs of a pool of Causeway servers",
+            "`srun --rgpu=N`: a SPANK plugin, as source, for a plugin belongs to one release of Slurm; the script that acquires GPUs"
+            " of the pool when a job begins and releases them when it ends; licences for jobs that wait. Slurm is not in it.",
+            needs=("causeway", "causeway-client"),
+            files={f"/usr/lib/causeway/slurm/{name}": ours / "slurm" / name for name in SLURM_SCRIPTS}
+            | {f"/usr/share/causeway/slurm/{name}": ours / "slurm" / name for name in SLURM_SOURCES}
+            | documents("causeway-slurm", root),
         ),
         Package(
             "causeway-monitoring",
