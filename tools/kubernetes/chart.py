@@ -53,8 +53,8 @@ class Chart:
 
     def render(self, values: tuple[str, ...]) -> str:
         """The documents of the chart, as helm would install them as `causeway` in the namespace default."""
-        words = [word for value in values for word in ("--set", value)]
-        command = [self.helm, "template", "causeway", str(self.folder), "--namespace", "default", "--kube-version", KUBERNETES, *words]
+        options = [word for value in values for word in ("--set", value)]
+        command = [self.helm, "template", "causeway", str(self.folder), "--namespace", "default", "--kube-version", KUBERNETES, *options]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

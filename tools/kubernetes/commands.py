@@ -24,9 +24,9 @@ def check_commands(documents: list[dict], program: Path) -> list[str]:
         for container in containers(document):
             if container.get("command", [])[:1] != ["causeway"]:
                 continue
-            words = [*container["command"][1:], *container.get("args", [])]
+            arguments = [*container["command"][1:], *container.get("args", [])]
             # Help is printed only where all that stands before it makes sense.
-            done = subprocess.run([program, *words, "--help"], capture_output=True, text=True, env=environment(container))
+            done = subprocess.run([program, *arguments, "--help"], capture_output=True, text=True, env=environment(container))
             if done.returncode != 0:
                 wrong.append(f"container {container['name']}: {done.stderr.strip()}")
     return wrong
@@ -39,7 +39,7 @@ def environment(container: dict) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """A port at which no process listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
@@ -59,11 +59,11 @@ def serve(documents: list[dict], program: Path) -> list[str]:
         (secret / "..data/key").write_text(secrets.token_hex(32))
         (secret / "..data/key").chmod(0o400)
         (root / "var/cache").mkdir(parents=True)
-        words = [re.sub(r"=/", f"={folder}/", word) for word in container["args"]]
-        words = [re.sub(r"^--listen=.*", "--listen=127.0.0.1:0", word) for word in words]
-        words = [re.sub(r"^--metrics=.*", f"--metrics=127.0.0.1:{port}", word) for word in words]
+        arguments = [re.sub(r"=/", f"={folder}/", word) for word in container["args"]]
+        arguments = [re.sub(r"^--listen=.*", "--listen=127.0.0.1:0", word) for word in arguments]
+        arguments = [re.sub(r"^--metrics=.*", f"--metrics=127.0.0.1:{port}", word) for word in arguments]
         process = subprocess.Popen(
-            [program, *words, "--gpu=cpu"], env=environment(container), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [program, *arguments, "--gpu=cpu"], env=environment(container), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         try:
             path = container["readinessProbe"]["httpGet"]["path"]
@@ -71,8 +71,8 @@ def serve(documents: list[dict], program: Path) -> list[str]:
                 return []
         finally:
             process.kill()
-            said, _ = process.communicate()
-        return [f"the server of the manifests does not become ready:\n{said}"]
+            output, _ = process.communicate()
+        return [f"the server of the manifests does not become ready:\n{output}"]
 
 
 def is_ready(url: str, process: subprocess.Popen) -> bool:

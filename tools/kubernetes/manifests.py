@@ -67,8 +67,8 @@ def check_pod(document: dict) -> list[str]:
     spec = found["spec"]
     volumes = {volume["name"] for volume in spec.get("volumes", [])}
     for container in containers(document):
-        said = container.get("securityContext", {})
-        wrong += [f"{container['name']} may more than it needs: {key}" for key, value in CONFINED.items() if said.get(key) != value]
+        security = container.get("securityContext", {})
+        wrong += [f"{container['name']} may more than it needs: {key}" for key, value in CONFINED.items() if security.get(key) != value]
         mounts = {mount["name"] for mount in container.get("volumeMounts", [])}
         wrong += [f"{container['name']} mounts {name}, which is no volume" for name in sorted(mounts - volumes)]
         ports = {port["name"] for port in container.get("ports", [])}
