@@ -5,17 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+
+use crate::elf::Elf;
 
 /// The longest path of a loader that is read, as long as the system lets paths be.
 const MAX_PATH_LEN: usize = 4096;
-
-/// The size of the header of an ELF file of 64 bits (System V ABI, `Elf64_Ehdr`).
-const HEADER: usize = 64;
-
-/// The size of one of its program headers (`Elf64_Phdr`).
-const PROGRAM_HEADER: usize = 56;
 
 /// The kind of the program header that names the loader (`PT_INTERP`).
 const INTERPRETER: u32 = 3;
@@ -99,39 +94,23 @@ fn named_by_script(file: &Path) -> Option<PathBuf> {
 }
 
 /// What a program asks for; nothing is known of what is no ELF file of 64 bits.
-fn libc_requirement(file: &Path) -> io::Result<Option<LibcRequirement>> {
-    let file = File::open(file)?;
-    let mut header = [0; HEADER];
-    file.read_exact_at(&mut header, 0)?;
-    if !header.starts_with(b"\x7fELF\x02\x01") {
-        return Ok(None);
-    }
-    let (offset, count) = (number(&header, 32), u16::from_le_bytes([header[56], header[57]]));
-    for index in 0..u64::from(count) {
-        let mut segment = [0; PROGRAM_HEADER];
-        file.read_exact_at(&mut segment, offset.saturating_add(index * PROGRAM_HEADER as u64))?;
-        if u32::from_le_bytes([segment[0], segment[1], segment[2], segment[3]]) != INTERPRETER {
-            continue;
+fn libc_requirement(path: &Path) -> io::Result<Option<LibcRequirement>> {
+    let Some(elf) = Elf::open(path)? else { return Ok(None) };
+    for segment in elf.segments() {
+        let (kind, range) = segment?;
+        if kind == INTERPRETER {
+            let mut path = elf.read(range.start, (range.end - range.start).min(MAX_PATH_LEN as u64))?;
+            path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
+            return Ok(Some(LibcRequirement::Loader(OsString::from_vec(path).into())));
         }
-        let length = usize::try_from(number(&segment, 32)).unwrap_or(usize::MAX).min(MAX_PATH_LEN);
-        let mut path = vec![0; length];
-        file.read_exact_at(&mut path, number(&segment, 8))?;
-        path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(length));
-        return Ok(Some(LibcRequirement::Loader(OsString::from_vec(path).into())));
     }
     Ok(Some(LibcRequirement::Nothing))
-}
-
-/// The 64 bits at `at`.
-fn number(bytes: &[u8], at: usize) -> u64 {
-    let mut eight = [0; 8];
-    eight.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(eight)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::elf::{HEADER, PROGRAM_HEADER};
 
     /// A file that says of itself no more than which loader it wants.
     fn elf(loader: &str) -> Vec<u8> {

@@ -12,6 +12,7 @@
 //! | `cdi`            | How does a container engine come to give containers the GPUs of a server?      |
 //! | `bench`          | How fast are copies, launches and waits, here and there?                       |
 //! | `doctor`         | What does a machine lack, and what is to be done?                              |
+//! | `check`          | What does the software GPU lack for a program?                                 |
 //! | `demo`           | Does all of it work on this machine?                                           |
 //! | `trace`          | What did a program do when, here and on the devices?                           |
 //! | `tune`           | Which plans for copies suit this server, and how are they kept?                |
@@ -27,6 +28,7 @@
 //! | `keys`           | How do servers' keys get to a program that is started?                         |
 //! | `launch`         | How is a program started so that signals and exit codes come through?          |
 //! | `inherited`      | What does `causeway` change of what it inherits, and a program gets unchanged? |
+//! | `elf`            | What stands in an ELF file?                                                    |
 //! | `libc_detection` | Which C library does a program want?                                           |
 //! | `library`        | Where is the client library?                                                   |
 //! | `renamed`        | Which options had other names?                                                 |
@@ -41,6 +43,8 @@
 mod api;
 mod bench;
 mod cdi;
+#[cfg(feature = "software")]
+mod check;
 mod client;
 mod completions;
 mod config_command;
@@ -50,6 +54,9 @@ mod default_server;
 mod demo;
 mod devices;
 mod doctor;
+// Most of it is read by `check` alone.
+#[cfg_attr(not(feature = "software"), allow(dead_code))]
+mod elf;
 mod embedded;
 mod inherited;
 mod jupyter;
@@ -120,6 +127,8 @@ enum Command {
     Drain(watch::drain::Arguments),
     Pool(pool_command::Arguments),
     Doctor(doctor::Arguments),
+    #[cfg(feature = "software")]
+    Check(check::Arguments),
     Key(key::Arguments),
     Client(client::Arguments),
     Usage(usage::Arguments),
@@ -187,6 +196,9 @@ impl Command {
             | Self::Pool(_)
             | Self::Bench(_)
             | Self::Tune(_) => (PROGRAM, 1),
+            #[cfg(feature = "software")]
+            // It checks those of the software GPU itself.
+            Self::Check(_) => (&[], 2),
             Self::Mpirun(_) => (&[Component::Mpirun, Component::Rank], 125),
             Self::Jupyter(_) | Self::Cdi(_) => (&[Component::Run], 1),
             // Those that are started by others have been checked there.
@@ -261,6 +273,8 @@ fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
         Command::Drain(arguments) => watch::drain::drain(&arguments).map_err(CommandError::of(1)),
         Command::Pool(arguments) => pool_command::pool(&arguments).map_err(CommandError::of(1)),
         Command::Doctor(arguments) => doctor::doctor(&arguments).map_err(CommandError::of(2)),
+        #[cfg(feature = "software")]
+        Command::Check(arguments) => check::check(&arguments).map_err(CommandError::of(2)),
         Command::Config(arguments) => {
             config_command::config(&arguments, &Arguments::command()).map_err(CommandError::of(1))
         }

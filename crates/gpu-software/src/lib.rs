@@ -16,6 +16,7 @@
 //! | which memory is allocated | `memory`, from a `pool`; `virtual_memory`, `array`, `managed`, `pinned`, `staging`, `region` |
 //! | what do textures and surfaces look into, and which ones does a launch find | `texture`, `texture_references`, `textures`; `texture_limits` |
 //! | what do devices and kernels say of themselves | `attributes`, `occupancy`, `options` |
+//! | what does it lack for a program, before that runs | [`check`] |
 //! | what do programs learn of it by NVML | [`monitor`] |
 //!
 //! A worker process serves one client, so a fault of that client's kernels ends its context and nothing else.
@@ -24,6 +25,7 @@ mod action;
 mod array;
 mod attributes;
 mod calls;
+pub mod check;
 mod condition;
 mod context;
 mod contexts;

@@ -80,30 +80,45 @@ impl Programs {
     /// Compiles the program of an image. Every instruction is checked here; machine code is made when a
     /// kernel is first launched.
     fn compiled(&self, form: u32, image: &[u8]) -> Result<Arc<Program>, (CUresult, String)> {
-        let texts =
-            image::ptx_of(form, image, self.capability).map_err(|error| (error.code(), error.to_string()))?;
+        let texts = texts(form, image, self.capability, self.newest_ptx)?;
         if let Some(program) = self.cache.lock().get(&texts) {
             return Ok(program);
         }
-        let newest = self.newest_ptx;
-        if let Some(version) = texts.iter().filter_map(|text| image::ptx_version(text)).find(|v| *v > newest)
-        {
-            let text = format!(
-                "PTX of version {}.{} needs a later driver; this one takes {}.{} at most",
-                version / 10,
-                version % 10,
-                newest / 10,
-                newest % 10
-            );
-            return Err((CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION, text));
-        }
-        let sources: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let program = Program::compile(&sources, &CompileOptions::default())
-            .map_err(|error| (code_of(&error), error.to_string()))?;
+        let program = compile(&texts).map_err(|error| (code_of(&error), error.to_string()))?;
         let program = Arc::new(program);
         self.cache.lock().insert(texts, Arc::clone(&program));
         Ok(program)
     }
+}
+
+/// The PTX of an image for a device of `capability` (times ten) that takes PTX up to a version, major times ten plus minor.
+pub(super) fn texts(
+    form: u32,
+    image: &[u8],
+    capability: u32,
+    newest_ptx: u32,
+) -> Result<Vec<String>, (CUresult, String)> {
+    let texts = image::ptx_of(form, image, capability).map_err(|error| (error.code(), error.to_string()))?;
+    let versions = texts.iter().filter_map(|text| image::ptx_version(text));
+    match versions.into_iter().find(|version| *version > newest_ptx) {
+        None => Ok(texts),
+        Some(version) => {
+            let text = format!(
+                "PTX of version {}.{} needs a later driver; this one takes {}.{} at most",
+                version / 10,
+                version % 10,
+                newest_ptx / 10,
+                newest_ptx % 10
+            );
+            Err((CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION, text))
+        }
+    }
+}
+
+/// Links the texts into one program, and checks every instruction.
+pub(super) fn compile(texts: &[String]) -> Result<Program, CompileError> {
+    let sources: Vec<&str> = texts.iter().map(String::as_str).collect();
+    Program::compile(&sources, &CompileOptions::default())
 }
 
 /// A line for each kernel that this device cannot run.

@@ -179,13 +179,13 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips a test that needs more GPUs than there are."""
-    wanted = 0
+    required = 0
     for marker in item.iter_markers("gpu"):
-        wanted = max(wanted, *marker.args[:1], marker.kwargs.get("count", 1))
-    if not wanted:
+        required = max(required, *marker.args[:1], marker.kwargs.get("count", 1))
+    if not required:
         return
     names, why = gpus(item.config)
     if not names:
         pytest.skip(f"needs a GPU: {why}")
-    if len(names) < wanted:
-        pytest.skip(f"needs {wanted} GPUs, and there {'is' if len(names) == 1 else 'are'} {len(names)}")
+    if len(names) < required:
+        pytest.skip(f"needs {required} GPUs, and there {'is' if len(names) == 1 else 'are'} {len(names)}")

@@ -1,7 +1,7 @@
 //! Fat binaries for the tests of those who read them, laid out as nvcc does.
 
 use super::contents::{ENTRY_HEADER_BYTES, FLAG_LZ4, FLAG_ZSTD};
-use super::{Entry, EntryKind, FATBIN_MAGIC, Packing};
+use super::{ELF_MAGIC, Entry, EntryKind, FATBIN_MAGIC, Packing};
 
 /// An entry that is not packed.
 pub fn plain(kind: EntryKind, architecture: u32, payload: &[u8]) -> Entry<'_> {
@@ -46,4 +46,39 @@ pub fn fatbin_around(body: &[u8]) -> Vec<u8> {
     bytes.extend((body.len() as u64).to_le_bytes());
     bytes.extend(body);
     bytes
+}
+
+/// A cubin that has these kernels and other functions as symbols, and no code.
+pub fn cubin(kernels: &[&str], functions: &[&str]) -> Vec<u8> {
+    const HEADER_BYTES: usize = 64;
+    let (mut names, mut symbols) = (vec![0], vec![0; 24]);
+    let entries = kernels.iter().map(|name| (name, 0x10)).chain(functions.iter().map(|name| (name, 0)));
+    for (name, other) in entries {
+        symbols.extend((names.len() as u32).to_le_bytes());
+        // A global function of the first section.
+        symbols.extend([0x12, other, 1, 0]);
+        symbols.extend([0; 16]);
+        names.extend(name.bytes().chain([0]));
+    }
+    let (names_at, symbols_at) = (HEADER_BYTES, HEADER_BYTES + names.len());
+    let sections_at = symbols_at + symbols.len();
+    let mut file = vec![0; HEADER_BYTES];
+    file[..4].copy_from_slice(&ELF_MAGIC);
+    // 64 bits, little endian, of NVIDIA's GPUs (`EM_CUDA`), for compute capability 9.0.
+    (file[4], file[5], file[6], file[8], file[18], file[48]) = (2, 1, 1, 7, 190, 90);
+    file[40..48].copy_from_slice(&(sections_at as u64).to_le_bytes());
+    (file[58], file[60]) = (64, 3);
+    file.extend(&names);
+    file.extend(&symbols);
+    for (kind, offset, bytes, link) in
+        [(0_u32, 0, 0, 0_u32), (3, names_at, names.len(), 0), (2, symbols_at, symbols.len(), 1)]
+    {
+        let mut section = [0; 64];
+        section[4..8].copy_from_slice(&kind.to_le_bytes());
+        section[24..32].copy_from_slice(&(offset as u64).to_le_bytes());
+        section[32..40].copy_from_slice(&(bytes as u64).to_le_bytes());
+        section[40..44].copy_from_slice(&link.to_le_bytes());
+        file.extend(section);
+    }
+    file
 }
