@@ -66,7 +66,7 @@ def until(what: str, condition):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this host that nobody listens at now."""
+    """Ports of this host without a listener now."""
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [listener.getsockname()[1] for listener in listeners]
     for listener in listeners:

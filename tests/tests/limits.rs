@@ -91,7 +91,7 @@ fn sessions_of_a_client_share_its_device_memory_and_see_no_other() {
     served.server.must_log("client ada has 40M of the 64M that `device-memory`");
     // Somebody else has the device, of which ada's sessions have taken a part.
     assert!(prints(&bob, &["128"]).contains("CUDA: 216 of 256 MiB are free\n128 MiB: cudaSuccess"));
-    // A program that dies gives back what it had, however it dies.
+    // A program that dies returns what it had, however it dies.
     run(memory_use(&ada, &["24"]).arg("dies"), LIMIT).must_succeed();
     drop(first);
     eventually("the memory has come back", LIMIT, || prints(&ada, &["64"]).contains("64 MiB: cudaSuccess"));
@@ -140,7 +140,7 @@ fn sessions_end_when_their_time_is_over_and_say_why() {
     served.server.must_log("it was idle for as long as its client's sessions may be (idle-timeout)");
     served.server.must_log("it was open for as long as its client's sessions may be (session-time)");
     for (program, why) in [(idle, "nothing happened for 5s"), (short, "it was open for 10s")] {
-        eventually("the user is told", LIMIT, || program.stderr().contains(why));
+        eventually("the user learns why", LIMIT, || program.stderr().contains(why));
     }
     works.finish(LIMIT).must_succeed();
     served.server.must_have_workers(1);

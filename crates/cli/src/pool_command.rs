@@ -87,7 +87,7 @@ pub enum PoolCommandError {
     /// The list of jobs cannot be read.
     #[error("the list of jobs cannot be read from standard input: {0}")]
     Read(io::Error),
-    /// Nobody reads what is printed.
+    /// The reader of what is printed is gone.
     #[error("nothing can be printed: {0}")]
     Print(io::Error),
 }

@@ -31,7 +31,7 @@ pub trait Gpu: Calls {
     /// everything that kernels printed before a completion of [`Gpu::after`] and its like is called.
     fn set_output(&self, sink: OutputSink);
 
-    /// Who is told from now on how long each kernel has run; false where the back end does not measure that.
+    /// Who hears from now on how long each kernel has run; false where the back end does not measure that.
     fn set_kernel_timer(&self, timer: KernelTimer) -> bool {
         drop(timer);
         false

@@ -70,7 +70,7 @@ pub enum SessionMemoryError {
 /// A limit of the memory of one session, as people write it.
 ///
 /// # Errors
-/// For what is no size, or less than any worker uses.
+/// For a text that does not name a size, or less than any worker uses.
 pub fn parse_session_memory(text: &str) -> Result<u64, SessionMemoryError> {
     match text.parse()? {
         Size(bytes) if bytes < MIN_SESSION_MEMORY => Err(SessionMemoryError::TooLittle(text.to_owned())),

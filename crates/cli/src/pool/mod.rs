@@ -72,7 +72,7 @@ pub struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some((path, _)) = &self.of_process {
-            // One that stays counts as ended, since nobody has it locked.
+            // One that stays counts as ended, since no process has it locked.
             let _ = fs::remove_file(path);
         }
     }
@@ -418,7 +418,7 @@ mod tests {
         let text = fs::read(pool.leases_folder().join(held.lease.holder.file_name())).unwrap();
         let error = pool.acquire(&request(2), states, Duration::ZERO).unwrap_err().to_string();
         assert!(error.contains("process 1 on node"), "{error}");
-        // As if the process had been killed: the file stays, and nobody has it locked.
+        // As if the process had been killed: the file stays, and no process has it locked.
         drop(held);
         fs::write(pool.leases_folder().join("process-1@node"), text).unwrap();
         drop(pool.acquire(&request(2), states, Duration::ZERO).unwrap());

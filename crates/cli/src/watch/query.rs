@@ -82,7 +82,7 @@ pub enum WatchError {
     /// The terminal cannot be drawn on.
     #[error("the terminal cannot be used: {0}; `causeway top --once` and --json need none")]
     Terminal(io::Error),
-    /// Nobody reads what is printed.
+    /// The reader of what is printed is gone.
     #[error("nothing can be printed: {0}")]
     Print(io::Error),
 }

@@ -279,7 +279,7 @@ impl PayloadSender<'_> {
 /// A path to the receiver's card.
 #[derive(Debug)]
 pub(super) struct RdmaPath {
-    /// In front of the memory, so that nobody reads it any more when it goes.
+    /// In front of the memory, so that no reader is left when it goes.
     target: ReadTarget,
     regions: Regions,
     slots: RdmaStaging,

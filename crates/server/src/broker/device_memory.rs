@@ -1,6 +1,6 @@
 //! Device memory accounts: how much of it the sessions of each peer have, and whether they may have more.
 //!
-//! A worker asks before it has its back end allocate, and says when memory has been freed; one that ends gives back what
+//! A worker asks before it has its back end allocate, and says when memory has been freed; one that ends returns what
 //! it had. The account holds for what clients send: a worker that its client has taken over may allocate without asking.
 
 use std::collections::HashMap;
@@ -18,8 +18,18 @@ use crate::admission::Source;
 pub struct MemoryBounds {
     /// What all sessions of its peer may have together, if that is limited.
     pub limit: Option<u64>,
-    /// All memory of a device that nobody else divides up among sessions; 0 for a device of another kind.
+    /// All memory of a device that the broker alone divides up among sessions; 0 for a device of another kind.
     pub capacity: u64,
+}
+
+impl MemoryBounds {
+    /// No limit of the peer, and no device that is divided up.
+    const NONE: Self = Self { limit: None, capacity: 0 };
+
+    /// Whether any amount is granted.
+    pub fn is_unlimited(self) -> bool {
+        self == Self::NONE
+    }
 }
 
 /// Why a session gets no more device memory; sentences for the log.
@@ -62,7 +72,7 @@ struct Account {
     peer: Source,
     /// Bytes of any device.
     bytes: u64,
-    /// Those of a device that nobody else divides up.
+    /// Those of a device that the broker alone divides up.
     shared: u64,
 }
 
@@ -136,6 +146,12 @@ impl DeviceMemory {
         Ok(())
     }
 
+    /// A session has more, without a limit.
+    pub fn take(&self, session: SessionId, peer: Source, bytes: u64) {
+        // Only sizes that no device has are refused.
+        let _ = self.reserve(session, peer, bytes, MemoryBounds::NONE);
+    }
+
     /// A session has less.
     pub fn release(&self, session: SessionId, bytes: u64) {
         self.0.lock().release(session, bytes);
@@ -190,7 +206,7 @@ mod tests {
         assert_eq!(memory.info(ada, DRIVER), (10, 9));
         memory.reserve(session(1), ada, 9, DRIVER).unwrap();
         assert!(memory.reserve(session(1), ada, u64::MAX, SOFTWARE).is_err());
-        // A limit that has been lowered takes nothing away, and lets nobody have more.
+        // A limit that has been lowered takes nothing away, and lets no session have more.
         let lower = MemoryBounds { limit: Some(5), capacity: 0 };
         assert_eq!(memory.info(ada, lower), (5, 0));
         assert!(memory.reserve(session(1), ada, 1, lower).is_err());

@@ -21,7 +21,7 @@ use super::images::SessionImages;
 use super::shared::Shared;
 use crate::admission::Source;
 use crate::protocol::control::Control;
-use crate::protocol::messages::{self, ToBroker, ToWorker, Token};
+use crate::protocol::messages::{self, ToBroker, ToWorker, Token, UNLIMITED};
 
 /// Connections that are made for one worker at the same time; a link has one for messages and at most so many
 /// lanes.
@@ -96,9 +96,12 @@ impl WorkerRequests {
                 None => (number, None),
             },
             ToBroker::Reserve { number, bytes, capacity } => {
-                let is_granted = self.reserve(shared, session, bytes, capacity);
-                (number, is_granted.then_some(nothing))
+                let bounds = self.memory_bounds(shared, capacity);
+                let is_granted = self.reserve(shared, session, bytes, bounds);
+                let bytes = if bounds.is_unlimited() { UNLIMITED.to_vec() } else { Vec::new() };
+                (number, is_granted.then_some(Exported { bytes, descriptor: None }))
             }
+            ToBroker::Take { bytes } => return shared.device_memory.take(session, self.peer, bytes),
             ToBroker::Release { bytes } => return shared.device_memory.release(session, bytes),
             ToBroker::MemoryInfo { number, capacity } => {
                 let mut bytes = Vec::new();
@@ -124,8 +127,7 @@ impl WorkerRequests {
     }
 
     /// Whether the session may have so much more device memory, which it has then. The log has the first refusal.
-    fn reserve(&self, shared: &Shared, session: SessionId, bytes: u64, capacity: u64) -> bool {
-        let bounds = self.memory_bounds(shared, capacity);
+    fn reserve(&self, shared: &Shared, session: SessionId, bytes: u64, bounds: MemoryBounds) -> bool {
         match shared.device_memory.reserve(session, self.peer, bytes, bounds) {
             Ok(()) => true,
             Err(refused) => {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_access::Endpoint;
 use causeway_access::target::random_bytes;
@@ -21,7 +21,7 @@ use crate::heartbeat::ProgressCounter;
 use crate::protocol::control::Control;
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::protocol::messages::KeepaliveSeconds;
-use crate::protocol::messages::{self, ToBroker, Token};
+use crate::protocol::messages::{self, ToBroker, Token, UNLIMITED};
 
 /// How long a broker may take to write an image to its disk. Nobody waits for that but the thread that hands
 /// it over.
@@ -29,6 +29,10 @@ const DISK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a broker may take to answer where it only looks into a table or a folder.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// For how long a session that has no limit of device memory takes it without asking: a limit that is set meanwhile counts
+/// from then on.
+const UNLIMITED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the broker answers: the bytes of what was exported and its descriptor, nothing when it has or takes
 /// none.
@@ -46,6 +50,8 @@ pub struct Exchange {
     peer_keepalive: KeepaliveTimeouts,
     /// Whether there is a broker that says how much memory a session may have.
     is_accounted: bool,
+    /// Until when no limit of device memory is known to hold.
+    unlimited_until: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -70,6 +76,7 @@ impl Exchange {
             activity,
             peer_keepalive,
             is_accounted: true,
+            unlimited_until: Mutex::default(),
         })
     }
 
@@ -166,21 +173,42 @@ impl Exchange {
         self.request(request, Some(memory), DISK_TIMEOUT);
     }
 
-    /// Asks for more device memory, of a device that nobody but the broker divides up if it has a `capacity`; false when
-    /// the session may have no more.
+    /// Asks for more device memory, of a device that the broker alone divides up if it has a `capacity`; false when
+    /// the session may have no more. Where there is no limit it asks once in [`UNLIMITED_INTERVAL`], since the round trip
+    /// takes longer than the driver's own pools do.
     pub fn reserve(&self, bytes: u64, capacity: u64) -> bool {
+        if !self.is_accounted {
+            return true;
+        }
+        if self.is_unlimited() {
+            // Without a broker there are no accounts.
+            let _ = messages::send(&self.control, &ToBroker::Take { bytes }, None);
+            return true;
+        }
         let request = |number| ToBroker::Reserve { number, bytes, capacity };
-        !self.is_accounted || self.request(request, None, EXCHANGE_TIMEOUT).is_some()
+        let Some((reply, _)) = self.request(request, None, EXCHANGE_TIMEOUT) else { return false };
+        if reply == UNLIMITED {
+            *self.unlimited_until.lock() = Some(Instant::now() + UNLIMITED_INTERVAL);
+        }
+        true
+    }
+
+    /// Whether the broker has said a moment ago that there is no limit of device memory.
+    fn is_unlimited(&self) -> bool {
+        self.unlimited_until.lock().is_some_and(|end| Instant::now() < end)
     }
 
     /// The session has less device memory than before.
     pub fn release(&self, bytes: u64) {
-        // Without a broker nobody counts.
+        // Without a broker there are no accounts.
         let _ = messages::send(&self.control, &ToBroker::Release { bytes }, None);
     }
 
     /// How many bytes of device memory the session may have, and how many of them are left.
     pub fn memory_info(&self, capacity: u64) -> Option<(u64, u64)> {
+        if self.is_unlimited() {
+            return None;
+        }
         let request = |number| ToBroker::MemoryInfo { number, capacity };
         let (bytes, _) = self.request(request, None, EXCHANGE_TIMEOUT)?;
         Decoder::new(&bytes).value().ok()

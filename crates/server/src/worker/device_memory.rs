@@ -20,7 +20,7 @@ const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
 /// Whom to ask.
 struct Account {
     exchange: Arc<Exchange>,
-    /// All memory of a device that nobody but the broker divides up among sessions; 0 for another one.
+    /// All memory of a device that the broker alone divides up among sessions; 0 for another one.
     capacity: u64,
 }
 

@@ -26,7 +26,7 @@ use super::control::Control;
 pub use restart::{
     ListenerAddress, PROTOCOL, RemainingSession, RestartMessage, RestartQuery, RestartReply, SessionRequest,
 };
-pub use to_broker::{ToBroker, Token};
+pub use to_broker::{ToBroker, Token, UNLIMITED};
 pub use to_monitor::{ToMonitor, WorkerOf};
 pub use to_worker::{KeepaliveSeconds, SessionStart, ToWorker};
 

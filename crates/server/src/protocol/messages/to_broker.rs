@@ -83,14 +83,20 @@ pub enum ToBroker {
         /// The hash of its content.
         hash: [u8; 32],
     },
-    /// The session takes more device memory; it may, if this is answered.
+    /// The session takes more device memory; it may, if this is answered. The reply has [`UNLIMITED`] where there is no
+    /// limit.
     Reserve {
         /// The number of the question.
         number: u32,
         /// How many bytes more.
         bytes: u64,
-        /// All memory of a device that nobody but the broker divides up among sessions; 0 for another one.
+        /// All memory of a device that the broker alone divides up among sessions; 0 for another one.
         capacity: u64,
+    },
+    /// The session takes more device memory, of which its peer may have any amount.
+    Take {
+        /// How many bytes more.
+        bytes: u64,
     },
     /// The session has less device memory than before.
     Release {
@@ -127,6 +133,10 @@ const NO_GPU: u8 = 13;
 const RESERVE: u8 = 14;
 const RELEASE: u8 = 15;
 const MEMORY_INFO: u8 = 16;
+const TAKE: u8 = 17;
+
+/// The reply to a session that asks for device memory and need not ask.
+pub const UNLIMITED: &[u8] = b"unlimited";
 
 impl Encode for ToBroker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -187,6 +197,10 @@ impl Encode for ToBroker {
                 bytes.encode(out);
                 capacity.encode(out);
             }
+            Self::Take { bytes } => {
+                TAKE.encode(out);
+                bytes.encode(out);
+            }
             Self::Release { bytes } => {
                 RELEASE.encode(out);
                 bytes.encode(out);
@@ -223,6 +237,7 @@ impl<'a> Decode<'a> for ToBroker {
             RESERVE => {
                 Ok(Self::Reserve { number: input.value()?, bytes: input.value()?, capacity: input.value()? })
             }
+            TAKE => Ok(Self::Take { bytes: input.value()? }),
             RELEASE => Ok(Self::Release { bytes: input.value()? }),
             MEMORY_INFO => Ok(Self::MemoryInfo { number: input.value()?, capacity: input.value()? }),
             WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
