@@ -6,6 +6,7 @@
 //! | [`built`]    | Where are the program, the library and the CUDA programs that were built?      |
 //! | [`process`]  | How is a process started, watched, and ended when it takes too long?           |
 //! | [`server`]   | How is a server started, and which workers does it have?                       |
+//! | [`kubelet`]  | What does a kubelet of Kubernetes say to a device plugin?                      |
 //! | [`client`]   | How is a CUDA program started on a server?                                     |
 //! | [`mpi`]      | How is a program started under an MPI, with the interposer, on a server?      |
 //! | [`programs`] | Which CUDA programs are there, and what must each of them do?                  |
@@ -18,6 +19,7 @@
 pub mod built;
 pub mod client;
 pub mod hostile;
+pub mod kubelet;
 pub mod mpi;
 pub mod network;
 pub mod process;

@@ -12,20 +12,28 @@ KUBERNETES = "1.31.0"
 # With which values the chart is rendered and checked.
 VALUES: tuple[tuple[str, ...], ...] = (
     (),
-    ("server.kind=StatefulSet", "server.replicas=3", "server.gpus=2"),
+    ("server.kind=StatefulSet", "server.replicas=3", "server.gpus=2", "devicePlugin.enabled=true", "devicePlugin.perGpu=4"),
     ("server.gpus=none", "server.nodeSelector=null", "server.maxSessions=8", "server.extraArguments={--clear}"),
     ("server.hostPort=7690", "serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus"),
+    ("server.enabled=false", "devicePlugin.enabled=true", "devicePlugin.servers={gpu-1,gpu-2:7691}", "devicePlugin.giveKeys=false"),
     ("networkPolicy.enabled=false", "secret.existing=mine", "images.server.repository=registry.example/causeway-server"),
 )
 
 # The plain manifests, and the values of which each is made.
 PLAIN: dict[str, tuple[str, ...]] = {
     "servers.yaml": ("secret.existing=causeway-key",),
+    "device-plugin.yaml": (
+        "secret.existing=causeway-key",
+        "server.enabled=false",
+        "devicePlugin.enabled=true",
+        "devicePlugin.servers={causeway.default.svc}",
+    ),
 }
 
 # What stands at the beginning of each.
 HEADERS = {
     "servers.yaml": "Servers on all nodes with GPUs, in the namespace default",
+    "device-plugin.yaml": "The device plugin on all nodes without GPUs, in the namespace default, for the servers of servers.yaml",
 }
 
 

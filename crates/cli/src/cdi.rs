@@ -16,14 +16,13 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::container::{self, Mount};
 use crate::library::{self, LibraryError};
 use crate::server::KeyArguments;
 
 /// The oldest version that has all that is said here; engines since 2022 know it.
 const VERSION: &str = "0.5.0";
 const KIND: &str = "causeway.dev/gpu";
-/// Where a container finds the program and the libraries.
-const INSIDE: &str = "/opt/causeway";
 /// Where a container finds the key.
 const KEYS_INSIDE: &str = "/run/causeway/keys";
 
@@ -179,38 +178,28 @@ fn describe(device: &Device, keys: Option<&Path>) -> Value {
     let mut mounts = Vec::new();
     if let Some(keys) = keys {
         variables.push(format!("{}={KEYS_INSIDE}", table::KEY_FILE.name));
-        mounts.push(mount(keys, KEYS_INSIDE, "ro"));
+        mounts.push(Mount::read_only(keys, KEYS_INSIDE));
     }
-    for server in &device.servers {
-        // The folder, so that a server that begins again is found; not one with other things in it.
-        if let Endpoint::Unix(path) = &server.endpoint
-            && let Some(folder) = Path::new(path).parent().filter(|folder| folder.is_absolute())
-        {
-            mounts.push(mount(folder, &folder.to_string_lossy(), "rw"));
-        }
-    }
+    mounts.extend(container::socket_mounts(&device.servers));
+    let mounts: Vec<_> = mounts.iter().map(mount).collect();
     json!({ "name": device.name, "containerEdits": { "env": variables, "mounts": mounts } })
 }
 
 /// The whole description. `files` are the libraries: the name that programs ask for, and where it is.
 fn description(program: &Path, files: &[(&str, PathBuf)], devices: &[Value]) -> Value {
-    let folder = format!("{INSIDE}/lib/causeway");
-    let mut mounts = vec![mount(program, &format!("{INSIDE}/bin/causeway"), "ro")];
-    mounts.extend(files.iter().map(|(name, path)| mount(path, &format!("{folder}/{name}"), "ro")));
+    let variables = container::library_variables().map(|(name, value)| format!("{name}={value}"));
+    let mounts: Vec<_> = container::library_mounts(program, files).iter().map(mount).collect();
     json!({
         "cdiVersion": VERSION,
         "kind": KIND,
-        "containerEdits": {
-            // As `causeway run` sets them.
-            "env": [format!("LD_LIBRARY_PATH={folder}"), format!("TRITON_LIBCUDA_PATH={folder}")],
-            "mounts": mounts,
-        },
+        "containerEdits": { "env": variables, "mounts": mounts },
         "devices": devices,
     })
 }
 
-fn mount(from: &Path, to: &str, mode: &str) -> Value {
-    json!({ "hostPath": from, "containerPath": to, "options": [mode, "nosuid", "nodev", "bind"] })
+fn mount(mount: &Mount) -> Value {
+    let mode = if mount.is_read_only { "ro" } else { "rw" };
+    json!({ "hostPath": mount.host, "containerPath": mount.container, "options": [mode, "nosuid", "nodev", "bind"] })
 }
 
 #[cfg(test)]

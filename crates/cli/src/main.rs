@@ -10,6 +10,8 @@
 //! | `devices`        | Which GPUs does a server have?                                                 |
 //! | `api`            | Which driver functions are supported?                                          |
 //! | `cdi`            | How does a container engine come to give containers the GPUs of a server?      |
+//! | `kubernetes`     | How do pods of Kubernetes come to have the GPUs of servers?                    |
+//! | `container`      | With what does a program in a container use them?                              |
 //! | `bench`          | How fast are copies, launches and waits, here and there?                       |
 //! | `doctor`         | What does a machine lack, and what is to be done?                              |
 //! | `check`          | What does the software GPU lack for a program?                                 |
@@ -49,6 +51,7 @@ mod client;
 mod completions;
 mod config_command;
 mod config_file;
+mod container;
 mod copies;
 mod default_server;
 mod demo;
@@ -62,6 +65,7 @@ mod inherited;
 mod jupyter;
 mod key;
 mod keys;
+mod kubernetes;
 mod launch;
 mod libc_detection;
 mod library;
@@ -138,6 +142,7 @@ enum Command {
     Tune(tune::Arguments),
     Jupyter(jupyter::Arguments),
     Cdi(cdi::Arguments),
+    Kubernetes(kubernetes::Arguments),
     Bench(bench::BenchArguments),
     Completions(completions::CompletionArguments),
     Man(completions::ManArguments),
@@ -200,7 +205,7 @@ impl Command {
             // It checks those of the software GPU itself.
             Self::Check(_) => (&[], 2),
             Self::Mpirun(_) => (&[Component::Mpirun, Component::Rank], 125),
-            Self::Jupyter(_) | Self::Cdi(_) => (&[Component::Run], 1),
+            Self::Jupyter(_) | Self::Cdi(_) | Self::Kubernetes(_) => (&[Component::Run], 1),
             // Those that are started by others have been checked there.
             Self::Key(_)
             | Self::Client(_)
@@ -293,6 +298,7 @@ fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
         }
         Command::Jupyter(arguments) => jupyter::jupyter(&arguments).map_err(CommandError::of(1)),
         Command::Cdi(arguments) => cdi::cdi(&arguments).map_err(CommandError::of(1)),
+        Command::Kubernetes(arguments) => kubernetes::kubernetes(&arguments).map_err(CommandError::of(1)),
         Command::Bench(arguments) => bench::bench(&arguments).map_err(CommandError::of(1)),
         Command::Measure(arguments) => bench::measure(&arguments).map_err(CommandError::of(1)),
         Command::Tune(arguments) => tune::tune(&arguments).map_err(CommandError::of(1)),

@@ -27,3 +27,21 @@ app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
 image: {{ printf "%s:%s" $image.repository ($image.tag | default $context.Chart.AppVersion) | quote }}
 imagePullPolicy: {{ $context.Values.images.pullPolicy }}
 {{- end }}
+
+{{/* The addresses of the servers, with commas between them. */}}
+{{- define "causeway.servers" -}}
+{{- $name := include "causeway.name" . -}}
+{{- $namespace := .Release.Namespace -}}
+{{- $port := .Values.server.port | int -}}
+{{- if .Values.devicePlugin.servers -}}
+{{ join "," .Values.devicePlugin.servers }}
+{{- else if not .Values.server.enabled -}}
+{{ fail "devicePlugin.servers must name the servers where server.enabled is false" }}
+{{- else if eq .Values.server.kind "StatefulSet" -}}
+{{- range $number := until (.Values.server.replicas | int) -}}
+{{- if $number }},{{ end }}{{ printf "%s-server-%d.%s-servers.%s.svc:%d" $name $number $name $namespace $port }}
+{{- end -}}
+{{- else -}}
+{{ printf "%s.%s.svc:%d" $name $namespace $port }}
+{{- end -}}
+{{- end }}
