@@ -236,8 +236,8 @@ mod tests {
         let ada = by_client[&vec!["ada".to_owned()]];
         assert_eq!((ada.sessions, ada.seconds, ada.launches), (2, 4.0, 5));
         assert_eq!((ada.kernels, ada.peak_memory), (Some(0.5), 9));
-        let nobody = by_client[&vec![String::new()]];
-        assert_eq!((nobody.sessions, nobody.kernels), (1, None));
+        let unnamed = by_client[&vec![String::new()]];
+        assert_eq!((unnamed.sessions, unnamed.kernels), (1, None));
         let by_both = sums(arguments(&[By::Client, By::Job], Some("2027-01-02T00:00:00Z")));
         assert_eq!(by_both.keys().flatten().collect::<Vec<_>>(), ["", "", "ada", "slurm 2"]);
         assert!(count(&mut Sums::new(), &arguments(&[By::User], None), "no JSON").is_err());

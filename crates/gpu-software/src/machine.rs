@@ -14,7 +14,7 @@ pub(super) struct Machine {
     pub(super) pool: causeway_ptx::Pool,
     /// Takes what kernels print; nothing until the worker has set it.
     pub(super) output: RwLock<Option<OutputSink>>,
-    /// Is told how long kernels have run; nothing until the worker has set it.
+    /// Hears how long kernels have run; nothing until the worker has set it.
     pub(super) kernel_timer: RwLock<Option<KernelTimer>>,
     /// Values that kernels set.
     pub(super) conditions: Conditions,

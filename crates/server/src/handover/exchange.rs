@@ -86,7 +86,7 @@ impl Exchange {
         let (control, _) = Control::pair().expect("a pair of sockets");
         let keepalive = KeepaliveSeconds::default().of_peer();
         let exchange = Self::new(Arc::new(control), SessionId([0; 16]), Activity::alone(), keepalive);
-        let mut exchange = Arc::into_inner(exchange).expect("nobody else has it yet");
+        let mut exchange = Arc::into_inner(exchange).expect("no other owner yet");
         exchange.is_accounted = false;
         Arc::new(exchange)
     }
