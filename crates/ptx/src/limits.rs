@@ -1,7 +1,7 @@
 //! How much of anything a kernel may have, and the language that is known.
 
 /// The last version of PTX that is known here, major times ten plus minor: that of CUDA 13.5. What a later
-/// one means by its instructions nobody here has read.
+/// one means by its instructions is not known here.
 pub const LAST_VERSION: u32 = 95;
 
 /// Threads of a warp.

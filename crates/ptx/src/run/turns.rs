@@ -24,7 +24,7 @@ pub(crate) fn max_started(threads: u64, workers: u32) -> u32 {
     (MAX_THREADS_PER_WORKER / threads).clamp(1, MAX_BLOCKS_PER_WORKER).saturating_mul(workers)
 }
 
-/// The blocks that nobody has begun, as one thread claims them.
+/// The blocks that no thread has begun, as one claims them.
 struct Claims<'l> {
     launch: &'l Launch<'l>,
     blocks: u64,
