@@ -174,7 +174,7 @@ impl Exchange {
     }
 
     /// Asks for more device memory, of a device that the broker alone divides up if it has a `capacity`; false when
-    /// the session may have no more. Where there is no limit it asks once in [`UNLIMITED_INTERVAL`], since the round trip
+    /// the session may have no more. Where there is no limit it asks once in `UNLIMITED_INTERVAL`, since the round trip
     /// takes longer than the driver's own pools do.
     pub fn reserve(&self, bytes: u64, capacity: u64) -> bool {
         if !self.is_accounted {
