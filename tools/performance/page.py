@@ -11,7 +11,7 @@ HEAD = """# Performance
 What was measured, the latest figure of each row. Machine, command, commit and lab note stand with each table,
 so that it can be repeated. Lab notes are in `docs/lab`; they also have what did not make anything faster.
 
-Figures of H200 machines over TCP are of loopback and without a key, so without encryption. The machines are
+Figures of H200 machines over TCP are of loopback, and without encryption where the title does not say so. The machines are
 virtual and shared with others: what is compared was measured in turns, and differences of a few percent are
 chance.
 """
