@@ -8,6 +8,7 @@ use std::mem::offset_of;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 use super::form::Form;
+use super::memory::lanes_of;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
 use crate::run::context::WarpOperation;
@@ -91,7 +92,7 @@ impl Translator<'_, '_> {
         fragment: &Fragment,
     ) -> Result<Vec<Value>, Refusal> {
         let scalar = register_type(fragment);
-        registers_of(operand, fragment)?
+        lanes_of(operand, fragment.registers)?
             .iter()
             .map(|register| {
                 let value = self.value(register, scalar)?;
@@ -108,7 +109,7 @@ impl Translator<'_, '_> {
         values: &[Value],
     ) -> Lowered {
         let scalar = register_type(fragment);
-        for (target, &value) in registers_of(operand, fragment)?.iter().zip(values) {
+        for (target, &value) in lanes_of(operand, fragment.registers)?.iter().zip(values) {
             let value = if scalar == Scalar::B32 { self.b.ins().ireduce(types::I32, value) } else { value };
             self.assign(target, scalar, value)?;
         }
@@ -135,16 +136,4 @@ fn fields(multiplication: &Multiplication) -> [(usize, u32); 10] {
 
 fn register_type(fragment: &Fragment) -> Scalar {
     if fragment.bits == 64 { Scalar::B64 } else { Scalar::B32 }
-}
-
-/// The operands that are a fragment's registers.
-fn registers_of<'o>(operand: &'o Operand, fragment: &Fragment) -> Result<&'o [Operand], Refusal> {
-    let operands = match operand {
-        Operand::Vector(operands) => operands.as_slice(),
-        single => std::slice::from_ref(single),
-    };
-    if operands.len() == fragment.registers as usize {
-        return Ok(operands);
-    }
-    invalid(format!("a fragment has {} registers, not {}", fragment.registers, operands.len()))
 }
