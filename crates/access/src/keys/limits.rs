@@ -41,6 +41,11 @@ impl ClientLimits {
         }
     }
 
+    /// Whether sessions end by themselves after a time.
+    pub fn has_time_limit(&self) -> bool {
+        self.idle_timeout.is_some() || self.session_time.is_some()
+    }
+
     /// Those that are set, as a file has them: keys and TOML values.
     pub fn entries(&self) -> Vec<(&'static str, String)> {
         let size = |bytes: u64| format!("\"{}\"", Size(bytes));

@@ -327,6 +327,8 @@ impl Worker {
         let mut seen = ReceivedOnce::default();
         let mut has_gpu = true;
         let mut clock = SessionClock::new(started_at);
+        // Read anew once in an interval, not for each message of the worker: that asks for the file's version.
+        let mut limits = shared.clients.limits(Source::of(peer));
         // Why it is to end, once it has been told.
         let mut ended_for = None;
         loop {
@@ -340,9 +342,8 @@ impl Worker {
                 Some((end, _)) => end.min(next_look),
                 None => next_look,
             };
-            let limits = shared.clients.limits(Source::of(peer));
-            let has_time_limit = limits.idle_timeout.is_some() || limits.session_time.is_some();
-            let end = if peer.client().is_some() || has_time_limit { end.min(next_check) } else { end };
+            let has_checks = peer.client().is_some() || limits.has_time_limit();
+            let end = if has_checks { end.min(next_check) } else { end };
             let timeout = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
             // An interrupted wait is only a reason to look again.
             let ready = poll(&mut waiting_for[..watched], timeout.as_ref()).unwrap_or(usize::MAX);
@@ -359,7 +360,8 @@ impl Worker {
                         Err(_) => return self.kill("its client has been revoked"),
                     }
                 }
-                let counts = has_time_limit.then(|| shared.sessions.counts(session)).flatten();
+                limits = shared.clients.limits(Source::of(peer));
+                let counts = limits.has_time_limit().then(|| shared.sessions.counts(session)).flatten();
                 if let Some(over) = clock.look(now, counts.as_ref(), &limits)
                     && ended_for.is_none()
                 {
