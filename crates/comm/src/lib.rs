@@ -7,7 +7,6 @@
 //!
 //! | Module      | Question it answers                                                               |
 //! |-------------|-----------------------------------------------------------------------------------|
-//! | `fork`      | What has a child that a rank makes by `fork` of its parent's part in the job?     |
 //! | [`job`]     | Which ranks belong together, and how do they keep apart from all others?           |
 //! | [`identity`]| Where does this process run: namespaces, processors, NUMA nodes?                   |
 //! | [`live`]    | What has a rank sent so far, and which channels may it use now?                    |
@@ -37,7 +36,6 @@ pub mod cuda;
 mod decoders;
 pub mod device;
 pub mod doctor;
-mod fork;
 pub mod identity;
 pub mod job;
 pub mod live;

@@ -14,10 +14,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use causeway_memory::SealedMemory;
+use causeway_sync::fork::CloseOnFork;
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::channels::Channel;
-use crate::fork::CloseOnFork;
 use crate::job::Job;
 use crate::report::MessagePath;
 use crate::scheduler::Decision;

@@ -37,6 +37,7 @@
 //! | [`spin`] | How long does a thread poll for what is about to come before it sleeps? |
 //! | [`threads`] | Why do our threads not disturb the program they live in? |
 //! | `descriptors` | Why do our descriptors not get in the way of the program's? |
+//! | [`fork`] | Which of our descriptors does a forked child close? |
 //! | [`load`] | Does this machine have more to do than it can? |
 //! | [`delays`] | How do tests meet rare orders of threads? |
 //!
@@ -50,6 +51,7 @@ pub mod descriptors;
 mod event_count;
 mod eventfd;
 pub mod face;
+pub mod fork;
 mod fork_join;
 mod latch;
 mod lazy_thread;

@@ -8,13 +8,13 @@
 use std::io::{self, Read as _, Write as _};
 use std::time::{Duration, Instant};
 
+use causeway_sync::fork::CloseOnFork;
 use thiserror::Error;
 
 use super::address::SocketAddress;
 use super::socket::{Connection, Credentials};
 use super::stream::Stream;
 use crate::board::Slot;
-use crate::fork::CloseOnFork;
 use crate::job::{Job, PROOF_BYTES, random};
 
 /// Bytes of a greeting.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_sync::descriptors::{EventFd, above_stdio};
+use causeway_sync::fork::CloseOnFork;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::address::{SocketAddress, socket_name};
@@ -18,7 +19,6 @@ use super::shortage::{self, Shortage};
 use super::socket::{self, Connection, Credentials, read_some};
 use super::stream::Stream;
 use crate::board::{Board, MediumKind, Slot};
-use crate::fork::CloseOnFork;
 use crate::job::Job;
 
 /// How many may be here that have not said yet who they are: so many of this host, and as many who came over a

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use crate::fork::CloseOnFork;
+use causeway_sync::fork::CloseOnFork;
 
 /// For how long listeners are left alone: at first, and at most.
 const MIN_PAUSE: Duration = Duration::from_millis(50);

@@ -19,7 +19,7 @@ use rustix::process::geteuid;
 use super::address::SocketAddress;
 use super::stream::Stream;
 use crate::board::open_folder;
-use crate::fork::CloseOnFork;
+use causeway_sync::fork::CloseOnFork;
 
 /// The longest path of a socket, without the zero at its end.
 const MAX_SOCKET_PATH: usize = 107;

@@ -4,10 +4,11 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use causeway_sync::fork;
+
 use super::{WORLD, fail, world};
 use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
-use crate::fork;
 use crate::matching::{Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Unexpected, classify};
 use crate::report::{self, Inline};
 use crate::settings::Settings;

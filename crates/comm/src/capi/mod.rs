@@ -24,7 +24,8 @@ use core::ffi::{c_char, c_int};
 use std::ffi::CString;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::fork;
+use causeway_sync::fork;
+
 use crate::world::World;
 
 /// The version of the functions that `mpi/causeway_comm.h` declares: another one for each change of them.

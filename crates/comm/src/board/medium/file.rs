@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use causeway_sync::descriptors::above_stdio;
+use causeway_sync::fork::CloseOnFork;
 use causeway_sync::threads;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, fstatfs, ftruncate, open, openat, unlinkat};
 use rustix::process::geteuid;
@@ -20,7 +21,6 @@ use rustix::process::geteuid;
 use super::super::layout::Layout;
 use super::kind::{Medium, MediumError, MediumKind, board_name, write_or_check_head};
 use super::sweep::sweep;
-use crate::fork::CloseOnFork;
 use crate::job::Job;
 
 /// File systems whose files several hosts may have, by their numbers in `statfs`.

@@ -1,7 +1,7 @@
-//! Descriptors that a forked child closes. Nothing.
+//! Descriptors that a forked child closes.
 //!
-//! A child has all open files of its parent until it starts another program. The rank's lock on the board and
-//! its connections would outlive the rank with such a child: the peers would wait for one that has ended. So a
+//! A child has all open files of its parent until it starts another program. A rank's lock on a board and its
+//! connections would outlive the rank with such a child: the peers would wait for one that has ended. So a
 //! child closes the descriptors that are [`CloseOnFork`], and takes part in nothing ([`is_child`]).
 
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -21,13 +21,13 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 /// While it lives, a child does not keep a descriptor. It goes before the descriptor is closed, as a field in
 /// front of it does.
 #[derive(Debug)]
-pub(crate) struct CloseOnFork {
+pub struct CloseOnFork {
     entry: Option<usize>,
 }
 
 impl CloseOnFork {
     /// For this descriptor.
-    pub(crate) fn new(descriptor: impl AsFd) -> Self {
+    pub fn new(descriptor: impl AsFd) -> Self {
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| {
             // SAFETY: the handler is a function for good, and makes async-signal-safe calls alone. Where it cannot
@@ -62,6 +62,6 @@ extern "C" fn in_child() {
 }
 
 /// Whether this process was made by `fork` by one that has taken part in a job.
-pub(crate) fn is_child() -> bool {
+pub fn is_child() -> bool {
     IS_CHILD.load(Ordering::Acquire)
 }
