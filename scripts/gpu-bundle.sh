@@ -18,6 +18,8 @@ install -s "$release/causeway" "$bundle/bin/causeway"
 install -s "$release/fabric-perf" "$bundle/bin/fabric-perf"
 install -s "$release/libcuda.so" "$bundle/bin/libcuda.so.1"
 cp "$bundle/bin/libcuda.so.1" "$bundle/bin/libcuda.so"
+mkdir -p "$bundle/nccl"
+install -s "$release/libcauseway_nccl_net.so" "$bundle/nccl/libnccl-net-causeway.so"
 install -s "$release/libcauseway_nvml.so" "$bundle/bin/libnvidia-ml.so.1"
 cp "$bundle/bin/libnvidia-ml.so.1" "$bundle/bin/libnvidia-ml.so"
 for stub in libnvcuvid libnvidia-encode libnvidia-opticalflow libnvoptix; do

@@ -16,6 +16,7 @@ LIBRARIES = {
     "libnvidia-ml.so.1": "libcauseway_nvml.so",
     STUBS: STUBS,
     "libcauseway_comm.so": "libcauseway_comm.so",
+    "libnccl-net-causeway.so": "libcauseway_nccl_net.so",
 }
 
 # Further programs: the name in `bin`, which is cargo's, too.
@@ -42,10 +43,11 @@ SOURCES = {
     "share/cmake/causeway": ("packaging/dev/causeway-config*.cmake",),
 }
 
-# Second names, as links. A folder with nothing but the library for programs that are linked with it: they
+# Second names, as links. Folders with nothing but a library for programs that are linked with it, and for NCCL: they
 # find no driver beside it.
 LINKS = {
     "comm/libcauseway_comm.so": "../libcauseway_comm.so",
+    "nccl/libnccl-net-causeway.so": "../libnccl-net-causeway.so",
     "libcuda.so": "libcuda.so.1",
     "libnvidia-ml.so": "libnvidia-ml.so.1",
     "libnvcuvid.so.1": STUBS,
@@ -64,7 +66,7 @@ def stage(built: Path, tree: Path) -> None:
     lost = [name for name in ("causeway", *TOOLS, *LIBRARIES.values()) if not (built / name).is_file()]
     if lost:
         raise LayoutError(
-            f"{built} lacks {', '.join(lost)}: build causeway-cli, -client, -comm, -nvml, -stubs and -fabric-perf first"
+            f"{built} lacks {', '.join(lost)}: build causeway-cli, -client, -comm, -nccl-net, -nvml, -stubs and -fabric-perf first"
         )
     if tree.exists():
         shutil.rmtree(tree)

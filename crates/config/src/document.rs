@@ -62,6 +62,7 @@ fn name_of(components: Component) -> &'static str {
         Component::Mpirun => "`causeway mpirun`, `causeway bench mpi`",
         Component::Rank => "`libcauseway_mpi.so`",
         Component::Team => "`libcauseway_comm.so`",
+        Component::Nccl => "`libnccl-net-causeway.so`",
         Component::Test => "test",
     }
 }

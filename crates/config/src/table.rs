@@ -6,7 +6,7 @@
 
 use crate::variable::{Component, Default, Values, Variable};
 
-use Component::{Client, Mpirun, Rank, Run, Server, Team, Test, Worker};
+use Component::{Client, Mpirun, Nccl, Rank, Run, Server, Team, Test, Worker};
 
 const fn variable(
     name: &'static str,
@@ -59,6 +59,10 @@ pub const VERBS_STAGING_DEFAULT: u64 = 16 << 20;
 pub const SHM_STAGING_DEFAULT: u64 = 256 << 20;
 /// The least and the most of them.
 pub const SHM_STAGING_LIMITS: (u64, u64) = (1 << 20, 16 << 30);
+/// Sockets of a connection of NCCL: as many as fill a fast network, or the host's memory.
+pub const NCCL_LANES_DEFAULT: u64 = 4;
+/// The most of them.
+pub const MAX_NCCL_LANES: u64 = 16;
 /// Messages from here on are fetched from the sender's GPU; shorter ones travel with the MPI.
 pub const COMM_THRESHOLD_DEFAULT: u64 = 4096;
 /// Collective calls from here on go from GPU to GPU; shorter ones are staged in the host's memory.
@@ -132,7 +136,7 @@ table! {
         "`link` is never the device by itself; `shm`, `verbs` and `tcp` are the link over this alone, \
          else the client; `client` is for comparison. `verbs` also says that bytes need not be \
          encrypted.";
-    SOCKET_DIR: "CAUSEWAY_SOCKET_DIR", [Client, Server, Rank], Values::Path,
+    SOCKET_DIR: "CAUSEWAY_SOCKET_DIR", [Client, Server, Rank, Nccl], Values::Path,
         Default::Text("`causeway` in `$XDG_RUNTIME_DIR`, or `/tmp/causeway-UID`"),
         "a folder that containers of one host share, with the socket by which client and worker come to \
          share memory",
@@ -309,6 +313,15 @@ table! {
     MPI_LIBRARY: "CAUSEWAY_MPI_LIBRARY", [Mpirun], Values::Path,
         Default::Text("`mpi/openmpi` or `mpi/mpich` beside the program `causeway`, or in `../lib/causeway`"),
         "the interposer, as `--library` names it", "";
+    NCCL_LANES: "CAUSEWAY_NCCL_LANES", [Nccl], Values::Number(1, MAX_NCCL_LANES),
+        Default::Number(NCCL_LANES_DEFAULT), "sockets of a connection, over which a long message is striped", "";
+    NCCL_PATH: "CAUSEWAY_NCCL_PATH", [Nccl], Values::Word(&["auto", "unix", "tcp"]),
+        Default::Text("`auto`: a Unix socket where the peer has one in reach, else TCP"),
+        "how peers are reached", "";
+    NCCL_SPEED: "CAUSEWAY_NCCL_SPEED", [Nccl], Values::Number(1, 10_000_000),
+        Default::Text("that of the fastest network interface"),
+        "the speed of the network that NCCL counts on, in Mbit/s",
+        "NCCL chooses its channels by it.";
 
     CUDA_CACHE_PATH: "CUDA_CACHE_PATH", [Server], Values::Path, Default::Text("`~/.nv/ComputeCache`"),
         "where NVIDIA's driver keeps what it compiles",
@@ -318,6 +331,8 @@ table! {
         "where NVIDIA's MPS is reached",
         "A folder of root or of the server's user counts; where it is, workers have one user, unless \
          `--worker-users` is given.";
+    NCCL_SOCKET_IFNAME: "NCCL_SOCKET_IFNAME", [Nccl], ANY, Default::Text("all"),
+        "the network interfaces at whose addresses peers look for this process, as for NCCL's own sockets", "";
     LD_LIBRARY_PATH: "LD_LIBRARY_PATH", [Server], ANY, NOTHING,
         "where libraries lie besides the system's folders",
         "Workers may read there, as in the folders of `CAUSEWAY_DRIVER` and `CAUSEWAY_NVML`.";

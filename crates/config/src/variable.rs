@@ -19,6 +19,8 @@ pub enum Component {
     Rank,
     /// `libcauseway_comm.so`, in programs whose kernels communicate.
     Team,
+    /// `libnccl-net-causeway.so`, in programs that use NCCL.
+    Nccl,
     /// Tests of Causeway alone.
     Test,
 }

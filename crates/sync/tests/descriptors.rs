@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 /// The crates that live in programs.
-const IN_PROGRAMS: [&str; 11] = [
+const IN_PROGRAMS: [&str; 12] = [
     "client",
     "comm",
     "connection",
     "link",
     "memory",
+    "nccl-net",
     "nvml",
     "sync",
     "transport",

@@ -1,0 +1,346 @@
+//! Functions that are the same in several versions of the table.
+
+use core::ffi::{c_int, c_void};
+
+use super::call;
+use crate::bootstrap::Listener;
+use crate::communicator::Request;
+use crate::error::NetError;
+use crate::handle::HANDLE_BYTES;
+use crate::log::Logger;
+use crate::plugin::{self, Communicator, MAX_GROUPED_RECEIVES};
+
+/// What a null pointer is refused with.
+fn missing(what: &'static str) -> NetError {
+    NetError::Argument(what)
+}
+
+/// Writes a result to where NCCL wants it.
+///
+/// # Safety
+/// Null, or a place for one.
+unsafe fn put<T>(place: *mut T, value: T, what: &'static str) -> Result<(), NetError> {
+    if place.is_null() {
+        return Err(missing(what));
+    }
+    // SAFETY: as promised.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// What stands behind a handle of NCCL's.
+///
+/// # Safety
+/// Null, or a handle that this library has made and not closed yet.
+unsafe fn borrow<'a, T>(handle: *mut c_void, what: &'static str) -> Result<&'a T, NetError> {
+    // SAFETY: as promised.
+    unsafe { handle.cast::<T>().as_ref() }.ok_or(missing(what))
+}
+
+fn raw<T>(value: T) -> *mut c_void {
+    Box::into_raw(Box::new(value)).cast()
+}
+
+pub(super) unsafe extern "C" fn devices(count: *mut c_int) -> c_int {
+    // SAFETY: NCCL's place for a number.
+    call(|| unsafe { put(count, 1, "no place for the number of devices") })
+}
+
+pub(super) unsafe extern "C" fn listen(
+    device: c_int,
+    handle: *mut c_void,
+    listener: *mut *mut c_void,
+) -> c_int {
+    call(|| {
+        if handle.is_null() || listener.is_null() {
+            return Err(missing("no place for a listener"));
+        }
+        let made = plugin::listen(device)?;
+        // SAFETY: NCCL's places for a connect handle and for a listener.
+        unsafe {
+            handle.cast::<[u8; HANDLE_BYTES]>().write(made.handle.encode());
+            listener.write(raw(made));
+        }
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn connect(
+    device: c_int,
+    handle: *mut c_void,
+    communicator: *mut *mut c_void,
+    _: *mut *mut c_void,
+) -> c_int {
+    call(|| {
+        if handle.is_null() || communicator.is_null() {
+            return Err(missing("no connect handle, or no place for a communicator"));
+        }
+        // SAFETY: NCCL's copy of a connect handle, and its place for a communicator.
+        unsafe {
+            communicator.write(core::ptr::null_mut());
+            let made = plugin::connect(device, &*handle.cast())?;
+            communicator.write(made.map_or(core::ptr::null_mut(), raw));
+        }
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn accept(
+    listener: *mut c_void,
+    communicator: *mut *mut c_void,
+    _: *mut *mut c_void,
+) -> c_int {
+    call(|| {
+        // SAFETY: a listener of `listen`, which NCCL has not closed.
+        let listener = unsafe { borrow::<Listener>(listener, "no listener") }?;
+        // SAFETY: NCCL's place for a communicator.
+        unsafe { put(communicator, core::ptr::null_mut(), "no place for a communicator") }?;
+        let made = plugin::accept(listener)?;
+        // SAFETY: as above.
+        unsafe { put(communicator, made.map_or(core::ptr::null_mut(), raw), "no place for a communicator") }
+    })
+}
+
+pub(super) unsafe extern "C" fn register(
+    communicator: *mut c_void,
+    _: *mut c_void,
+    _: usize,
+    kind: c_int,
+    registration: *mut *mut c_void,
+) -> c_int {
+    call(|| {
+        // SAFETY: a communicator of `connect` or `accept`, which NCCL has not closed.
+        unsafe { borrow::<Communicator>(communicator, "no communicator") }?;
+        let made = plugin::register(kind)?;
+        // SAFETY: NCCL's place for a registration.
+        unsafe { put(registration, raw(made), "no place for a registration") }
+    })
+}
+
+pub(super) unsafe extern "C" fn deregister(communicator: *mut c_void, registration: *mut c_void) -> c_int {
+    call(|| {
+        // SAFETY: a communicator of `connect` or `accept`, which NCCL has not closed.
+        unsafe { borrow::<Communicator>(communicator, "no communicator") }?.deregister();
+        if !registration.is_null() {
+            // SAFETY: made by `register`, and NCCL has no use for it any more.
+            drop(unsafe { Box::from_raw(registration.cast::<plugin::Registration>()) });
+        }
+        Ok(())
+    })
+}
+
+/// `isend` without what only some versions have.
+///
+/// # Safety
+/// As `isend` of NCCL's headers.
+pub(super) unsafe fn send_bytes(
+    communicator: *mut c_void,
+    data: *mut c_void,
+    bytes: usize,
+    request: *mut *mut c_void,
+) -> c_int {
+    call(|| {
+        // SAFETY: a communicator of `connect`, which NCCL has not closed.
+        let communicator = unsafe { borrow::<Communicator>(communicator, "no communicator") }?;
+        // SAFETY: NCCL keeps the memory as it is until the request is done, or it has closed the communicator.
+        let made = unsafe { communicator.send(data.cast(), bytes) }?;
+        // SAFETY: NCCL's place for a request.
+        unsafe { put(request, handle_of(made), "no place for a request") }
+    })
+}
+
+pub(super) unsafe extern "C" fn send(
+    communicator: *mut c_void,
+    data: *mut c_void,
+    bytes: usize,
+    _tag: c_int,
+    _registration: *mut c_void,
+    request: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: as NCCL promises of `isend`.
+    unsafe { send_bytes(communicator, data, bytes, request) }
+}
+
+pub(super) unsafe extern "C" fn send_profiled(
+    communicator: *mut c_void,
+    data: *mut c_void,
+    bytes: usize,
+    _tag: c_int,
+    _registration: *mut c_void,
+    _profiler: *mut c_void,
+    request: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: as NCCL promises of `isend`.
+    unsafe { send_bytes(communicator, data, bytes, request) }
+}
+
+/// `irecv` without what only some versions have.
+///
+/// # Safety
+/// As `irecv` of NCCL's headers.
+pub(super) unsafe fn receive_bytes<T: Copy>(
+    communicator: *mut c_void,
+    count: c_int,
+    data: *mut *mut c_void,
+    sizes: *mut T,
+    request: *mut *mut c_void,
+    bytes_of: impl FnOnce(T) -> Option<usize>,
+) -> c_int {
+    call(|| {
+        // SAFETY: a communicator of `accept`, which NCCL has not closed.
+        let communicator = unsafe { borrow::<Communicator>(communicator, "no communicator") }?;
+        if count != MAX_GROUPED_RECEIVES || data.is_null() || sizes.is_null() {
+            return Err(missing("another number of receives than one"));
+        }
+        // SAFETY: as many addresses and sizes as NCCL says, of which there is one.
+        let (data, size) = unsafe { (data.read(), sizes.read()) };
+        let bytes = bytes_of(size).ok_or(missing("a size below zero"))?;
+        // SAFETY: NCCL leaves the memory alone until the request is done, or it has closed the communicator.
+        let made = unsafe { communicator.receive(data.cast(), bytes) }?;
+        // SAFETY: NCCL's place for a request.
+        unsafe { put(request, handle_of(made), "no place for a request") }
+    })
+}
+
+pub(super) unsafe extern "C" fn receive(
+    communicator: *mut c_void,
+    count: c_int,
+    data: *mut *mut c_void,
+    sizes: *mut usize,
+    _tags: *mut c_int,
+    _registrations: *mut *mut c_void,
+    request: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: as NCCL promises of `irecv`.
+    unsafe { receive_bytes(communicator, count, data, sizes, request, Some) }
+}
+
+pub(super) unsafe extern "C" fn receive_profiled(
+    communicator: *mut c_void,
+    count: c_int,
+    data: *mut *mut c_void,
+    sizes: *mut usize,
+    _tags: *mut c_int,
+    _registrations: *mut *mut c_void,
+    _profilers: *mut *mut c_void,
+    request: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: as NCCL promises of `irecv`.
+    unsafe { receive_bytes(communicator, count, data, sizes, request, Some) }
+}
+
+/// NCCL's handle of a request: null where the call is to be made again.
+fn handle_of(request: Option<&Request>) -> *mut c_void {
+    request.map_or(core::ptr::null_mut(), |request| core::ptr::from_ref(request).cast_mut().cast())
+}
+
+/// `iflush`: what is done has been written by the processor or by copies that were waited for, so that there is nothing
+/// to be flushed.
+pub(super) unsafe extern "C" fn flush(
+    _communicator: *mut c_void,
+    _count: c_int,
+    _data: *mut *mut c_void,
+    _sizes: *mut c_int,
+    _registrations: *mut *mut c_void,
+    request: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: NCCL's place for a request.
+    call(|| unsafe { put(request, core::ptr::null_mut(), "no place for a request") })
+}
+
+pub(super) unsafe extern "C" fn test(request: *mut c_void, done: *mut c_int, sizes: *mut c_int) -> c_int {
+    call(|| {
+        // SAFETY: a request of a communicator that NCCL has not closed.
+        let request = unsafe { borrow::<Request>(request, "no request") }?;
+        // SAFETY: NCCL's place for a flag.
+        unsafe { put(done, 0, "no place for a flag") }?;
+        let Some(bytes) = request.test().map_err(NetError::Failed)? else { return Ok(()) };
+        // SAFETY: NCCL's place for a size, where it wants one: it is an int whatever the sizes of messages are.
+        unsafe {
+            if !sizes.is_null() {
+                sizes.write(bytes as c_int);
+            }
+            done.write(1);
+        }
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn close_communicator(communicator: *mut c_void) -> c_int {
+    call(|| {
+        if !communicator.is_null() {
+            // SAFETY: made by `connect` or `accept`, and NCCL closes it once.
+            plugin::close(unsafe { Box::from_raw(communicator.cast()) });
+        }
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn close_listener(listener: *mut c_void) -> c_int {
+    call(|| {
+        if !listener.is_null() {
+            // SAFETY: made by `listen`, and NCCL closes it once.
+            drop(unsafe { Box::from_raw(listener.cast::<Listener>()) });
+        }
+        Ok(())
+    })
+}
+
+/// `regMrDmaBuf` of all versions, which the plugin does not have.
+pub(super) type RegisterDmaBuf = Option<
+    unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int, u64, c_int, *mut *mut c_void) -> c_int,
+>;
+
+/// `getDeviceMr` and `irecvConsumed` of all versions, which plugins have whose network kernels use by themselves.
+pub(super) type DeviceRegistration =
+    Option<unsafe extern "C" fn(*mut c_void, *mut c_void, *mut *mut c_void) -> c_int>;
+pub(super) type ReceiveConsumed = Option<unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int>;
+
+/// Of versions 11 and 12, which have a context.
+pub(super) unsafe extern "C" fn init_context(
+    context: *mut *mut c_void,
+    _communicator: u64,
+    _configuration: *mut c_void,
+    logger: Option<Logger>,
+    _profiler: *const c_void,
+) -> c_int {
+    call(|| {
+        plugin::init(logger)?;
+        if !context.is_null() {
+            // There is nothing that belongs to one communicator of NCCL's alone.
+            // SAFETY: NCCL's place for a context.
+            unsafe { context.write(core::ptr::null_mut()) };
+        }
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn listen_context(
+    _context: *mut c_void,
+    device: c_int,
+    handle: *mut c_void,
+    listener: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: as NCCL promises of `listen`.
+    unsafe { listen(device, handle, listener) }
+}
+
+pub(super) unsafe extern "C" fn connect_context(
+    _context: *mut c_void,
+    device: c_int,
+    handle: *mut c_void,
+    communicator: *mut *mut c_void,
+    device_handle: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: as NCCL promises of `connect`.
+    unsafe { connect(device, handle, communicator, device_handle) }
+}
+
+pub(super) unsafe extern "C" fn finalize(_context: *mut c_void) -> c_int {
+    call(|| Ok(()))
+}
+
+/// How much a communicator is about to be used is nothing that the plugin prepares for.
+pub(super) unsafe extern "C" fn set_attributes(_context: *mut c_void, _attributes: *mut c_void) -> c_int {
+    call(|| Ok(()))
+}

@@ -1,0 +1,103 @@
+//! Errors of the plugin, and NCCL's codes for them.
+
+use std::io;
+
+use causeway_config::ValueError;
+use thiserror::Error;
+
+/// `ncclResult_t`, as far as a plugin returns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum ResultCode {
+    /// `ncclSuccess`.
+    Success = 0,
+    /// `ncclUnhandledCudaError`.
+    CudaError = 1,
+    /// `ncclSystemError`.
+    SystemError = 2,
+    /// `ncclInternalError`.
+    InternalError = 3,
+    /// `ncclInvalidArgument`.
+    InvalidArgument = 4,
+    /// `ncclInvalidUsage`.
+    InvalidUsage = 5,
+    /// `ncclRemoteError`.
+    RemoteError = 6,
+}
+
+impl ResultCode {
+    /// The code of this number; an internal error where there is none.
+    pub fn from_number(number: u32) -> Self {
+        const ALL: [ResultCode; 7] = [
+            ResultCode::Success,
+            ResultCode::CudaError,
+            ResultCode::SystemError,
+            ResultCode::InternalError,
+            ResultCode::InvalidArgument,
+            ResultCode::InvalidUsage,
+            ResultCode::RemoteError,
+        ];
+        ALL.get(number as usize).copied().unwrap_or(Self::InternalError)
+    }
+}
+
+/// Why a call of NCCL failed.
+#[derive(Debug, Error)]
+pub enum NetError {
+    /// NCCL passed something that the interface does not allow.
+    #[error("NCCL passed {0}: this version of the plugin does not fit it")]
+    Argument(&'static str),
+    /// A device that there is not.
+    #[error("NCCL asked for network device {0}, and there is device 0 alone")]
+    Device(i32),
+    /// What is set cannot be used.
+    #[error(transparent)]
+    Settings(#[from] ValueError),
+    /// A child of the process that initialised NCCL.
+    #[error(
+        "this process was forked from one that uses NCCL and has none of its connections: initialise NCCL in it anew, \
+         after exec"
+    )]
+    Forked,
+    /// The system refused something.
+    #[error("{what} failed: {cause}")]
+    System {
+        /// What the plugin wanted of the system.
+        what: &'static str,
+        /// What it said.
+        cause: io::Error,
+    },
+    /// A handle that is none of this plugin's.
+    #[error("the peer's connect handle is not one of this plugin ({0}): load the same plugin at all ranks")]
+    Handle(&'static str),
+    /// No address of the peer could be reached.
+    #[error(
+        "the peer cannot be reached at any of its addresses: {0}. Name the interface with NCCL_SOCKET_IFNAME"
+    )]
+    Unreachable(String),
+    /// The connection had failed before, which was logged.
+    #[error("the connection has failed")]
+    Failed(ResultCode),
+    /// A panic.
+    #[error("the plugin panicked: this is an error of the plugin, please report it")]
+    Panicked,
+}
+
+impl NetError {
+    /// NCCL's code for it.
+    pub fn code(&self) -> ResultCode {
+        match self {
+            Self::Argument(_) | Self::Device(_) | Self::Handle(_) => ResultCode::InvalidArgument,
+            Self::Settings(_) | Self::Forked => ResultCode::InvalidUsage,
+            Self::System { .. } => ResultCode::SystemError,
+            Self::Unreachable(_) => ResultCode::RemoteError,
+            Self::Failed(code) => *code,
+            Self::Panicked => ResultCode::InternalError,
+        }
+    }
+
+    /// For what the system refuses.
+    pub fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |cause| Self::System { what, cause }
+    }
+}
