@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 /// The crates that live in programs.
-const IN_PROGRAMS: [&str; 12] = [
+const IN_PROGRAMS: [&str; 13] = [
     "client",
     "comm",
     "connection",
+    "cuda",
     "link",
     "memory",
     "nccl-net",
@@ -43,8 +44,8 @@ const OTHERS: [&str; 6] = [
     "client/src/remote/image/origin.rs",
     "client/src/remote/session/taken.rs",
     // The driver's, closed once another process has it.
-    "comm/src/cuda/gpudirect.rs",
-    "comm/src/cuda/sharing.rs",
+    "cuda/src/gpudirect.rs",
+    "cuda/src/sharing.rs",
 ];
 
 /// Sources below a folder.

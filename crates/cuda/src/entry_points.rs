@@ -5,31 +5,32 @@ use core::ptr::NonNull;
 
 /// The `libcuda.so.1` that the program has loaded.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LoadedDriver(NonNull<c_void>);
+pub struct LoadedDriver(NonNull<c_void>);
 
 impl LoadedDriver {
     /// The library, if the program has it. Nothing is loaded; the reference that this takes is kept for good,
     /// since the functions are.
-    pub(crate) fn find() -> Option<Self> {
+    pub fn find() -> Option<Self> {
         // SAFETY: the name ends with a zero, and a library that is not there is not loaded.
         let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
         NonNull::new(library).map(Self)
     }
 
     /// The address of a function, if the library has it.
-    pub(crate) fn function(self, name: &CStr) -> Option<NonNull<c_void>> {
+    pub fn function(self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: the library stays open, and the name ends with a zero.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
     }
 }
 
 /// `CUDA_ERROR_NOT_SUPPORTED`: what functions answer that a driver lacks.
-pub(crate) const NOT_SUPPORTED: core::ffi::c_int = 801;
+pub const NOT_SUPPORTED: core::ffi::c_int = 801;
 
 /// A table of functions of the driver: `table { field: c"symbol" (arguments); ... }`. Its `load` gives none
 /// where the library or one of the functions is missing. Those after `} optional {` may be missing: they then answer
 /// [`NOT_SUPPORTED`] and do nothing, as they do in a driver that has them for other devices. Who writes a line promises
 /// that the function of that name takes these arguments and returns a status in every driver that has it.
+#[macro_export]
 macro_rules! entry_points {
     (
         $(#[$attribute:meta])*
@@ -48,11 +49,11 @@ macro_rules! entry_points {
 
         impl $table {
             fn load() -> Option<Self> {
-                let driver = $crate::cuda::LoadedDriver::find()?;
+                let driver = $crate::LoadedDriver::find()?;
                 $(let $name = driver.function($symbol)?;)*
                 $($(
                     unsafe extern "C" fn $other($(_: $other_argument),*) -> core::ffi::c_int {
-                        $crate::cuda::NOT_SUPPORTED
+                        $crate::NOT_SUPPORTED
                     }
                     let absent: unsafe extern "C" fn($($other_argument),*) -> core::ffi::c_int = $other;
                     // SAFETY: a function of this name in a library of the driver's name is the driver's, and has the
@@ -77,4 +78,3 @@ macro_rules! entry_points {
         }
     };
 }
-pub(crate) use entry_points;

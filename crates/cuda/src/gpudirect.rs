@@ -5,11 +5,12 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::sync::OnceLock;
 
 use super::device::writes_are_ordered;
-use super::entry_points::{NOT_SUPPORTED, entry_points};
+use super::entry_points::NOT_SUPPORTED;
 use super::error::CudaError;
 use super::functions::check;
 use super::memory::DeviceMemory;
 use super::scope::Scope;
+use crate::entry_points;
 
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
 const DMA_BUF: c_int = 1;

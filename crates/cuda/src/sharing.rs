@@ -34,6 +34,17 @@ pub fn ipc_handle(driver: &Driver, memory: &DeviceMemory) -> Result<[u8; IPC_HAN
 /// # Errors
 /// What the driver says.
 pub fn export(driver: &Driver, memory: &DeviceMemory) -> Result<OwnedFd, CudaError> {
+    let exported = export_unordered(driver, memory);
+    synchronize(driver, memory);
+    exported
+}
+
+/// The same, for memory whose user keeps its own order with earlier copies: nothing is waited for, so that it can be
+/// called while kernels wait for the caller.
+///
+/// # Errors
+/// What the driver says.
+pub fn export_unordered(driver: &Driver, memory: &DeviceMemory) -> Result<OwnedFd, CudaError> {
     let mut allocation = 0;
     // SAFETY: there is room for the handle.
     let status = unsafe { (driver.retain_memory)(&raw mut allocation, memory.start) };
@@ -41,7 +52,6 @@ pub fn export(driver: &Driver, memory: &DeviceMemory) -> Result<OwnedFd, CudaErr
     let exported = export_allocation(driver, allocation);
     // SAFETY: the reference that was taken above.
     unsafe { (driver.release_memory)(allocation) };
-    synchronize(driver, memory);
     exported
 }
 

@@ -4,9 +4,10 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::NonNull;
 use std::sync::OnceLock;
 
-use super::entry_points::{LoadedDriver, entry_points};
+use super::entry_points::LoadedDriver;
 use super::error::CudaError;
 use super::lookup::Lookup;
+use crate::entry_points;
 
 /// `CUmemLocation` and `CUmemAccessDesc` as the driver lays them out.
 #[repr(C)]

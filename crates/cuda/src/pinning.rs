@@ -13,7 +13,7 @@ const PORTABLE: u32 = 1;
 
 /// `CU_MEMHOSTALLOC_PORTABLE` and `_DEVICEMAP`, which have these values for registering, too: such memory has one
 /// address for the host and all devices.
-pub(crate) const FOR_ALL_DEVICES: u32 = 3;
+pub const FOR_ALL_DEVICES: u32 = 3;
 
 /// A range that is registered with the driver while this lives.
 #[derive(Debug)]

@@ -1,0 +1,42 @@
+//! CUDA driver: pointers, copies, streams.
+//!
+//! The driver is the `libcuda.so.1` that the program itself has loaded: NVIDIA's, or Causeway's. A process
+//! that has loaded none has no memory on a GPU, and nothing is loaded on its behalf, but for the doctor.
+
+mod affinity;
+mod copy;
+mod device;
+mod entry_points;
+mod error;
+mod events;
+mod functions;
+mod gpudirect;
+mod imported;
+mod kernel;
+mod life;
+mod lookup;
+mod memory;
+mod order;
+mod pending;
+mod pinning;
+mod scope;
+mod sharing;
+
+pub use affinity::{bind_thread, current_node, follow, node_of, node_of_rdma_device};
+pub use copy::copy;
+pub use device::{
+    Abilities, GpuAccess, GpuNumber, abilities, current_device, gpu_access, gpu_model, gpu_number,
+    has_native_atomics, is_under_mps, pci_address,
+};
+pub use entry_points::{LoadedDriver, NOT_SUPPORTED};
+pub use error::CudaError;
+pub use functions::Driver;
+pub use gpudirect::{dma_buf, flush_writes};
+pub use kernel::{Function, context_of_stream, is_captured};
+pub use memory::DeviceMemory;
+pub use order::{synchronize, synchronize_both, synchronize_call};
+pub use pending::PendingCopy;
+pub use pinning::FOR_ALL_DEVICES;
+pub use pinning::{Pinned, PinnedWord};
+pub use scope::Scope;
+pub use sharing::{Bounce, IPC_HANDLE_BYTES, Mapping, Opened, export, export_unordered, ipc_handle};
