@@ -50,14 +50,23 @@ macro_rules! entry_points {
         impl $table {
             fn load() -> Option<Self> {
                 let driver = $crate::LoadedDriver::find()?;
-                $(let $name = driver.function($symbol)?;)*
+                $(
+                    let found = driver.function($symbol)?;
+                    // SAFETY: a function of this name in a library of the driver's name is the driver's, and has the
+                    // type that the table says.
+                    let $name = unsafe {
+                        core::mem::transmute::<
+                            core::ptr::NonNull<core::ffi::c_void>,
+                            unsafe extern "C" fn($($argument),*) -> core::ffi::c_int,
+                        >(found)
+                    };
+                )*
                 $($(
                     unsafe extern "C" fn $other($(_: $other_argument),*) -> core::ffi::c_int {
                         $crate::NOT_SUPPORTED
                     }
                     let absent: unsafe extern "C" fn($($other_argument),*) -> core::ffi::c_int = $other;
-                    // SAFETY: a function of this name in a library of the driver's name is the driver's, and has the
-                    // type that the table says.
+                    // SAFETY: as above.
                     let $other = driver.function($other_symbol).map_or(absent, |found| unsafe {
                         core::mem::transmute::<
                             core::ptr::NonNull<core::ffi::c_void>,
@@ -65,15 +74,7 @@ macro_rules! entry_points {
                         >(found)
                     });
                 )*)?
-                // SAFETY: functions of these names in a library of the driver's name are the driver's, and
-                // have the types that the table says.
-                Some(unsafe { Self {
-                    $($name: core::mem::transmute::<
-                        core::ptr::NonNull<core::ffi::c_void>,
-                        unsafe extern "C" fn($($argument),*) -> core::ffi::c_int,
-                    >($name),)*
-                    $($($other,)*)?
-                } })
+                Some(Self { $($name,)* $($($other,)*)? })
             }
         }
     };

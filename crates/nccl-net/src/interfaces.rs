@@ -1,4 +1,4 @@
-//! Network interfaces: addresses that peers are told, and speed.
+//! Network interfaces: addresses for peers, and speed.
 
 use std::ffi::CStr;
 use std::io;

@@ -7,7 +7,7 @@
 //! | Module            | Question it answers                                                            |
 //! |-------------------|--------------------------------------------------------------------------------|
 //! | [`abi`]           | Which tables does NCCL look for, and how are they laid out?                    |
-//! | [`plugin`]        | What does each call do, whichever table it came through?                       |
+//! | [`plugin`]        | What does each call do, for all tables?                                        |
 //! | [`bootstrap`]     | How do sender and receiver find each other, and how do they prove it?          |
 //! | [`communicator`]  | How does a message get to its receive, and when is either done?                |
 //! | [`engine`]        | Who reads and writes the sockets?                                              |

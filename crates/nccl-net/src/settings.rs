@@ -21,7 +21,7 @@ pub struct Settings {
     pub tcp: bool,
     /// The speed that NCCL sees, in Mbit/s, where the interfaces' is not to count.
     pub speed: Option<u32>,
-    /// Which interfaces peers are told of.
+    /// Interfaces at whose addresses peers connect.
     pub interfaces: InterfaceFilter,
     /// Folders that may be shared with other containers of the host, the surest first.
     pub folders: Vec<PathBuf>,

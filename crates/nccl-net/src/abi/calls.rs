@@ -19,12 +19,12 @@ fn missing(what: &'static str) -> NetError {
 ///
 /// # Safety
 /// Null, or a place for one.
-unsafe fn put<T>(place: *mut T, value: T, what: &'static str) -> Result<(), NetError> {
-    if place.is_null() {
+unsafe fn put<T>(pointer: *mut T, value: T, what: &'static str) -> Result<(), NetError> {
+    if pointer.is_null() {
         return Err(missing(what));
     }
     // SAFETY: as promised.
-    unsafe { place.write(value) };
+    unsafe { pointer.write(value) };
     Ok(())
 }
 

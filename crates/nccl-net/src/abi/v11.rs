@@ -106,9 +106,9 @@ pub static ncclNetPlugin_v11: Table<Net> = Table(Net {
     set_attributes: calls::set_attributes,
 });
 
-unsafe extern "C" fn get_properties(device: c_int, place: *mut Properties) -> c_int {
+unsafe extern "C" fn get_properties(device: c_int, output: *mut Properties) -> c_int {
     call(|| {
-        if place.is_null() {
+        if output.is_null() {
             return Err(NetError::Argument("no place for properties"));
         }
         let properties = plugin::properties(device)?;
@@ -122,7 +122,7 @@ unsafe extern "C" fn get_properties(device: c_int, place: *mut Properties) -> c_
             max_multi_request: 1,
         };
         // SAFETY: NCCL's place for them.
-        unsafe { place.write(properties) };
+        unsafe { output.write(properties) };
         Ok(())
     })
 }

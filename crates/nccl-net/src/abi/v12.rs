@@ -109,9 +109,9 @@ pub static ncclNetPlugin_v12: Table<Net> = Table(Net {
     set_attributes: calls::set_attributes,
 });
 
-unsafe extern "C" fn get_properties(device: c_int, place: *mut Properties) -> c_int {
+unsafe extern "C" fn get_properties(device: c_int, output: *mut Properties) -> c_int {
     call(|| {
-        if place.is_null() {
+        if output.is_null() {
             return Err(NetError::Argument("no place for properties"));
         }
         let properties = plugin::properties(device)?;
@@ -127,7 +127,7 @@ unsafe extern "C" fn get_properties(device: c_int, place: *mut Properties) -> c_
             plane: -1,
         };
         // SAFETY: NCCL's place for them.
-        unsafe { place.write(properties) };
+        unsafe { output.write(properties) };
         Ok(())
     })
 }

@@ -89,15 +89,15 @@ unsafe extern "C" fn init(logger: Option<Logger>) -> c_int {
     call(|| plugin::init(logger))
 }
 
-unsafe extern "C" fn get_properties(device: c_int, place: *mut Properties) -> c_int {
+unsafe extern "C" fn get_properties(device: c_int, output: *mut Properties) -> c_int {
     call(|| {
-        if place.is_null() {
+        if output.is_null() {
             return Err(NetError::Argument("no place for properties"));
         }
         let properties = plugin::properties(device)?;
         let properties = Properties { identity: Identity::of(&properties), port: Port::of(&properties) };
         // SAFETY: NCCL's place for them.
-        unsafe { place.write(properties) };
+        unsafe { output.write(properties) };
         Ok(())
     })
 }

@@ -95,9 +95,9 @@ unsafe extern "C" fn init(logger: Option<Logger>) -> c_int {
     call(|| plugin::init(logger))
 }
 
-unsafe extern "C" fn get_properties(device: c_int, place: *mut Properties) -> c_int {
+unsafe extern "C" fn get_properties(device: c_int, output: *mut Properties) -> c_int {
     call(|| {
-        if place.is_null() {
+        if output.is_null() {
             return Err(NetError::Argument("no place for properties"));
         }
         let properties = plugin::properties(device)?;
@@ -110,7 +110,7 @@ unsafe extern "C" fn get_properties(device: c_int, place: *mut Properties) -> c_
             max_collective_bytes: properties.max_bytes,
         };
         // SAFETY: NCCL's place for them.
-        unsafe { place.write(properties) };
+        unsafe { output.write(properties) };
         Ok(())
     })
 }

@@ -17,22 +17,22 @@ use crate::error::NetError;
 use crate::handle::{Handle, Secret};
 use crate::settings::Settings;
 
-/// How long an address may take to answer.
+/// How long an address may take to response.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a listener may take to answer what it was told.
+/// How long a listener may take to respond.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After how long an attempt is forgotten that NCCL has not asked for.
 const ABANDONED_AFTER: Duration = Duration::from_secs(120);
 
-/// What has become of an attempt; none where nothing has yet.
+/// Outcome of an attempt; none where there is none yet.
 type Outcome = Arc<Mutex<Option<Result<Arrived, NetError>>>>;
 
 /// An attempt to connect.
 struct Attempt {
     outcome: Outcome,
-    asked_at: Instant,
+    polled_at: Instant,
 }
 
 fn attempts() -> MutexGuard<'static, HashMap<Secret, Attempt>> {
@@ -48,9 +48,9 @@ fn attempts() -> MutexGuard<'static, HashMap<Secret, Attempt>> {
 pub fn connect(handle: &Handle, settings: &Settings) -> Result<Option<Arrived>, NetError> {
     let mut attempts = attempts();
     attempts
-        .retain(|secret, attempt| *secret == handle.secret || attempt.asked_at.elapsed() < ABANDONED_AFTER);
+        .retain(|secret, attempt| *secret == handle.secret || attempt.polled_at.elapsed() < ABANDONED_AFTER);
     if let Some(attempt) = attempts.get_mut(&handle.secret) {
-        attempt.asked_at = Instant::now();
+        attempt.polled_at = Instant::now();
         let outcome = attempt.outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
         if outcome.is_some() {
             attempts.remove(&handle.secret);
@@ -58,11 +58,11 @@ pub fn connect(handle: &Handle, settings: &Settings) -> Result<Option<Arrived>, 
         return outcome.transpose();
     }
     let outcome = Outcome::default();
-    let attempt = Attempt { outcome: Arc::clone(&outcome), asked_at: Instant::now() };
+    let attempt = Attempt { outcome: Arc::clone(&outcome), polled_at: Instant::now() };
     let (handle, settings) = (handle.clone(), settings.clone());
     let secret = handle.secret;
     threads::spawn("nccl-connect", move || {
-        let arrived = reach(&handle, &settings);
+        let arrived = connect_anywhere(&handle, &settings);
         *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(arrived);
     })
     .map_err(NetError::system("starting a thread"))?;
@@ -71,13 +71,13 @@ pub fn connect(handle: &Handle, settings: &Settings) -> Result<Option<Arrived>, 
 }
 
 /// Tries what there is, the best first.
-fn reach(handle: &Handle, settings: &Settings) -> Result<Arrived, NetError> {
+fn connect_anywhere(handle: &Handle, settings: &Settings) -> Result<Arrived, NetError> {
     let mut failures = Vec::new();
     // An abstract name and a file may be others' than the peer's: it proves what it is.
-    let is_there = settings.unix && names::reach(&settings.folders, handle.process).next().is_some();
+    let is_there = settings.unix && names::connect_each(&settings.folders, handle.process).next().is_some();
     if is_there {
         let next = || {
-            let stream = names::reach(&settings.folders, handle.process).next();
+            let stream = names::connect_each(&settings.folders, handle.process).next();
             stream.map(Stream::Unix).ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
         };
         match join_all(handle, settings, next) {
@@ -138,11 +138,11 @@ fn join_lane(
     let hello = Hello { listener: handle.listener, connection, lane, lanes, fresh: random()? };
     let hello = hello.encode(&handle.secret, &challenge);
     (&stream).write_all(&hello)?;
-    let mut answer = [0; PROOF_BYTES];
-    (&stream).read_exact(&mut answer).map_err(|error| {
+    let mut response = [0; PROOF_BYTES];
+    (&stream).read_exact(&mut response).map_err(|error| {
         io::Error::new(error.kind(), format!("the listener there is another one: {error}"))
     })?;
-    if !hello::is_answer(&answer, &hello, &handle.secret, &challenge) {
+    if !hello::is_listener_proof(&response, &hello, &handle.secret, &challenge) {
         return Err(io::Error::other("who listens there does not know the secret of the connect handle"));
     }
     stream.into_lane()

@@ -94,18 +94,22 @@ impl Hello {
 }
 
 /// The listener's proof, over what the connector has said.
-pub(super) fn answer(hello: &[u8; HELLO_BYTES], secret: &Secret, challenge: &Challenge) -> [u8; PROOF_BYTES] {
+pub(super) fn listener_proof(
+    hello: &[u8; HELLO_BYTES],
+    secret: &Secret,
+    challenge: &Challenge,
+) -> [u8; PROOF_BYTES] {
     *proof(secret, challenge, &hello[..STATEMENT_BYTES], Role::Listener).as_bytes()
 }
 
 /// Whether a listener has proved that it knows the secret.
-pub(super) fn is_answer(
-    answer: &[u8; PROOF_BYTES],
+pub(super) fn is_listener_proof(
+    response: &[u8; PROOF_BYTES],
     hello: &[u8; HELLO_BYTES],
     secret: &Secret,
     challenge: &Challenge,
 ) -> bool {
-    proof(secret, challenge, &hello[..STATEMENT_BYTES], Role::Listener) == blake3::Hash::from_bytes(*answer)
+    proof(secret, challenge, &hello[..STATEMENT_BYTES], Role::Listener) == blake3::Hash::from_bytes(*response)
 }
 
 fn proof(secret: &Secret, challenge: &Challenge, statement: &[u8], role: Role) -> blake3::Hash {
@@ -130,11 +134,11 @@ mod tests {
             bytes[at] ^= 1;
             assert_eq!(Hello::decode(&bytes, &secret, &challenge), None, "byte {at}");
         }
-        let response = answer(&bytes, &secret, &challenge);
-        assert!(is_answer(&response, &bytes, &secret, &challenge));
-        assert!(!is_answer(&response, &bytes, &[0; 16], &challenge));
+        let response = listener_proof(&bytes, &secret, &challenge);
+        assert!(is_listener_proof(&response, &bytes, &secret, &challenge));
+        assert!(!is_listener_proof(&response, &bytes, &[0; 16], &challenge));
         let reflected = core::array::from_fn(|at| bytes[STATEMENT_BYTES + at]);
-        assert!(!is_answer(&reflected, &bytes, &secret, &challenge));
+        assert!(!is_listener_proof(&reflected, &bytes, &secret, &challenge));
     }
 
     #[test]

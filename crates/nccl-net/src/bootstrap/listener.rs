@@ -38,7 +38,7 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 pub struct Listener {
     acceptor: Arc<Acceptor>,
     number: u64,
-    /// What its peer is to be told.
+    /// What its peer needs to connect.
     pub handle: Handle,
 }
 
@@ -250,7 +250,7 @@ impl Serving {
             let Some((ready, is_open)) = self.wait(shortage) else { return };
             // From the last on, so that the numbers of the others stay.
             for at in ready.into_iter().rev() {
-                self.hear(at);
+                self.read_hello(at);
             }
             if is_open && self.let_in().is_err() {
                 shortage = Some(Instant::now() + SHORTAGE_PAUSE);
@@ -263,7 +263,7 @@ impl Serving {
         }
     }
 
-    /// Waits until something happens: who has said something, and whether somebody may have come. None at the end.
+    /// Waits until something happens: who has sent something, and whether a connection may have come. None at the end.
     fn wait(&self, shortage: Option<Instant>) -> Option<(Vec<usize>, bool)> {
         let mut polled = vec![PollFd::from_borrowed_fd(self.stop.readable(), PollFlags::IN)];
         polled.extend(self.pending.iter().map(|pending| PollFd::new(&pending.stream, PollFlags::IN)));
@@ -311,8 +311,8 @@ impl Serving {
         Ok(())
     }
 
-    /// Hears what one has said, and answers when that is all.
-    fn hear(&mut self, at: usize) {
+    /// Reads what one has sent, and responds when that is all.
+    fn read_hello(&mut self, at: usize) {
         let Some(pending) = self.pending.get_mut(at) else { return };
         let filled = pending.filled;
         match (&pending.stream).read(&mut pending.hello[filled..]) {
@@ -354,7 +354,7 @@ fn check(acceptor: &Acceptor, pending: Pending) {
         return;
     }
     // It fits into the socket's buffer, which is empty.
-    if (&stream).write_all(&hello::answer(&bytes, &secret, &challenge)).is_ok() {
+    if (&stream).write_all(&hello::listener_proof(&bytes, &secret, &challenge)).is_ok() {
         acceptor.admit(&hello, stream);
     }
 }

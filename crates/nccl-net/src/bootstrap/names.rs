@@ -57,7 +57,7 @@ impl Drop for UnixSockets {
 }
 
 /// Connects to each socket of a process that can be reached from here, one after the other.
-pub(super) fn reach(folders: &[PathBuf], process: u64) -> impl Iterator<Item = UnixStream> {
+pub(super) fn connect_each(folders: &[PathBuf], process: u64) -> impl Iterator<Item = UnixStream> {
     let paths = folders.iter().map(move |folder| folder.join(name(process)));
     let in_folders = paths.filter_map(|path| UnixStream::connect(path).and_then(above_stdio).ok());
     let in_namespace = core::iter::once_with(move || {

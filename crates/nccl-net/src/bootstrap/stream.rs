@@ -90,7 +90,7 @@ impl io::Write for &Stream {
     }
 }
 
-/// Bytes that nobody can guess.
+/// Bytes that cannot be guessed.
 pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     // SAFETY: the kernel writes at most the array's length.

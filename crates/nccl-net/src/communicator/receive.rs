@@ -123,7 +123,7 @@ impl Receiver {
     }
 
     /// Finds a place for a part.
-    fn place(&self, frame: &Frame) -> Result<Destination, &'static str> {
+    fn destination_of(&self, frame: &Frame) -> Result<Destination, &'static str> {
         let mut state = self.state();
         if state.failed.is_some() {
             return Err("the connection has failed");
@@ -161,7 +161,7 @@ impl Connection for Receiver {
 
     fn frame(&self, frame: &Frame) -> Result<Option<Destination>, &'static str> {
         match frame.kind {
-            FrameKind::Data => self.place(frame).map(Some),
+            FrameKind::Data => self.destination_of(frame).map(Some),
             FrameKind::Credit => Err("the sender sent credit"),
         }
     }

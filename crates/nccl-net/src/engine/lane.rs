@@ -11,7 +11,7 @@ use super::socket::LaneSocket;
 const BUFFER_BYTES: usize = 16 << 10;
 
 /// System calls for a lane until its worker looks at others.
-const CALLS_PER_TURN: usize = 16;
+const MAX_CALLS_AT_ONCE: usize = 16;
 
 /// How long a lane that is no longer used waits for its peer to end, too.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -136,12 +136,12 @@ impl Lane {
     }
 
     /// Whether it waits for room, or for its next turn.
-    pub(super) fn wants_to_write(&self) -> bool {
+    pub(super) fn needs_write(&self) -> bool {
         self.writing.is_some() || self.has_more
     }
 
     /// Whether something may still come.
-    pub(super) fn wants_to_read(&self) -> bool {
+    pub(super) fn needs_read(&self) -> bool {
         !self.has_ended
     }
 
@@ -162,7 +162,7 @@ impl Lane {
     /// Writes as much as there is room for.
     pub(super) fn write(&mut self) -> Stays {
         self.has_more = true;
-        for _ in 0..CALLS_PER_TURN {
+        for _ in 0..MAX_CALLS_AT_ONCE {
             if self.writing.is_none() {
                 self.writing = self.connection.next_output(self.index).map(|output| Writing {
                     header: output.header.encode(),
@@ -203,7 +203,7 @@ impl Lane {
 
     /// Reads what there is.
     pub(super) fn read(&mut self) -> Stays {
-        for _ in 0..CALLS_PER_TURN {
+        for _ in 0..MAX_CALLS_AT_ONCE {
             if self.has_ended {
                 break;
             }

@@ -177,7 +177,7 @@ impl Worker {
         !self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Does what it was told; false where it was told nothing.
+    /// Executes its commands; false where there are none.
     fn obey(&mut self) -> bool {
         let commands =
             core::mem::take(&mut *self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner));
@@ -232,8 +232,7 @@ impl Worker {
             stays = lane.read();
         }
         // A side that has ended for good and a socket that has failed are reported for ever.
-        let is_dead =
-            flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP) && !lane.wants_to_read();
+        let is_dead = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP) && !lane.needs_read();
         self.keep(id, if is_dead { Stays::No } else { stays });
     }
 
@@ -245,8 +244,8 @@ impl Worker {
         }
         let Some(Carried { lane, reported }) = self.lanes.get_mut(&id) else { return };
         let mut flags = epoll::EventFlags::empty();
-        flags.set(epoll::EventFlags::IN, lane.wants_to_read());
-        flags.set(epoll::EventFlags::OUT, lane.wants_to_write());
+        flags.set(epoll::EventFlags::IN, lane.needs_read());
+        flags.set(epoll::EventFlags::OUT, lane.needs_write());
         if core::mem::replace(reported, flags) == flags {
             return;
         }
