@@ -210,6 +210,7 @@ fn whoever_did_not_ask_for_it_is_not_resumed() {
     session.relay.cut();
     for reports in [session.client_reports, session.worker_reports] {
         let lost = reports.lost.recv_timeout(LIMIT).unwrap();
-        assert!(matches!(lost, LinkError::PeerDisconnected), "{lost}");
+        // The connection may be cut while lanes are being opened, which is told by another text.
+        assert!(matches!(lost, LinkError::PeerDisconnected | LinkError::Transport(_)), "{lost}");
     }
 }
