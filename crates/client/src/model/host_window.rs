@@ -69,6 +69,17 @@ pub fn contains(address: usize) -> bool {
     WINDOWS.host.contains(address)
 }
 
+/// Those values that are addresses in the window. Most memory holds none, so many are compared at a time, without a
+/// branch for each.
+pub fn addresses_in(values: &[u64]) -> impl Iterator<Item = usize> {
+    let start = WINDOWS.host.start.load(Ordering::Relaxed);
+    let size = WINDOWS.host.size.load(Ordering::Relaxed);
+    let is_address = move |value: &u64| (*value as usize).wrapping_sub(start) < size;
+    let some =
+        values.chunks(64).filter(move |chunk| chunk.iter().fold(false, |any, value| any | is_address(value)));
+    some.flatten().filter(move |value| is_address(value)).map(|value| *value as usize)
+}
+
 /// The bytes that an allocation takes.
 pub fn length(size: usize) -> Option<usize> {
     size.checked_next_multiple_of(unit(size))
@@ -240,6 +251,23 @@ fn insert_free(free: &mut BTreeMap<usize, usize>, mut start: usize, mut length: 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_found_at_any_place_and_nothing_beside_them() {
+        // The window of this process, which no other test opens.
+        WINDOWS.host.open((0x5a00_0000_0000, 1 << 30)).unwrap();
+        let (first, last) = (0x5a00_0000_0000_u64, 0x5a00_3fff_ffff);
+        let mut values: Vec<u64> =
+            (0..200).map(|value| value << 40 | 7).filter(|value| value >> 40 != 0x5a).collect();
+        values.extend([first - 1, last + 1, 0, u64::MAX]);
+        assert_eq!(addresses_in(&values).count(), 0);
+        for place in [0, 63, 64, 127, 150, values.len() - 1] {
+            let mut some = values.clone();
+            some[place] = last;
+            some.push(first);
+            assert_eq!(addresses_in(&some).collect::<Vec<_>>(), [last as usize, first as usize]);
+        }
+    }
 
     #[test]
     fn ranges_are_taken_aligned_and_merge_again() {

@@ -163,7 +163,7 @@ pub unsafe fn note_copied(source: &HostRegion) -> Result<(), CUresult> {
     // Pointers are aligned where they lie in this process, as structures are.
     // SAFETY: any bits are a `u64`.
     let (_, words, _) = unsafe { bytes.align_to::<u64>() };
-    words.iter().try_for_each(|word| note_address(*word))
+    host_window::addresses_in(words).try_for_each(|address| note_address(address as u64))
 }
 
 /// Makes a mirror of the pinned memory in which an address lies that the device is about to use.
