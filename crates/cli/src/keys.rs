@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use causeway_access::keys::file::{self, KeyFileError, Line};
 use causeway_access::servers::{KEY_FILE_VARIABLE, ServersError, servers as find};
 use causeway_access::{Target, private_folder};
 use causeway_config::table::ON;
-use ring::digest::{SHA256, digest};
 use thiserror::Error;
 
 /// What the names of the files begin with.

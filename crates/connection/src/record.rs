@@ -6,8 +6,8 @@
 //! [`REKEY_EVERY`] records both ends move on to the next key, as Noise's `REKEY` does, which keeps each key
 //! far below the amount of data that AES-GCM is good for.
 
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use causeway_wire::record;
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use thiserror::Error;
 use zeroize::Zeroize as _;
 
@@ -134,7 +134,7 @@ impl Cipher {
     pub fn open(&mut self, bytes: &mut [u8], tag: [u8; TAG_SIZE]) -> Result<(), BadRecord> {
         let nonce = self.next_nonce();
         self.key
-            .open_in_place_separate_tag(nonce, Aad::empty(), Tag::from(tag), bytes, 0..)
+            .open_in_place_separate_tag(nonce, Aad::empty(), &tag, bytes)
             .map(|_| ())
             .map_err(|_| BadRecord)
     }

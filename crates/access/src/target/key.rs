@@ -4,12 +4,12 @@ use core::fmt;
 use core::str::FromStr;
 use std::net::{IpAddr, SocketAddr};
 
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::hmac::{self, HMAC_SHA256};
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use causeway_wire::handshake::{KeyId, LaneToken, TicketId};
-use ring::digest::{SHA256, digest};
-use ring::hmac::{self, HMAC_SHA256};
-use ring::rand::{SecureRandom as _, SystemRandom};
 use thiserror::Error;
 use zeroize::{Zeroize as _, Zeroizing};
 
