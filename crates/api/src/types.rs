@@ -1,5 +1,6 @@
 //! Arguments and results of the session's own operations.
 
+mod cluster;
 mod element;
 mod graph;
 mod jit;
@@ -8,6 +9,7 @@ mod location;
 mod payload;
 mod texture;
 
+pub use cluster::{ClusterRules, MAX_CLUSTER_BLOCKS, PORTABLE_CLUSTER_BLOCKS, cluster_dimension};
 pub use element::channel_bytes;
 pub use graph::{Fill, GraphEdge, ValueOperation};
 pub use jit::{JitOptions, JitReport, is_plain_jit_option};

@@ -22,6 +22,8 @@ pub(super) const CAPABILITIES: [u32; 21] =
 /// That of a device for which nobody chooses one. Libraries that are built for many GPUs have PTX for the
 /// newest of them alone, of which this is the one that they are built for.
 pub(super) const DEFAULT_CAPABILITY: u32 = 120;
+/// The first with clusters of more than one block.
+pub(super) const CLUSTERS_SINCE: u32 = 90;
 /// That of the first device; the last byte counts on. The same for every software GPU: nothing outlives a
 /// worker.
 const UUID: [u8; 16] = *b"causeway-softgpu";
@@ -92,7 +94,7 @@ fn peer(others: bool) -> Peer {
     Peer { can_access: others, attributes: attributes.collect() }
 }
 
-/// Every attribute of a device. Those that are not named are 0: pageable memory, cluster launches, events for other processes, multicast and the like are things
+/// Every attribute of a device. Those that are not named are 0: pageable memory, events for other processes, multicast and the like are things
 /// that this device does not have.
 fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
     let [block_x, block_y, block_z] = causeway_ptx::MAX_BLOCK;
@@ -131,6 +133,7 @@ fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
         (A::CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2),
         (A::CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED, 1),
         (A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 1),
+        (A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, u32::from(capability >= CLUSTERS_SINCE)),
         (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, SHARED_PER_BLOCK_OPT_IN),
         (A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1),
         (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, MAX_BLOCKS_PER_MULTIPROCESSOR),

@@ -5,12 +5,12 @@ use super::context::Context;
 use super::module::{Library, Module};
 use super::occupancy::Needs;
 use causeway_api::sys::{CUfunction_attribute, CUresult};
-use causeway_api::types::{FunctionInfo, Parameter};
+use causeway_api::types::{ClusterRules, FunctionInfo, PORTABLE_CLUSTER_BLOCKS, Parameter};
 use causeway_gpu::CuResult;
 use causeway_ptx::memory::AddressSpace;
-use causeway_ptx::{Kernel, Program};
+use causeway_ptx::{Kernel, MAX_CLUSTER_BLOCKS, Program};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
 /// Leaves the split between cache and shared memory to the device.
 const CARVEOUT_DEFAULT: i32 = -1;
@@ -24,9 +24,14 @@ enum Source {
 }
 
 /// Attributes that a client may set. A kernel shares them with the functions that it is in contexts.
+#[derive(Default)]
 struct Settings {
     max_dynamic_shared: AtomicI32,
     carveout: AtomicI32,
+    /// Blocks of a cluster along x, y and z where the code does not say it; 0 where launches may choose.
+    cluster: [AtomicI32; 3],
+    allows_non_portable_clusters: AtomicBool,
+    cluster_scheduling: AtomicI32,
 }
 
 /// A function or kernel.
@@ -59,8 +64,11 @@ impl Function {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         let dynamic = SHARED_PER_BLOCK.saturating_sub(kernel.shared_bytes).cast_signed();
-        let settings =
-            Settings { max_dynamic_shared: dynamic.into(), carveout: AtomicI32::new(CARVEOUT_DEFAULT) };
+        let settings = Settings {
+            max_dynamic_shared: dynamic.into(),
+            carveout: AtomicI32::new(CARVEOUT_DEFAULT),
+            ..Settings::default()
+        };
         Ok(Self { source, kernel, settings: Arc::new(settings) })
     }
 
@@ -97,6 +105,24 @@ impl Function {
         self.settings.max_dynamic_shared.load(Relaxed).max(0).cast_unsigned()
     }
 
+    /// What it says about the clusters of its launches.
+    pub(super) fn cluster_rules(&self) -> ClusterRules {
+        let settings = &self.settings;
+        ClusterRules {
+            required: self.kernel.cluster.unwrap_or_else(|| {
+                settings.cluster.each_ref().map(|blocks| blocks.load(Relaxed).max(0).cast_unsigned())
+            }),
+            must_be_set: self.kernel.explicit_cluster,
+            allows_non_portable: settings.allows_non_portable_clusters.load(Relaxed),
+        }
+    }
+
+    /// Most blocks that a cluster may have, but for what `.maxclusterrank` says.
+    pub(super) fn max_cluster_blocks(&self) -> u32 {
+        let rules = self.cluster_rules();
+        if rules.allows_non_portable { MAX_CLUSTER_BLOCKS } else { PORTABLE_CLUSTER_BLOCKS }
+    }
+
     /// What it needs of a multiprocessor.
     pub(super) fn needs(&self) -> Needs {
         Needs {
@@ -111,6 +137,8 @@ impl Function {
     pub(super) fn info(&self, capability: u32) -> FunctionInfo {
         type A = CUfunction_attribute;
         let kernel = &self.kernel;
+        let clusters = self.cluster_rules();
+        let [width, height, depth] = clusters.required.map(u32::cast_signed);
         let attributes = [
             (A::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel.max_threads.cast_signed()),
             (A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel.shared_bytes.cast_signed()),
@@ -126,12 +154,15 @@ impl Function {
                 self.settings.max_dynamic_shared.load(Relaxed),
             ),
             (A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, self.settings.carveout.load(Relaxed)),
-            (A::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, 0),
-            (A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 0),
-            (A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, 0),
-            (A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, 0),
-            (A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 0),
-            (A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, 0),
+            (A::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, i32::from(clusters.must_be_set)),
+            (A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, width),
+            (A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, height),
+            (A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, depth),
+            (A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, i32::from(clusters.allows_non_portable)),
+            (
+                A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+                self.settings.cluster_scheduling.load(Relaxed),
+            ),
         ];
         FunctionInfo {
             name: kernel.name.clone(),
@@ -147,8 +178,8 @@ impl Function {
     /// Sets an attribute.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for a value out of range or an attribute that cannot be set,
-    /// `CUDA_ERROR_NOT_SUPPORTED` for what asks for clusters.
+    /// `CUDA_ERROR_INVALID_VALUE` for a value out of range or an attribute that cannot be set, also for clusters of another
+    /// size than the function's code says.
     pub(super) fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> CuResult<()> {
         type A = CUfunction_attribute;
         let most = (SHARED_PER_BLOCK_OPT_IN.saturating_sub(self.kernel.shared_bytes)).cast_signed();
@@ -163,15 +194,29 @@ impl Function {
                 self.settings.carveout.store(value, Relaxed);
                 Ok(())
             }
-            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
-            | A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT
-            | A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH
-            | A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-            | A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => match value {
-                0 => Ok(()),
-                _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-            },
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH => self.set_cluster(0, value),
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT => self.set_cluster(1, value),
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => self.set_cluster(2, value),
+            // Any number, as with NVIDIA's driver (580).
+            A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => {
+                self.settings.allows_non_portable_clusters.store(value != 0, Relaxed);
+                Ok(())
+            }
+            A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE if (0..=2).contains(&value) => {
+                self.settings.cluster_scheduling.store(value, Relaxed);
+                Ok(())
+            }
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
+    }
+
+    /// Sets how many blocks a cluster has along an axis.
+    fn set_cluster(&self, axis: usize, value: i32) -> CuResult<()> {
+        let is_other = |compiled: [u32; 3]| compiled[axis].cast_signed() != value;
+        if value < 0 || self.kernel.cluster.is_some_and(is_other) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        self.settings.cluster[axis].store(value, Relaxed);
+        Ok(())
     }
 }

@@ -1,13 +1,13 @@
 //! Launching kernels: the checks before, and what their faults mean in CUDA.
 
-use super::attributes::{PRIORITIES, cores};
+use super::attributes::{CLUSTERS_SINCE, PRIORITIES, cores};
 use super::function::Function;
 use super::machine::Machine;
 use super::module::Module;
-use super::occupancy::active_blocks;
+use super::occupancy::{active_blocks, active_clusters};
 use super::textures::Table;
 use causeway_api::sys::{CUlaunchAttributeID, CUresult};
-use causeway_api::types::{LaunchAttribute, LaunchShape};
+use causeway_api::types::{LaunchAttribute, LaunchShape, cluster_dimension};
 use causeway_gpu::{CuResult, OutputStream};
 use causeway_ptx::texture::{Surface, Texture};
 use causeway_ptx::{Fault, Host, LaunchConfig, MAX_BLOCK, MAX_GRID};
@@ -22,6 +22,8 @@ pub(super) struct Launch {
     function: Arc<Function>,
     module: Arc<Module>,
     shape: LaunchShape,
+    /// Blocks of a cluster, where function or launch asks for clusters.
+    cluster: Option<[u32; 3]>,
     /// Whether its blocks may wait for each other.
     cooperative: bool,
     /// The priority that the launch was given.
@@ -35,7 +37,7 @@ impl Launch {
     /// Checks a launch as the driver does.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for a shape beyond the limits of device or function or no parameters,
+    /// Those of [`resolve_cluster`], `CUDA_ERROR_INVALID_VALUE` for a shape beyond the limits of device or function or no parameters,
     /// `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE` for more blocks than run at the same time,
     /// `CUDA_ERROR_NOT_SUPPORTED` for an attribute that asks for something this device does not have.
     pub(super) fn new(
@@ -45,8 +47,9 @@ impl Launch {
         attributes: &[LaunchAttribute],
         parameters: &[u8],
         objects: Arc<Table>,
+        capability: u32,
     ) -> CuResult<Self> {
-        attributes.iter().try_for_each(check_attribute)?;
+        attributes.iter().try_for_each(|attribute| check_attribute(attribute, capability))?;
         let kernel = &function.kernel;
         let within = |sizes: [u32; 3], limits: [u32; 3]| {
             sizes.iter().zip(limits).all(|(size, limit)| (1..=limit).contains(size))
@@ -60,15 +63,25 @@ impl Launch {
         if !fits || parameters.is_empty() && kernel.parameter_bytes > 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
+        let cluster = resolve_cluster(&function, shape.grid, attributes)?;
         let cooperative = attributes.iter().any(is_cooperative);
         let priority = attributes.iter().rev().find_map(priority_of);
         let blocks: u64 = shape.grid.iter().map(|size| u64::from(*size)).product();
-        if cooperative && blocks > max_cooperative(&function, threads, shape.shared_bytes)? {
+        if cooperative && blocks > max_cooperative(&function, threads, shape.shared_bytes, cluster)? {
             return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
         }
         let mut parameters = parameters.to_vec();
         parameters.resize(kernel.parameter_bytes as usize, 0);
-        Ok(Self { function, module, shape, cooperative, priority, parameters: parameters.into(), objects })
+        Ok(Self {
+            function,
+            module,
+            shape,
+            cluster,
+            cooperative,
+            priority,
+            parameters: parameters.into(),
+            objects,
+        })
     }
 
     /// Bytes of its parameters.
@@ -86,6 +99,7 @@ impl Launch {
         let config = LaunchConfig {
             grid: self.shape.grid,
             block: self.shape.block,
+            cluster: self.cluster,
             dynamic_shared: self.shape.shared_bytes,
             cooperative: self.cooperative,
             priority: self.priority.unwrap_or(priority),
@@ -119,13 +133,39 @@ fn priority_of(attribute: &LaunchAttribute) -> Option<i32> {
 }
 
 /// How many blocks of a cooperative grid may be launched.
-fn max_cooperative(function: &Function, threads: u64, shared: u32) -> CuResult<u64> {
+fn max_cooperative(
+    function: &Function,
+    threads: u64,
+    shared: u32,
+    cluster: Option<[u32; 3]>,
+) -> CuResult<u64> {
+    let in_cluster: u32 = cluster.unwrap_or([1; 3]).iter().product();
     let each = active_blocks(&function.needs(), threads as i32, shared as usize)?;
-    Ok(u64::from(each.cast_unsigned()) * u64::from(cores()))
+    Ok(u64::from(active_clusters(each.cast_unsigned(), in_cluster))
+        * u64::from(in_cluster)
+        * u64::from(cores()))
+}
+
+/// Blocks of a cluster along x, y and z in a launch of a grid; `None` where neither function nor launch asks for clusters.
+///
+/// # Errors
+/// Those of [`ClusterRules::resolve`](causeway_api::types::ClusterRules::resolve), and `CUDA_ERROR_INVALID_CLUSTER_SIZE`
+/// for more blocks than `.maxclusterrank` says.
+pub(super) fn resolve_cluster(
+    function: &Function,
+    grid: [u32; 3],
+    attributes: &[LaunchAttribute],
+) -> CuResult<Option<[u32; 3]>> {
+    let cluster = function.cluster_rules().resolve(grid, attributes)?;
+    let blocks: u64 = cluster.unwrap_or([1; 3]).iter().map(|&blocks| u64::from(blocks)).product();
+    if function.kernel.max_cluster_blocks.is_some_and(|limit| blocks > u64::from(limit)) {
+        return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    }
+    Ok(cluster)
 }
 
 /// Whether a launch attribute can be had. Hints are accepted: they promise nothing.
-fn check_attribute(attribute: &LaunchAttribute) -> CuResult<()> {
+fn check_attribute(attribute: &LaunchAttribute, capability: u32) -> CuResult<()> {
     type Id = CUlaunchAttributeID;
     let supported = match CUlaunchAttributeID(attribute.id) {
         Id::CU_LAUNCH_ATTRIBUTE_IGNORE
@@ -138,9 +178,12 @@ fn check_attribute(attribute: &LaunchAttribute) -> CuResult<()> {
         | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
         | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
         | Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION
         | Id::CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING => true,
-        Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION => {
-            (0..3).all(|dimension| word(attribute, dimension) <= 1)
+        // Devices before 9.0 have clusters of one block alone.
+        Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
+            capability >= CLUSTERS_SINCE
+                || cluster_dimension(attribute).is_some_and(|cluster| cluster == [1; 3])
         }
         _ => false,
     };

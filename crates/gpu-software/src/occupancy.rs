@@ -46,6 +46,12 @@ pub(super) fn active_blocks(needs: &Needs, threads: i32, dynamic: usize) -> CuRe
     Ok(blocks.cast_signed())
 }
 
+/// How many clusters of so many blocks a multiprocessor has at once, where so many single `blocks` fit: it runs all
+/// blocks of a cluster itself, and one cluster always.
+pub(super) fn active_clusters(blocks: u32, in_cluster: u32) -> u32 {
+    if blocks == 0 { 0 } else { (blocks / in_cluster.max(1)).max(1) }
+}
+
 /// The most dynamic shared memory that a block may have when `blocks` of them are to fit.
 ///
 /// # Errors

@@ -30,8 +30,8 @@ mod verify;
 pub use compile_error::CompileError;
 pub use fault::{Fault, ThreadPosition};
 pub use limits::{
-    LAST_VERSION, MAX_BLOCK, MAX_BLOCKS_PER_WORKER, MAX_GRID, MAX_PARAMETER_BYTES, MAX_SHARED_PER_BLOCK,
-    MAX_THREADS_PER_BLOCK, MAX_THREADS_PER_WORKER, WARP_SIZE,
+    LAST_VERSION, MAX_BLOCK, MAX_BLOCKS_PER_WORKER, MAX_CLUSTER_BLOCKS, MAX_GRID, MAX_PARAMETER_BYTES,
+    MAX_SHARED_PER_BLOCK, MAX_THREADS_PER_BLOCK, MAX_THREADS_PER_WORKER, WARP_SIZE,
 };
 pub use load::{LaunchConfig, LoadError, Loaded};
 pub use pool::Pool;

@@ -12,6 +12,8 @@ pub const MAX_THREADS_PER_BLOCK: u32 = 1024;
 pub const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
 /// Blocks a grid may have along x, y and z.
 pub const MAX_GRID: [u32; 3] = [0x7fff_ffff, 65535, 65535];
+/// Blocks a cluster may have.
+pub const MAX_CLUSTER_BLOCKS: u32 = 16;
 /// Bytes of shared memory a block may have, static and dynamic: 227 KiB, as on recent data-centre GPUs.
 pub const MAX_SHARED_PER_BLOCK: u32 = 227 << 10;
 /// Bytes of parameters a kernel may have, as CUDA 12.1 and later allow.

@@ -85,6 +85,8 @@ pub(crate) struct Image {
     pub(crate) variable_modules: Vec<usize>,
     /// Functions whose address is in some variable's initial value.
     pub(crate) functions_in_data: Vec<FunctionId>,
+    /// Whether a kernel may have an address of another block's shared memory: `mapa` makes them.
+    pub(crate) maps_shared: bool,
     pub(crate) version: u32,
     pub(crate) target: u32,
 }
@@ -114,6 +116,7 @@ pub(crate) fn link(modules: Vec<Module>) -> Result<Image, LinkError> {
         names: Vec::new(),
         variable_modules: Vec::new(),
         functions_in_data: Vec::new(),
+        maps_shared: false,
         version: modules.iter().map(|module| module.version).max().unwrap_or(0),
         target: modules.iter().map(|module| module.target).max().unwrap_or(0),
     };
@@ -225,6 +228,7 @@ impl Image {
             };
             for statement in &body.statements {
                 let Statement::Instruction(instruction) = statement else { continue };
+                self.maps_shared |= instruction.opcode == "mapa";
                 linked.calls_indirectly |= instruction.opcode == "call"
                     && instruction.operands.iter().any(|operand| matches!(operand, Operand::Register(_)));
                 for operand in &instruction.operands {

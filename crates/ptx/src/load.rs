@@ -7,13 +7,14 @@ use thiserror::Error;
 use crate::fault::Fault;
 use crate::jit::{CommonCode, CompiledKernel};
 use crate::layout::KernelLayout;
+use crate::limits::MAX_CLUSTER_BLOCKS;
 use crate::link::Symbol;
 use crate::lower::function_address;
 use crate::memory::{AddressSpace, Arena, OutOfMemory};
 use crate::parse::syntax::{Opaque, Space, Variable};
 use crate::pool::Pool;
-use crate::program::Program;
-use crate::run::{Host, Launch, Progress, max_started};
+use crate::program::{Kernel, Program};
+use crate::run::{Host, Launch, Progress, max_clusters};
 
 /// Variables from this size on get an allocation of their own.
 const LARGE_VARIABLE: u64 = 64 << 10;
@@ -43,6 +44,8 @@ pub struct LaunchConfig<'a> {
     pub grid: [u32; 3],
     /// Threads in a block.
     pub block: [u32; 3],
+    /// Blocks of a cluster along x, y and z, where the launch says so: else what the kernel says, or one block.
+    pub cluster: Option<[u32; 3]>,
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
     /// Whether the grid's blocks may wait for each other at a barrier of the grid: all must fit at once.
@@ -144,7 +147,9 @@ impl Loaded {
         let index =
             self.program.kernel_index(kernel).ok_or_else(|| Fault::UnknownKernel(kernel.to_owned()))?;
         let layout = self.program.layout(index);
-        self.check(index, layout, &config, pool.size() as u32)?;
+        let requested = config.cluster.or(self.program.kernels()[index].cluster);
+        let cluster = requested.unwrap_or([1; 3]);
+        self.check(index, layout, &config, cluster, pool.size() as u32)?;
         let compiled = self.compiled(index)?;
         // Blocks of a grid that is not cooperative find no barrier, unless there is but one.
         let board = if config.cooperative { self.space.take_arena() } else { None };
@@ -154,6 +159,8 @@ impl Loaded {
             waits: layout.waits,
             grid: config.grid,
             block: config.block,
+            cluster,
+            is_explicit_cluster: requested.is_some(),
             static_shared: layout.static_shared as u32,
             dynamic_shared: config.dynamic_shared,
             local: layout.local,
@@ -165,10 +172,11 @@ impl Loaded {
             host,
             progress: Progress::default(),
         };
-        let blocks = config.grid.iter().map(|&count| u64::from(count)).product();
+        let product = |counts: [u32; 3]| counts.iter().map(|&count| u64::from(count)).product::<u64>();
+        let clusters = product(config.grid) / product(cluster);
         // Who helps with a grid that may wait for another would be away from that for ever.
         let may_be_joined = !layout.polls && !config.cooperative;
-        pool.run(blocks, config.priority, may_be_joined, &|workers| launch.work(workers));
+        pool.run(clusters, config.priority, may_be_joined, &|workers| launch.work(workers));
         let result = launch.into_result();
         board.into_iter().for_each(|board| self.space.return_arena(board));
         result
@@ -179,6 +187,7 @@ impl Loaded {
         index: usize,
         layout: &KernelLayout,
         config: &LaunchConfig<'_>,
+        cluster: [u32; 3],
         workers: u32,
     ) -> Result<(), Fault> {
         let kernel = &self.program.kernels()[index];
@@ -192,6 +201,7 @@ impl Loaded {
                 ));
             }
         }
+        self.check_cluster(kernel, config.grid, cluster)?;
         for ((count, limit), axis) in config.block.iter().zip(crate::limits::MAX_BLOCK).zip("xyz".chars()) {
             if *count == 0 || *count > limit {
                 return invalid(format!(
@@ -225,7 +235,9 @@ impl Loaded {
             ));
         }
         let blocks: u64 = config.grid.iter().map(|&count| u64::from(count)).product();
-        if config.cooperative && blocks > u64::from(max_started(threads, workers)) {
+        let in_cluster = cluster.iter().product();
+        let possible = u64::from(max_clusters(threads, in_cluster, workers)) * u64::from(in_cluster);
+        if config.cooperative && blocks > possible {
             return lacking(format!("{blocks} blocks of {threads} threads do not all run at the same time"));
         }
         let (given, needed) = (config.params.len(), kernel.parameter_bytes);
@@ -233,6 +245,29 @@ impl Loaded {
             return invalid(format!("{given} bytes of parameters were given, and it has {needed}"));
         }
         Ok(())
+    }
+
+    /// Whether a grid can be one of clusters of this size.
+    fn check_cluster(&self, kernel: &Kernel, grid: [u32; 3], cluster: [u32; 3]) -> Result<(), Fault> {
+        let invalid = |reason| Err(Fault::InvalidConfiguration { kernel: kernel.name.clone(), reason });
+        let blocks = cluster.iter().fold(1_u64, |blocks, &count| blocks.saturating_mul(u64::from(count)));
+        let limit = kernel.max_cluster_blocks.unwrap_or(MAX_CLUSTER_BLOCKS).min(MAX_CLUSTER_BLOCKS);
+        if !(1..=u64::from(limit)).contains(&blocks) {
+            return invalid(format!("a cluster has {blocks} blocks; 1 to {limit} are possible"));
+        }
+        for ((blocks, size), axis) in grid.iter().zip(cluster).zip("xyz".chars()) {
+            if !blocks.is_multiple_of(size) {
+                return invalid(format!(
+                    "the grid has {blocks} blocks along {axis}, which is no multiple of the {size} that a cluster has"
+                ));
+            }
+        }
+        match kernel.cluster {
+            Some(compiled) if compiled != cluster => invalid(format!(
+                "the launch asks for clusters of {cluster:?} blocks, and the kernel was compiled for {compiled:?}"
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn compiled(&self, index: usize) -> Result<&CompiledKernel, Fault> {

@@ -325,8 +325,15 @@ fn launches_are_checked_before_they_start() {
     let device = Device::new(&[&kernel(".reg .b32 %unused;")]);
     let launch = |grid, block, dynamic_shared, bytes: usize| {
         let params = vec![0; bytes];
-        let config =
-            LaunchConfig { grid, block, dynamic_shared, cooperative: false, priority: 0, params: &params };
+        let config = LaunchConfig {
+            grid,
+            block,
+            cluster: None,
+            dynamic_shared,
+            cooperative: false,
+            priority: 0,
+            params: &params,
+        };
         device.loaded.launch("k", config, pool(), &Output::default())
     };
     assert!(launch([1, 1, 1], [1024, 1, 1], 0, 16).is_ok());
@@ -346,6 +353,7 @@ fn launches_are_checked_before_they_start() {
     let config = LaunchConfig {
         grid: [1; 3],
         block: [1; 3],
+        cluster: None,
         dynamic_shared: 0,
         cooperative: false,
         priority: 0,
@@ -368,6 +376,7 @@ fn launches_from_many_threads_share_a_pool() {
                     let config = LaunchConfig {
                         grid: [7, 3, 2],
                         block: [8, 4, 1],
+                        cluster: None,
                         dynamic_shared: 0,
                         cooperative: false,
                         priority: 0,

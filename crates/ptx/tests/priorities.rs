@@ -56,7 +56,7 @@ impl<F: Fn() + Sync> Host for Stop<'_, F> {
 
 fn config(blocks: u32, priority: i32, params: &[u8]) -> LaunchConfig<'_> {
     let (grid, block) = ([blocks, 1, 1], [1; 3]);
-    LaunchConfig { grid, block, dynamic_shared: 0, cooperative: false, priority, params }
+    LaunchConfig { grid, block, cluster: None, dynamic_shared: 0, cooperative: false, priority, params }
 }
 
 /// The pool has no threads beside those that launch. The first block of the one launch that waits stops its thread

@@ -72,7 +72,7 @@ fn operands_that_only_unsupported_instructions_have_are_no_mistakes() {
 fn a_kernel_that_cannot_run_leaves_the_others_alone() {
     let head = ".version 9.0\n.target sm_100\n.address_size 64\n.global .texref old_texture;\n";
     let tensors = "{ .reg .b32 %r<9>; .reg .f32 %f<9>;\ntcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, %p1;\nret; }";
-    let cluster = ".reqnctapercluster 2, 1, 1";
+    let cluster = ".reqnctapercluster 2, 1, 1 .blocksareclusters";
     let source = format!(
         "{head}.func deep() {tensors}
         .func outer() {{ call deep; ret; }}
@@ -95,11 +95,11 @@ fn a_kernel_that_cannot_run_leaves_the_others_alone() {
     let named = |name: &str| reasons.iter().find(|(found, _)| *found == name).unwrap().1.clone();
     assert!(named("direct").is_some_and(|reason| reason.starts_with("line 10: `tcgen05.")), "{reasons:?}");
     assert!(named("indirect").is_some_and(|reason| reason.starts_with("line 6: `tcgen05.")), "{reasons:?}");
-    let cluster = "line 13: `.reqnctapercluster of 2 blocks` is not supported by the software GPU";
+    let cluster = "line 13: `.blocksareclusters` is not supported by the software GPU";
     assert_eq!(named("cluster").as_deref(), Some(cluster));
     assert_eq!((named("alone"), named("fine")), (None, None));
     for kernel in ["direct", "indirect", "cluster"] {
-        let ended = device.try_launch(kernel, [1, 1, 1], [1, 1, 1], 0, &Params::default());
+        let ended = device.try_launch(kernel, [2, 1, 1], [1, 1, 1], 0, &Params::default());
         assert!(matches!(ended, Err(Fault::Unsupported { .. })), "{kernel}: {ended:?}");
     }
     let out = device.zeros::<u32>(40);

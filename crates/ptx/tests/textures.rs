@@ -63,6 +63,7 @@ fn run(source: &str) -> (Result<(), Fault>, [u32; 8], Vec<u32>) {
     let config = LaunchConfig {
         grid: [1; 3],
         block: [1; 3],
+        cluster: None,
         dynamic_shared: 0,
         cooperative: false,
         priority: 0,
@@ -196,6 +197,7 @@ fn texels_of_memory_that_is_gone_end_the_kernel() {
         let config = LaunchConfig {
             grid,
             block,
+            cluster: None,
             dynamic_shared: 0,
             cooperative: false,
             priority: 0,

@@ -14,7 +14,7 @@ const FLAT_TYPES: [&str; 8] = ["u32", "s32", "u64", "s64", "u16", "s16", "f32", 
 
 /// One instruction or a few; `labels` counts labels.
 pub fn instruction(choices: &mut Choices<'_>, labels: &mut usize) -> String {
-    match choices.below(26) {
+    match choices.below(28) {
         0..=2 => load(choices),
         3..=5 => store(choices),
         6 | 7 => atomic(choices),
@@ -47,6 +47,7 @@ pub fn instruction(choices: &mut Choices<'_>, labels: &mut usize) -> String {
         22 => unknown(choices).to_owned(),
         23 => neighbours(choices),
         24 => matrices(choices),
+        25 | 26 => cluster(choices),
         _ => format!("st.param.b64 [slot8], {}; call deep, (slot8);", choices.of(&["1", "100", "%d1", "-1"])),
     }
 }
@@ -315,6 +316,88 @@ fn matrices(choices: &mut Choices<'_>) -> String {
     }
 }
 
+/// Another block's shared memory: an address in it, and what goes there.
+fn cluster(choices: &mut Choices<'_>) -> String {
+    let rank =
+        choices.of(&["0", "1", "2", "3", "15", "16", "254", "-1", "0x00ffffff", "%cluster_ctarank", "%r1"]);
+    let from = match choices.below(3) {
+        0 => choices.of(&["%d6", "%d9", "0", "64", "128", "0xfffff8", "0x1000000", "0x3f000"]).to_owned(),
+        _ => long(choices),
+    };
+    let map = match choices.below(3) {
+        0 => format!("mapa.u64 %d14, {from}, {rank};"),
+        1 => format!("mapa.shared::cluster.u64 %d14, {from}, {rank};"),
+        _ => format!(
+            "cvt.u32.u64 %r4, {}; mapa.shared::cluster.u32 %r5, %r4, {rank}; cvt.u64.u32 %d14, %r5;",
+            long(choices)
+        ),
+    };
+    let offset = choices.of(&[
+        "",
+        "+8",
+        "+-8",
+        "+112",
+        "+120",
+        "+128",
+        "+0x3efff8",
+        "+0xffff80",
+        "+0x1000000",
+        "+0x7fffffff",
+    ]);
+    let to = format!("%d14{offset}").replace("+-", "-");
+    let other = address(choices);
+    let completes = "mbarrier::complete_tx::bytes";
+    let access = match choices.below(18) {
+        0 => format!("ld.shared::cluster.u64 %d15, [{to}]; st.global.u64 [%d0+8], %d15;"),
+        1 => format!("st.shared::cluster.v2.u64 [{to}], {{%d14, %d1}};"),
+        2 => format!("ld.u64 %d15, [{to}]; st.global.u64 [%d0+16], %d15;"),
+        3 => format!("st.u64 [{to}], %d14;"),
+        4 => format!("atom.shared::cluster.exch.b64 %d15, [{to}], %d1; st.global.u64 [%d0+24], %d15;"),
+        5 => format!("atom.shared::cluster.cas.b32 %r5, [{to}], %r4, %r1;"),
+        6 => format!("red.shared::cluster.add.u32 [{to}], 1;"),
+        7 => format!("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [{to}], {};", word(choices)),
+        8 => {
+            format!("st.async.shared::cluster.{completes}.v4.b32 [{to}], {{%r0, %r1, %r2, %r3}}, [{other}];")
+        }
+        9 => format!("st.async.shared::cluster.{completes}.u64 [{other}], %d1, [{to}];"),
+        10 => {
+            format!("red.async.relaxed.cluster.shared::cluster.{completes}.min.s32 [{to}], %r1, [{other}];")
+        }
+        11 => format!(
+            "cp.async.bulk.shared::cluster.shared::cta.{completes} [{to}], [{other}], {}, [{to}];",
+            word(choices)
+        ),
+        12 => format!(
+            "cp.async.bulk.shared::cluster.shared::cta.{completes} [{other}], [{to}], {}, [{to}];",
+            word(choices)
+        ),
+        13 => format!(
+            "cp.async.bulk.shared::cluster.global.{completes}.multicast::cluster [{to}], [{other}], {}, [{}], %h{};",
+            word(choices),
+            address(choices),
+            choices.below(4),
+        ),
+        14 => "barrier.cluster.arrive.relaxed; barrier.cluster.wait;".to_owned(),
+        15 => choices
+            .of(&[
+                "barrier.cluster.arrive;",
+                "barrier.cluster.wait;",
+                "barrier.cluster.arrive.aligned; exit;",
+            ])
+            .to_owned(),
+        16 => format!("getctarank.u64 %r4, {to}; getctarank.shared::cluster.u64 %r5, {to};")
+            .replace(&to, "%d14"),
+        _ => {
+            let space = choices.of(&["shared", "shared::cluster", "shared::cta", "global"]);
+            format!(
+                "isspacep.{space} %p2, %d14; cvta.{space}.u64 %d15, %d14; cvta.to.{space}.u64 %d16, %d14;
+                ld.u64 %d17, [%d15]; st.global.u64 [%d0+32], %d17; ld.shared::cluster.u64 %d17, [%d16]; st.global.u64 [%d0+40], %d17;"
+            )
+        }
+    };
+    format!("{map} {access}")
+}
+
 /// Numbers on which machine instructions trap, or which make addresses.
 fn arithmetic(choices: &mut Choices<'_>) -> String {
     let operation = choices.of(&[
@@ -426,14 +509,12 @@ fn unknown(choices: &mut Choices<'_>) -> &'static str {
         "alloca.u64 %d14, %d1;",
         "stacksave.u64 %d14;",
         "stackrestore.u64 %d1;",
-        "mapa.u64 %d14, %d1, 1;",
         "mbarrier.init.shared.b64 [%d1], 1;",
         "setmaxnreg.inc.sync.aligned.u32 240;",
         "nanosleep.u32 0xffffffff;",
         "brkpt;",
         "trap;",
         "exit;",
-        "getctarank.u64 %r4, %d1;",
         "applypriority.global.L2::evict_normal [%d1], 128;",
     ])
 }

@@ -11,7 +11,10 @@ pub struct Kernel {
     /// Instructions, each with what belongs to it.
     pub steps: Vec<String>,
     pub threads: u32,
+    /// In clusters.
     pub blocks: u32,
+    /// Blocks of a cluster.
+    pub cluster: u32,
     pub dynamic_shared: u32,
 }
 
@@ -61,6 +64,7 @@ impl Kernel {
     pub fn choose(choices: &mut Choices<'_>) -> Self {
         let threads = choices.of(&[1, 2, 33, 64]);
         let blocks = choices.of(&[1, 2]);
+        let cluster = choices.of(&[1, 1, 2, 3]);
         let dynamic_shared = choices.of(&[0, 16, 1000, 65536]);
         let count = 1 + choices.below(6);
         let mut label = 0;
@@ -69,7 +73,7 @@ impl Kernel {
                 if choices.once_in(4) { choices.of(&["@%p0 ", "@%p1 ", "@!%p0 ", "@%p3 "]) } else { "" };
             guard.to_owned() + &instruction(choices, &mut label)
         });
-        Self { steps: steps.collect(), threads, blocks, dynamic_shared }
+        Self { steps: steps.collect(), threads, blocks, cluster, dynamic_shared }
     }
 
     /// The source with the kernel as `k`.

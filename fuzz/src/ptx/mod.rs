@@ -127,8 +127,9 @@ impl World {
         let mut parameters: Vec<u8> = pointers.iter().flat_map(|pointer| pointer.to_le_bytes()).collect();
         parameters.resize(64, 0);
         let config = LaunchConfig {
-            grid: [kernel.blocks, 1, 1],
+            grid: [kernel.blocks * kernel.cluster, 1, 1],
             block: [kernel.threads, 1, 1],
+            cluster: Some([kernel.cluster, 1, 1]),
             dynamic_shared: kernel.dynamic_shared,
             cooperative: false,
             priority: 0,

@@ -50,7 +50,8 @@ pub unsafe fn launch(
 ) -> Result<(), CUresult> {
     let (handle, state) = module::resolve_function(function)?;
     let stream = streams::resolve(stream.0, stream.1)?;
-    capture::invalidate_if_error(stream, check(&shape, &state))?;
+    let checked = check(&shape, &state).and_then(|()| check_clusters(&shape, &state, &attributes));
+    capture::invalidate_if_error(stream, checked)?;
     let send = |params: &[u8]| {
         mirrored::note_parameters(params)?;
         statistics::note_launch();
@@ -133,6 +134,20 @@ pub fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresu
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     Ok(())
+}
+
+/// Refuses a launch whose clusters cannot be. Nodes of graphs get attributes when they are there, so that the server
+/// checks them.
+fn check_clusters(
+    shape: &LaunchShape,
+    function: &FunctionState,
+    attributes: &[LaunchAttribute],
+) -> Result<(), CUresult> {
+    // Most launches have nothing to do with clusters.
+    if attributes.is_empty() && !function.rules_clusters() {
+        return Ok(());
+    }
+    function.cluster_rules_here().resolve(shape.grid, attributes).map(drop)
 }
 
 /// Refuses a ready buffer of so many bytes for parameters of `needed` bytes.

@@ -72,6 +72,7 @@ impl Machine for SoftwareMachine {
                     let config = LaunchConfig {
                         grid,
                         block,
+                        cluster: None,
                         dynamic_shared: 0,
                         cooperative: false,
                         priority: 0,

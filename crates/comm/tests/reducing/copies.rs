@@ -52,6 +52,7 @@ fn kernels_copy_their_ranges() {
         let config = LaunchConfig {
             grid,
             block: [32, 1, 1],
+            cluster: None,
             dynamic_shared: 0,
             cooperative: false,
             priority: 0,

@@ -140,6 +140,7 @@ fn must_agree(space: &Arc<AddressSpace>, program: &Program, kernel: &Kernel, ran
     let config = LaunchConfig {
         grid: [blocks, 1, 1],
         block: [32, 1, 1],
+        cluster: None,
         dynamic_shared: 0,
         cooperative: false,
         priority: 0,

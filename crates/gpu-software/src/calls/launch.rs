@@ -1,9 +1,9 @@
 //! Launches, and how many blocks of one fit.
 
 use crate::context::Context;
-use crate::launch::Launch;
+use crate::launch::{self, Launch};
 use crate::operation::Operation;
-use crate::{SoftwareGpu, occupancy};
+use crate::{SoftwareGpu, attributes, occupancy};
 use causeway_api::handle::{Function, Native, Stream};
 use causeway_api::sys::{CUoccupancy_flags, CUresult};
 use causeway_api::types::{LaunchAttribute, LaunchShape};
@@ -22,7 +22,8 @@ impl SoftwareGpu {
     ) -> CuResult<Launch> {
         let function = self.modules.function(function.value())?;
         let module = self.modules.module_of(&function, context)?;
-        Launch::new(function, module, shape, attributes, parameters, self.textures().table())
+        let textures = self.textures().table();
+        Launch::new(function, module, shape, attributes, parameters, textures, self.capability)
     }
 }
 
@@ -60,6 +61,35 @@ impl LaunchCalls for SoftwareGpu {
         occupancy::available_shared(&needs, blocks, threads)
     }
 
+    fn occupancy_clusters(
+        &self,
+        function: Native<Function>,
+        shape: LaunchShape,
+        attributes: &[LaunchAttribute],
+    ) -> CuResult<i32> {
+        let function = self.modules.function(function.value())?;
+        let cluster = launch::resolve_cluster(&function, shape.grid, attributes)?;
+        // As NVIDIA's driver (580) has it, where nobody asks for clusters.
+        let Some(cluster) = cluster else { return Ok(0) };
+        let shared = shape.shared_bytes as usize;
+        let blocks = occupancy::active_blocks(&function.needs(), threads(&shape), shared)?;
+        let each = occupancy::active_clusters(blocks.cast_unsigned(), cluster.iter().product());
+        Ok((each * attributes::cores()).cast_signed())
+    }
+
+    fn occupancy_cluster_size(
+        &self,
+        function: Native<Function>,
+        shape: LaunchShape,
+        attributes: &[LaunchAttribute],
+    ) -> CuResult<i32> {
+        let function = self.modules.function(function.value())?;
+        launch::resolve_cluster(&function, shape.grid, attributes)?;
+        let shared = shape.shared_bytes as usize;
+        let blocks = occupancy::active_blocks(&function.needs(), threads(&shape), shared)?;
+        Ok(if blocks == 0 { 0 } else { function.max_cluster_blocks().cast_signed() })
+    }
+
     fn launch(
         &self,
         function: Native<Function>,
@@ -73,4 +103,10 @@ impl LaunchCalls for SoftwareGpu {
         let launch = self.launch_of(&context, function, shape, attributes, parameters)?;
         self.scheduler.issue(stream, Operation::Launch(launch))
     }
+}
+
+/// Threads of a block, as many as can be counted.
+fn threads(shape: &LaunchShape) -> i32 {
+    let threads = shape.block.iter().fold(1_u32, |threads, &count| threads.saturating_mul(count));
+    i32::try_from(threads).unwrap_or(i32::MAX)
 }

@@ -7,7 +7,7 @@
 //! checked are exempt; see [`super::checks`].
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, StackSlot, Value, types};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, Value, types};
 
 use super::spaces::AccessSpace;
 use super::translator::FaultSite;
@@ -15,6 +15,7 @@ use super::{Refusal, Translator, invalid, unsupported};
 use crate::link::Symbol;
 use crate::parse::syntax::{Base, Name, Operand, Scalar, Space, Variable};
 use crate::run::context::ThreadContext;
+use crate::run::distributed;
 
 /// Where an access goes, checked.
 #[derive(Debug, Clone, Copy)]
@@ -64,8 +65,9 @@ impl Translator<'_, '_> {
                 let base = self.bits_of(base);
                 // Windows end at any byte, and narrow registers wrap around: there each access needs its own
                 // check.
-                let groups = !matches!(space, AccessSpace::Shared | AccessSpace::Local)
-                    && self.b.func.dfg.value_type(base) == types::I64;
+                let groups =
+                    !matches!(space, AccessSpace::Shared | AccessSpace::Cluster | AccessSpace::Local)
+                        && self.b.func.dfg.value_type(base) == types::I64;
                 if groups
                     && self.checks.cover(base, *offset, size)
                     && let Ok(offset @ -0x4000_0000..=0x4000_0000) = i32::try_from(*offset)
@@ -114,6 +116,10 @@ impl Translator<'_, '_> {
     /// The address of an access of `size` bytes at `address` in `space`, after code that raises a fault
     /// unless it is inside and aligned.
     pub(super) fn checked(&mut self, space: AccessSpace, address: Value, size: u32) -> MemoryAccess {
+        // `mapa` may have given the address of the block's own memory, too.
+        if space == AccessSpace::Cluster || space == AccessSpace::Shared && self.image.maps_shared {
+            return self.checked_in_cluster(address, size);
+        }
         let shift = i64::from(size.trailing_zeros());
         let rotated = if shift == 0 { address } else { self.b.ins().rotr_imm_u(address, shift) };
         let window = match space {
@@ -143,6 +149,28 @@ impl Translator<'_, '_> {
             self.fault_if(outside, FaultSite::Access(size), address);
             MemoryAccess::Memory(address, 0)
         }
+    }
+
+    /// Likewise for shared memory of any block of the cluster: all blocks have as much.
+    fn checked_in_cluster(&mut self, address: Value, size: u32) -> MemoryAccess {
+        // The block's own is the first of the bases, which addresses without a rank find there.
+        let number = self.b.ins().ushr_imm_u(address, i64::from(distributed::RANK_AT));
+        let blocks = self.field(types::I64, std::mem::offset_of!(ThreadContext, cluster_blocks));
+        let is_none = self.b.ins().icmp(IntCC::UnsignedGreaterThan, number, blocks);
+        self.fault_if(is_none, FaultSite::Access(size), address);
+        let offset = self.b.ins().band_imm_u(address, distributed::OFFSET as i64);
+        let shift = i64::from(size.trailing_zeros());
+        let rotated = if shift == 0 { offset } else { self.b.ins().rotr_imm_u(offset, shift) };
+        let limit = self.field(types::I64, std::mem::offset_of!(ThreadContext, shared_size));
+        let limit = if shift == 0 { limit } else { self.b.ins().ushr_imm_u(limit, shift) };
+        let outside = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, rotated, limit);
+        self.fault_if(outside, FaultSite::Access(size), address);
+        let bases = self.field(types::I64, std::mem::offset_of!(ThreadContext, shared_bases));
+        let entry = self.b.ins().ishl_imm_u(number, 3);
+        let entry = self.b.ins().iadd(bases, entry);
+        // It must not move in front of the comparison.
+        let base = self.b.ins().load(types::I64, MemFlagsData::trusted(), entry, 0);
+        MemoryAccess::Memory(self.b.ins().iadd(base, offset), 0)
     }
 
     /// The place of a symbol with a constant offset, if that is inside the symbol's variable, so that nothing

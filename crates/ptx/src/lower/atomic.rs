@@ -40,13 +40,17 @@ impl Translator<'_, '_> {
     pub(super) fn atomic(&mut self, instruction: &Instruction, gives_old: bool) -> Lowered {
         let mut form = Form::of(instruction);
         form.ignore(&["relaxed", "acquire", "release", "acq_rel", "sc"]);
+        let completes = !gives_old && form.completes_bytes()?;
         let space = form.space()?;
         let Some(operation) = form.choice(&OPERATIONS) else { return unsupported("this operation") };
         form.ignore_hints();
         let scalar = form.scalar()?;
         form.finish()?;
         let first = usize::from(gives_old);
-        self.expect_operands(instruction, first + if operation == "cas" { 3 } else { 2 })?;
+        self.expect_operands(
+            instruction,
+            first + usize::from(completes) + if operation == "cas" { 3 } else { 2 },
+        )?;
         // Only memory that several threads can reach has atomic operations, and alignment to make them so.
         if space == AccessSpace::Param {
             return invalid("parameters have no atomic operations");
@@ -68,10 +72,10 @@ impl Translator<'_, '_> {
             let old = self.from_bits(old, machine_type(scalar));
             return self.write(instruction, scalar, old);
         }
-        Ok(())
+        if completes { self.complete_bytes_of(instruction, 2, scalar.size()) } else { Ok(()) }
     }
 
-    /// Shared memory belongs to one block, whose threads never run at the same time: plain accesses are
+    /// Shared memory belongs to one cluster, whose threads never run at the same time: plain accesses are
     /// atomic there.
     fn compare_and_swap(
         &mut self,
@@ -80,7 +84,7 @@ impl Translator<'_, '_> {
         expected: Value,
         replacement: Value,
     ) -> Value {
-        if space == AccessSpace::Shared {
+        if is_shared(space) {
             let ty = self.b.func.dfg.value_type(expected);
             let old = self.b.ins().load(ty, MemFlagsData::new(), address, 0);
             let same = self.b.ins().icmp(IntCC::Equal, old, expected);
@@ -102,7 +106,7 @@ impl Translator<'_, '_> {
         value: Value,
     ) -> Result<Value, Refusal> {
         let flags = MemFlagsData::new();
-        if space == AccessSpace::Shared {
+        if is_shared(space) {
             let old = self.b.ins().load(machine_type(scalar), flags, address, 0);
             let new = self.combined(operation, scalar, old, value)?;
             self.b.ins().store(flags, new, address, 0);
@@ -212,4 +216,8 @@ impl Translator<'_, '_> {
         self.b.ins().fence();
         Ok(())
     }
+}
+
+fn is_shared(space: AccessSpace) -> bool {
+    matches!(space, AccessSpace::Shared | AccessSpace::Cluster)
 }

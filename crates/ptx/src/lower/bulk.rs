@@ -7,6 +7,7 @@ use super::form::Form;
 use super::spaces::AccessSpace;
 use super::{Lowered, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Scalar};
+use crate::run::distributed;
 
 /// Bytes that sizes and addresses are a multiple of.
 const UNIT: u32 = 16;
@@ -22,37 +23,76 @@ impl Translator<'_, '_> {
         if form.flag("prefetch") {
             return Ok(());
         }
-        if form.choice(&["tensor", "multicast::cluster", "cp_mask"]).is_some() {
-            return unsupported("copies by tensor maps, to several blocks, or of single bytes");
+        if form.choice(&["tensor", "cp_mask"]).is_some() {
+            return unsupported("copies by tensor maps, or of single bytes");
         }
+        let is_multicast = form.flag("multicast::cluster");
         form.ignore_hints();
-        // In their order; every block is a cluster of its own.
+        // In their order.
         let mut spaces = [AccessSpace::Shared; 2];
         for space in &mut spaces {
             *space = match form.choice(&["shared::cluster", "shared::cta", "global"]) {
                 Some("global") => AccessSpace::Global,
+                Some("shared::cluster") => AccessSpace::Cluster,
                 Some(_) => AccessSpace::Shared,
                 None => return invalid("a state space is missing"),
             };
         }
         let [to_space, from_space] = spaces;
+        let to_shared = to_space != AccessSpace::Global;
         let arrives = form.flag("mbarrier::complete_tx::bytes");
-        if arrives == form.flag("bulk_group") || arrives != (to_space == AccessSpace::Shared) {
+        if arrives == form.flag("bulk_group") || arrives != to_shared || is_multicast && !to_shared {
             return invalid("its completion does not fit its state spaces");
         }
         form.finish()?;
-        if instruction.operands.len() < if arrives { 4 } else { 3 } {
+        if instruction.operands.len() < 3 + usize::from(arrives) + usize::from(is_multicast) {
             return invalid("operands are missing");
         }
         let (to_space, to) = self.address_of(to_space, &instruction.operands[0])?;
         let (from_space, from) = self.address_of(from_space, &instruction.operands[1])?;
         let size = self.read(instruction, 2, Scalar::U32)?;
-        self.copy_units((to_space, to), (from_space, from), size);
-        if arrives {
-            let arrived = self.b.ins().ineg(size);
-            self.expect_bytes(&instruction.operands[3], arrived)?;
+        if !arrives {
+            self.copy_units((to_space, to), (from_space, from), size);
+            return Ok(());
         }
+        let (object_space, object) = self.address_of(to_space, &instruction.operands[3])?;
+        if !is_multicast {
+            self.copy_units((to_space, to), (from_space, from), size);
+            self.complete_bytes(object_space, object, size);
+            return Ok(());
+        }
+        // The same offsets in each block of the mask.
+        let mask = self.read(instruction, 4, Scalar::U16)?;
+        let mask = self.b.ins().uextend(types::I32, mask);
+        self.for_each_bit(mask, |translator, rank| {
+            let thread = translator.thread();
+            let mapped = [to, object].map(|address| {
+                let map = distributed::map_in_window as *const () as usize;
+                translator.call_value(map, &[thread, address, rank], types::I64)
+            });
+            translator.copy_units((AccessSpace::Cluster, mapped[0]), (from_space, from), size);
+            translator.complete_bytes(AccessSpace::Cluster, mapped[1], size);
+        });
         Ok(())
+    }
+
+    /// A loop over the numbers of the bits that are set in a mask of 32 bits.
+    fn for_each_bit(&mut self, mask: Value, body: impl FnOnce(&mut Self, Value)) {
+        let (head, inner, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let rest = self.b.append_block_param(head, types::I32);
+        self.b.ins().jump(head, &[BlockArg::Value(mask)]);
+        self.b.switch_to_block(head);
+        self.b.ins().brif(rest, inner, &[], after, &[]);
+        self.b.seal_block(inner);
+        self.b.switch_to_block(inner);
+        let number = self.b.ins().ctz(rest);
+        body(self, number);
+        let decremented = self.b.ins().iadd_imm_s(rest, -1);
+        let next = self.b.ins().band(rest, decremented);
+        self.b.ins().jump(head, &[BlockArg::Value(next)]);
+        self.b.seal_block(head);
+        self.b.seal_block(after);
+        self.b.switch_to_block(after);
     }
 
     /// A loop that copies so many bytes and checks each access.

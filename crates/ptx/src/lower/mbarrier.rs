@@ -1,6 +1,6 @@
 //! `mbarrier`: barriers that are words of shared memory.
 //!
-//! Threads of a block take turns on one processor, so that plain loads and stores change an object at once.
+//! Threads of a cluster take turns on one processor, so that plain loads and stores change an object at once.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
@@ -52,8 +52,8 @@ impl Translator<'_, '_> {
             return self.write(instruction, Scalar::B32, count);
         }
         // Operations that give a result have it in front of the address.
-        let gives = matches!(operation, "arrive" | "arrive_drop" | "test_wait" | "try_wait");
-        let at = usize::from(gives);
+        let has_result = matches!(operation, "arrive" | "arrive_drop" | "test_wait" | "try_wait");
+        let at = usize::from(has_result);
         let access = self.object(space, self.operand(instruction, at)?)?;
         let state_operand = instruction.operands.get(at + 1);
         match operation {
@@ -120,11 +120,23 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// Adds to the bytes that the phase of the object waits for.
-    pub(super) fn expect_bytes(&mut self, object: &Operand, bytes: Value) -> Lowered {
-        let access = self.object(AccessSpace::Shared, object)?;
-        let none = self.constant(types::I32, 0);
+    /// Takes so many bytes off those that the phase of the object at this address waits for.
+    pub(super) fn complete_bytes(&mut self, space: AccessSpace, object: Value, bytes: Value) {
+        let access = self.checked(space, object, 8);
+        let (none, bytes) = (self.constant(types::I32, 0), self.b.ins().ineg(bytes));
         self.change(access, &Change { arrivals: none, dropped: none, bytes });
+    }
+
+    /// The end of an instruction that brings so many bytes to the object which its operand `index` names.
+    pub(super) fn complete_bytes_of(
+        &mut self,
+        instruction: &Instruction,
+        index: usize,
+        bytes: u32,
+    ) -> Lowered {
+        let (space, object) = self.address_of(AccessSpace::Cluster, self.operand(instruction, index)?)?;
+        let bytes = self.constant(types::I32, i64::from(bytes));
+        self.complete_bytes(space, object, bytes);
         Ok(())
     }
 

@@ -27,6 +27,16 @@ impl Form<'_> {
         self.ignore_prefix("level::");
     }
 
+    /// Takes the modifiers of an asynchronous operation on shared memory, which ends with bytes that arrive at an
+    /// `mbarrier`: it is made at once. Whether it is one.
+    pub(super) fn completes_bytes(&mut self) -> Result<bool, Refusal> {
+        let is_async = self.flag("async");
+        if is_async != self.flag("mbarrier::complete_tx::bytes") {
+            return unsupported("an asynchronous operation without an `mbarrier`");
+        }
+        Ok(is_async)
+    }
+
     pub(super) fn lanes(&mut self) -> u32 {
         match self.choice(&["v2", "v4", "v8"]) {
             Some("v2") => 2,
@@ -66,6 +76,7 @@ impl Translator<'_, '_> {
         let mut form = Form::of(instruction);
         let release = form.flag("release");
         form.ignore(&["volatile", "relaxed"]);
+        let completes = form.completes_bytes()?;
         let space = form.space()?;
         let lanes = form.lanes();
         form.ignore_hints();
@@ -79,7 +90,7 @@ impl Translator<'_, '_> {
         for (lane, value) in values.into_iter().enumerate() {
             self.store_at(access, lane as i32 * scalar.size() as i32, value, release);
         }
-        Ok(())
+        if completes { self.complete_bytes_of(instruction, 2, scalar.size() * lanes) } else { Ok(()) }
     }
 
     pub(super) fn load_at(&mut self, access: MemoryAccess, offset: i32, ty: Type, ordered: bool) -> Value {

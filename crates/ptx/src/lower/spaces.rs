@@ -1,20 +1,24 @@
 //! State spaces: which one an instruction names, and how addresses are turned from one to another.
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, types};
+use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 use super::form::Form;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::link::Symbol;
 use crate::parse::syntax::{Instruction, Name, Scalar, Space};
 use crate::run::context::ThreadContext;
+use crate::run::distributed;
 
 /// The state space an instruction names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AccessSpace {
     Generic,
     Global,
+    /// The block's shared memory.
     Shared,
+    /// The shared memory of the cluster's blocks.
+    Cluster,
     Local,
     Param,
 }
@@ -37,8 +41,8 @@ impl Form<'_> {
         Ok(match self.choice(&SPACES) {
             None | Some("generic") => AccessSpace::Generic,
             Some("global" | "const") => AccessSpace::Global,
-            // Every block is a cluster of its own.
-            Some("shared" | "shared::cta" | "shared::cluster") => AccessSpace::Shared,
+            Some("shared" | "shared::cta") => AccessSpace::Shared,
+            Some("shared::cluster") => AccessSpace::Cluster,
             Some("local") => AccessSpace::Local,
             Some(_) => AccessSpace::Param,
         })
@@ -76,7 +80,20 @@ impl Translator<'_, '_> {
         }
         let address = self.read(instruction, 1, scalar)?;
         let base = match space {
-            AccessSpace::Shared => Some(std::mem::offset_of!(ThreadContext, shared_base)),
+            // Another block's memory may be meant.
+            AccessSpace::Shared | AccessSpace::Cluster if self.image.maps_shared => {
+                let convert = if from_generic {
+                    distributed::generic_to_window as *const () as usize
+                } else {
+                    distributed::window_to_generic as *const () as usize
+                };
+                let thread = self.thread();
+                let result = self.call_value(convert, &[thread, address], types::I64);
+                return self.write(instruction, scalar, result);
+            }
+            AccessSpace::Shared | AccessSpace::Cluster => {
+                Some(std::mem::offset_of!(ThreadContext, shared_base))
+            }
             AccessSpace::Local => Some(std::mem::offset_of!(ThreadContext, local_base)),
             _ => None,
         };
@@ -90,28 +107,49 @@ impl Translator<'_, '_> {
         self.write(instruction, scalar, result)
     }
 
-    /// `mapa[.space].type d, a, rank`: the address in the shared memory of that block of the cluster, which is
-    /// this one.
+    /// `mapa[.space].type d, a, rank`: the address in the shared memory of that block of the cluster.
     pub(super) fn map_to_block(&mut self, instruction: &Instruction) -> Lowered {
         let mut form = Form::of(instruction);
-        form.ignore(&["shared::cluster"]);
+        let in_window = form.flag("shared::cluster");
         let scalar = form.scalar()?;
         form.finish()?;
         self.expect_operands(instruction, 3)?;
-        let address = self.read(instruction, 1, scalar)?;
-        self.write(instruction, scalar, address)
+        let address = self.long_address(instruction, scalar)?;
+        let rank = self.read(instruction, 2, Scalar::U32)?;
+        let map = if in_window {
+            distributed::map_in_window as *const () as usize
+        } else {
+            distributed::map_generic as *const () as usize
+        };
+        let thread = self.thread();
+        let mapped = self.call_value(map, &[thread, address, rank], types::I64);
+        let mapped = if scalar.size() == 4 { self.b.ins().ireduce(types::I32, mapped) } else { mapped };
+        self.write(instruction, scalar, mapped)
     }
 
-    /// `getctarank[.space].type d, a`: the rank of the block whose shared memory an address lies in, which is
-    /// the only one.
+    /// `getctarank[.space].type d, a`: the rank of the block whose shared memory an address lies in.
     pub(super) fn rank_of_block(&mut self, instruction: &Instruction) -> Lowered {
         let mut form = Form::of(instruction);
-        form.ignore(&["shared::cluster"]);
-        form.scalar()?;
+        let in_window = form.flag("shared::cluster");
+        let scalar = form.scalar()?;
         form.finish()?;
         self.expect_operands(instruction, 2)?;
-        let first = self.constant(types::I32, 0);
-        self.write(instruction, Scalar::B32, first)
+        let address = self.long_address(instruction, scalar)?;
+        let rank_of = if in_window {
+            distributed::rank_in_window as *const () as usize
+        } else {
+            distributed::rank_of_generic as *const () as usize
+        };
+        let thread = self.thread();
+        let rank = self.call_value(rank_of, &[thread, address], types::I32);
+        self.write(instruction, Scalar::B32, rank)
+    }
+
+    /// The second operand, an address of this type, as 64 bits.
+    fn long_address(&mut self, instruction: &Instruction, scalar: Scalar) -> Result<Value, Refusal> {
+        let address = self.read(instruction, 1, scalar)?;
+        let address = self.bits_of(address);
+        Ok(self.extend(Scalar::B64, address, types::I64))
     }
 
     /// `isspacep`
@@ -138,16 +176,27 @@ impl Translator<'_, '_> {
             std::mem::offset_of!(ThreadContext, local_base),
             std::mem::offset_of!(ThreadContext, local_size),
         );
+        // Another block's memory is shared memory of the cluster, and not global.
+        let of_cluster = match space {
+            AccessSpace::Cluster | AccessSpace::Global if self.image.maps_shared => {
+                let thread = self.thread();
+                let rank_of = distributed::rank_of_generic as *const () as usize;
+                let rank = self.call_value(rank_of, &[thread, address], types::I32);
+                self.b.ins().icmp_imm_s(IntCC::NotEqual, rank, i64::from(distributed::NO_RANK.cast_signed()))
+            }
+            _ => shared,
+        };
         let result = match space {
             _ if constant => self.constant(types::I8, 0),
             AccessSpace::Shared => shared,
+            AccessSpace::Cluster => of_cluster,
             AccessSpace::Local => local,
             AccessSpace::Global => {
                 let bits = i64::from(self.placement.space_bits);
                 let upper = self.b.ins().ushr_imm_u(address, bits);
                 let inside = (self.placement.space_base >> bits) as i64;
                 let inside = self.b.ins().icmp_imm_s(IntCC::Equal, upper, inside);
-                let window = self.b.ins().bor(shared, local);
+                let window = self.b.ins().bor(of_cluster, local);
                 self.b.ins().band_not(inside, window)
             }
             _ => return unsupported("this state space"),

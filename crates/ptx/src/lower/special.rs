@@ -94,12 +94,16 @@ impl Translator<'_, '_> {
             }
             // The driver sets other environment registers for its own use; a program sees zeros.
             _ if base.starts_with("envreg") || base.starts_with("pm") => Ok(self.constant(types::I32, 0)),
-            // Every block is a cluster of its own.
-            "clusterid" => word(self, std::mem::offset_of!(ThreadContext, ctaid)),
-            "nclusterid" => word(self, std::mem::offset_of!(ThreadContext, nctaid)),
-            "cluster_ctaid" | "cluster_ctarank" => Ok(self.constant(types::I32, 0)),
-            "cluster_nctaid" | "cluster_nctarank" => Ok(self.constant(types::I32, 1)),
-            "is_explicit_cluster" => Ok(self.constant(types::I8, 0)),
+            "clusterid" => word(self, std::mem::offset_of!(ThreadContext, clusterid)),
+            "nclusterid" => word(self, std::mem::offset_of!(ThreadContext, nclusterid)),
+            "cluster_ctaid" => word(self, std::mem::offset_of!(ThreadContext, cluster_ctaid)),
+            "cluster_nctaid" => word(self, std::mem::offset_of!(ThreadContext, cluster_nctaid)),
+            "cluster_ctarank" => word(self, std::mem::offset_of!(ThreadContext, cluster_rank)),
+            "cluster_nctarank" => word(self, std::mem::offset_of!(ThreadContext, cluster_blocks)),
+            "is_explicit_cluster" => {
+                let is_explicit = word(self, std::mem::offset_of!(ThreadContext, is_explicit_cluster))?;
+                Ok(self.b.ins().ireduce(types::I8, is_explicit))
+            }
             _ => unsupported(format!("the special register `%{name}`")),
         }
     }

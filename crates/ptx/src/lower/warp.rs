@@ -6,8 +6,7 @@ use cranelift_codegen::ir::{InstBuilder, Value, types};
 use super::form::Form;
 use super::{Lowered, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
-use crate::run::barrier::CLUSTER_BARRIER;
-use crate::run::context::{Reduction, WarpOperation};
+use crate::run::context::{ClusterBarrierRequest, Reduction, WarpOperation};
 use crate::run::functions as runtime;
 
 impl Translator<'_, '_> {
@@ -254,26 +253,19 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// `barrier.cluster`. Every block is a cluster of its own, so that it is a barrier of the block: the last
-    /// of the sixteen and one more. All come at `.wait`, though they may go on once all have been at
-    /// `.arrive`; nothing can be seen of that but a thread that waits by polling, between the two, for
-    /// another one that is behind them.
+    /// `barrier.cluster`: an arrival, and the wait for all threads of the cluster to arrive.
     fn cluster_barrier(&mut self, instruction: &Instruction, mut form: Form<'_>) -> Lowered {
-        let kind = form.choice(&["arrive", "wait"]);
+        let request = match form.choice(&["arrive", "wait"]) {
+            Some("arrive") => ClusterBarrierRequest::Arrive,
+            Some(_) => ClusterBarrierRequest::Wait,
+            None => return unsupported("this kind of barrier"),
+        };
         form.ignore(&["acquire", "release", "relaxed"]);
         form.finish()?;
         self.expect_operands(instruction, 0)?;
-        match kind {
-            Some("arrive") => Ok(()),
-            Some(_) => {
-                let thread = self.thread();
-                let number = self.constant(types::I32, i64::from(CLUSTER_BARRIER));
-                let none = self.constant(types::I32, 0);
-                let arguments = [thread, number, none, none, none];
-                self.call_value(runtime::barrier as *const () as usize, &arguments, types::I32);
-                Ok(())
-            }
-            None => unsupported("this kind of barrier"),
-        }
+        let thread = self.thread();
+        let request = self.constant(types::I32, request as i64);
+        self.call_runtime(runtime::cluster_barrier as *const () as usize, &[thread, request], None);
+        Ok(())
     }
 }

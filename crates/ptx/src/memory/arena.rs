@@ -23,6 +23,8 @@ impl Arena {
     pub(crate) const SPAN: u64 = 256 << 20;
     const PARAMETERS: Range<u64> = 0x1000..0xa000;
     const SHARED: Range<u64> = 0x1_0000..0x5_0000;
+    /// Bytes of address in which a block's shared memory lies.
+    pub(crate) const SHARED_WINDOW: u64 = Self::SHARED.end - Self::SHARED.start;
     /// Offset of the part of shared memory that belongs to the system, behind all that a block may have.
     pub(crate) const RESERVED_SHARED: Range<u32> = 0x3_f000..0x3_f400;
     const LOCAL: Range<u64> = (1 << 20)..(Self::SPAN - (1 << 20));

@@ -144,6 +144,7 @@ mod tests {
         let config = LaunchConfig {
             grid: [1; 3],
             block: [1; 3],
+            cluster: None,
             dynamic_shared: 0,
             cooperative: false,
             priority: 0,

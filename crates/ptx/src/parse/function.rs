@@ -28,6 +28,9 @@ impl Parser<'_, '_> {
             returns,
             parameters,
             max_threads: None,
+            cluster: None,
+            explicit_cluster: false,
+            max_cluster_blocks: None,
             lacking: None,
             body: None,
         };
@@ -63,21 +66,26 @@ impl Parser<'_, '_> {
                     self.position += 1;
                     self.integer()?;
                 }
-                ".noreturn" | ".explicitcluster" => self.position += 1,
+                ".noreturn" => self.position += 1,
+                ".explicitcluster" => {
+                    self.position += 1;
+                    function.explicit_cluster = true;
+                }
                 ".maxclusterrank" => {
                     self.position += 1;
-                    self.integer()?;
+                    let blocks = self.positive("a number of blocks", 1 << 20)?;
+                    function.max_cluster_blocks = Some(blocks as u32);
                 }
                 ".reqnctapercluster" => {
-                    let line = self.line();
                     self.position += 1;
-                    let mut size = self.positive("a number of blocks", 1 << 20)?;
-                    while self.take(',') {
-                        size = size.saturating_mul(self.positive("a number of blocks", 1 << 20)?);
+                    let mut size = [1; 3];
+                    for (axis, blocks) in size.iter_mut().enumerate() {
+                        if axis > 0 && !self.take(',') {
+                            break;
+                        }
+                        *blocks = self.positive("a number of blocks", 1 << 20)? as u32;
                     }
-                    if size > 1 {
-                        function.lacking = Some((line, format!("{word} of {size} blocks")));
-                    }
+                    function.cluster = Some(size);
                 }
                 ".blocksareclusters" => {
                     function.lacking = Some((self.line(), word.to_owned()));

@@ -202,6 +202,12 @@ pub(crate) struct Function {
     pub(crate) parameters: Vec<Variable>,
     /// From `.maxntid` or `.reqntid`: the product of the three numbers.
     pub(crate) max_threads: Option<u32>,
+    /// From `.reqnctapercluster`: the blocks of a cluster along x, y and z.
+    pub(crate) cluster: Option<[u32; 3]>,
+    /// From `.explicitcluster`: a launch has to say how large clusters are.
+    pub(crate) explicit_cluster: bool,
+    /// From `.maxclusterrank`: the most blocks that a cluster may have.
+    pub(crate) max_cluster_blocks: Option<u32>,
     /// A directive that the software GPU does not have, and its line.
     pub(crate) lacking: Option<(u32, String)>,
     pub(crate) body: Option<Body>,

@@ -37,6 +37,12 @@ pub struct Kernel {
     pub const_bytes: u32,
     /// Threads a block may have: what `.maxntid` says, or 1024.
     pub max_threads: u32,
+    /// `.reqnctapercluster`: the blocks of a cluster along x, y and z, where the kernel says so.
+    pub cluster: Option<[u32; 3]>,
+    /// `.explicitcluster`: a launch has to say how large clusters are.
+    pub explicit_cluster: bool,
+    /// `.maxclusterrank`: the most blocks that a cluster may have, where the kernel says so.
+    pub max_cluster_blocks: Option<u32>,
     /// An estimate of the registers a GPU would need: the most 32-bit virtual registers that are in use
     /// between their first and last mention at one point of the kernel's text, at most 255.
     pub registers: u32,
@@ -89,6 +95,9 @@ pub(super) fn describe(
         max_threads: function.max_threads.map_or(crate::limits::MAX_THREADS_PER_BLOCK, |threads| {
             threads.min(crate::limits::MAX_THREADS_PER_BLOCK)
         }),
+        cluster: function.cluster,
+        explicit_cluster: function.explicit_cluster,
+        max_cluster_blocks: function.max_cluster_blocks,
         registers: function.body.as_ref().map_or(8, estimated_registers),
         ptx_version: image.version,
         target: image.target,

@@ -1,19 +1,13 @@
-//! The sixteen barriers of a block, and that of its cluster.
+//! The sixteen barriers of a block, and its threads at the barrier of its cluster.
 
-use super::context::{BarrierRequest, Reduction};
+use super::context::{BarrierRequest, ClusterBarrierRequest, Reduction};
 
-/// Barriers a block has, of which programs know the numbers.
-const NUMBERED: u32 = 16;
+/// Barriers a block has; numbers beyond begin anew.
+const COUNT: usize = 16;
 
-/// The number of the cluster's barrier, which a cluster of one block has to itself.
-pub(crate) const CLUSTER_BARRIER: u32 = NUMBERED;
-
-const COUNT: usize = NUMBERED as usize + 1;
-
-/// The place of the barrier that a thread is at; numbers beyond those that programs know begin anew.
+/// The place of the barrier that a thread is at.
 fn place(request: &BarrierRequest) -> usize {
-    let is_clusters = request.barrier == CLUSTER_BARRIER;
-    (if is_clusters { CLUSTER_BARRIER } else { request.barrier % NUMBERED }) as usize
+    request.barrier as usize % COUNT
 }
 
 #[derive(Debug, Default)]
@@ -79,5 +73,82 @@ impl Barriers {
                 *barrier = Barrier::default();
             }
         }
+    }
+}
+
+/// The threads of a block at the barrier of its cluster.
+#[derive(Debug, Default)]
+pub(super) struct ClusterBarrier {
+    warps: Vec<Arrivals>,
+    /// Whether a thread has arrived since the barrier was last complete.
+    has_arrivals: bool,
+    /// Threads that wait.
+    waiting: u32,
+}
+
+/// Lanes of a warp at the barrier of the cluster; a bit each.
+#[derive(Debug, Default, Clone, Copy)]
+struct Arrivals {
+    /// Arrived since the barrier was last complete.
+    arrived: u32,
+    /// Of those that arrived before, the ones that have not been at the wait yet.
+    passed: u32,
+    waiting: u32,
+}
+
+impl ClusterBarrier {
+    pub(super) fn new(warps: usize) -> Self {
+        Self { warps: vec![Arrivals::default(); warps], ..Self::default() }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.warps.fill(Arrivals::default());
+        (self.has_arrivals, self.waiting) = (false, 0);
+    }
+
+    /// Takes note of a lane, given as its bit. Whether it goes on at once.
+    pub(super) fn arrive_or_wait(&mut self, warp: usize, lane: u32, request: ClusterBarrierRequest) -> bool {
+        let arrivals = &mut self.warps[warp];
+        match request {
+            ClusterBarrierRequest::Arrive => {
+                arrivals.arrived |= lane;
+                self.has_arrivals = true;
+                true
+            }
+            ClusterBarrierRequest::Wait if arrivals.passed & lane != 0 => {
+                arrivals.passed &= !lane;
+                true
+            }
+            ClusterBarrierRequest::Wait => {
+                arrivals.waiting |= lane;
+                self.waiting += 1;
+                false
+            }
+        }
+    }
+
+    /// Whether a thread waits.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Whether a thread has arrived since the barrier was last complete.
+    pub(super) fn has_arrivals(&self) -> bool {
+        self.has_arrivals
+    }
+
+    /// Whether all lanes of a warp that are `alive` have arrived: those that have ended are not waited for.
+    pub(super) fn has_all(&self, warp: usize, alive: u32) -> bool {
+        alive & !self.warps[warp].arrived == 0
+    }
+
+    /// Makes the barrier ready to be used again, and gives the lanes of each warp that go on.
+    pub(super) fn complete(&mut self) -> impl Iterator<Item = u32> {
+        (self.has_arrivals, self.waiting) = (false, 0);
+        self.warps.iter_mut().map(|arrivals| {
+            let waiting = std::mem::take(&mut arrivals.waiting);
+            arrivals.passed |= std::mem::take(&mut arrivals.arrived) & !waiting;
+            waiting
+        })
     }
 }

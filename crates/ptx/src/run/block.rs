@@ -2,7 +2,7 @@
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use super::barrier::Barriers;
+use super::barrier::{Barriers, ClusterBarrier};
 use super::context::{
     Launch, POLLS_BEFORE_YIELD, Raised, Request, ThreadContext, WarpOperation, WarpRequest,
 };
@@ -29,6 +29,9 @@ pub(super) struct Runner<'l> {
     threads: Vec<Option<Thread>>,
     warps: Vec<Warp>,
     barriers: Barriers,
+    cluster_barrier: ClusterBarrier,
+    /// What the contexts name as the shared memory that they reach.
+    shared_bases: Box<[u64]>,
 }
 
 /// Which lanes of a warp can run and which wait; a bit each.
@@ -53,10 +56,12 @@ pub(super) enum BlockState {
     Done,
     /// Some of its threads poll, maybe for what another block does.
     Polling,
+    /// All its threads wait, some of them at the barrier of the cluster.
+    Waiting,
 }
 
 /// Why a block ended early, and which thread did it.
-type Failure = (Raised, ThreadPosition);
+pub(super) type Failure = (Raised, ThreadPosition);
 
 /// What a thread did when it ran.
 enum Event {
@@ -104,6 +109,14 @@ impl<'l> Runner<'l> {
                 dynamic_shared: launch.dynamic_shared,
                 total_shared,
                 workspace,
+                shared_bases: std::ptr::null(),
+                cluster_blocks: launch.cluster_blocks() as u64,
+                cluster_rank: 0,
+                is_explicit_cluster: u32::from(launch.is_explicit_cluster),
+                cluster_ctaid: [0; 3],
+                cluster_nctaid: launch.cluster,
+                clusterid: [0; 3],
+                nclusterid: launch.clusters(),
                 local_top: 0,
                 polls_left: POLLS_BEFORE_YIELD,
                 request: Request::Yield,
@@ -120,16 +133,36 @@ impl<'l> Runner<'l> {
             threads: (0..count).map(|_| None).collect(),
             warps: vec![Warp::default(); count.div_ceil(WARP)],
             barriers: Barriers::default(),
+            cluster_barrier: ClusterBarrier::new(count.div_ceil(WARP)),
+            shared_bases: Box::default(),
         }
     }
 
-    /// Begins the block with this index in the grid and runs it until it is done or has polled for `rounds`
-    /// rounds of its threads.
-    pub(super) fn begin(&mut self, index: u64, rounds: u32) -> Result<BlockState, Failure> {
-        let [x, y, _] = self.launch.grid.map(u64::from);
-        let block = [index % x, index / x % y, index / (x * y)].map(|index| index as u32);
+    /// Where the block's shared memory is.
+    pub(super) fn shared_base(&self) -> u64 {
+        self.arena.shared()
+    }
+
+    /// Makes the block the one with this rank in a cluster: `bases` say where the shared memory of its blocks
+    /// is.
+    pub(super) fn join_cluster(&mut self, rank: u32, bases: &[u64]) {
+        self.shared_bases = std::iter::once(self.shared_base()).chain(bases.iter().copied()).collect();
+        let [x, y, _] = self.launch.cluster;
         for context in &mut self.contexts {
-            context.ctaid = block;
+            context.shared_bases = self.shared_bases.as_ptr();
+            context.cluster_rank = rank;
+            context.cluster_ctaid = [rank % x, rank / x % y, rank / (x * y)];
+        }
+    }
+
+    /// Begins the block in the cluster with these coordinates and runs it until it is done, waits for the cluster, or has
+    /// polled for `rounds` rounds of its threads.
+    pub(super) fn begin(&mut self, cluster: [u32; 3], rounds: u32) -> Result<BlockState, Failure> {
+        let size = self.launch.cluster;
+        for context in &mut self.contexts {
+            let inner = context.cluster_ctaid;
+            context.clusterid = cluster;
+            context.ctaid = std::array::from_fn(|axis| cluster[axis] * size[axis] + inner[axis]);
         }
         if self.launch.waits {
             self.make_threads();
@@ -140,13 +173,40 @@ impl<'l> Runner<'l> {
         result.map(|()| BlockState::Done)
     }
 
-    /// Goes on with a block that polls.
+    /// Goes on with a block that is not done.
     pub(super) fn resume_rounds(&mut self, rounds: u32) -> Result<BlockState, Failure> {
         let result = self.run_concurrently(rounds);
-        if result != Ok(BlockState::Polling) {
+        if !matches!(result, Ok(BlockState::Polling | BlockState::Waiting)) {
             self.stop();
         }
         result
+    }
+
+    /// Whether the block has threads that have not ended.
+    pub(super) fn is_alive(&self) -> bool {
+        self.warps.iter().any(|warp| warp.alive != 0)
+    }
+
+    /// Whether any thread has arrived at the barrier of the cluster since that was complete.
+    pub(super) fn has_arrivals(&self) -> bool {
+        self.cluster_barrier.has_arrivals()
+    }
+
+    /// Whether all threads that have not ended have arrived at the barrier of the cluster.
+    pub(super) fn has_arrived(&self) -> bool {
+        self.warps.iter().enumerate().all(|(index, warp)| self.cluster_barrier.has_all(index, warp.alive))
+    }
+
+    /// Lets threads go on that wait at the barrier of the cluster.
+    pub(super) fn pass_cluster_barrier(&mut self) {
+        for (warp, released) in self.warps.iter_mut().zip(self.cluster_barrier.complete()) {
+            warp.ready |= released;
+        }
+    }
+
+    /// Why no thread of the block, which has some, can go on.
+    pub(super) fn deadlock(&self) -> Failure {
+        (Raised::Deadlock, self.thread_position(self.first_alive()))
     }
 
     /// Abandons the block if there is one, and gives back the memory.
@@ -156,7 +216,7 @@ impl<'l> Runner<'l> {
     }
 
     /// Ends the threads that have not ended.
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         self.traps.leave();
         for thread in &mut self.threads {
             if let Some(mut thread) = thread.take() {
@@ -238,6 +298,7 @@ impl<'l> Runner<'l> {
             *warp = Warp { ready: alive, alive, ..Warp::default() };
         }
         self.barriers.reset();
+        self.cluster_barrier.reset();
     }
 
     /// Warps run in turn, each as far as it can get, until all threads have ended or some have polled in so
@@ -257,11 +318,12 @@ impl<'l> Runner<'l> {
                 warp.ready |= std::mem::take(&mut warp.polling);
             }
             progress |= polls;
-            if self.warps.iter().all(|warp| warp.alive == 0) {
+            if !self.is_alive() {
                 return Ok(BlockState::Done);
             }
             if !progress {
-                return Err((Raised::Deadlock, self.thread_position(self.first_alive())));
+                let waits = self.cluster_barrier.has_waiting();
+                return if waits { Ok(BlockState::Waiting) } else { Err(self.deadlock()) };
             }
             if polls {
                 left = left.saturating_sub(1);
@@ -307,6 +369,11 @@ impl<'l> Runner<'l> {
                 if request.waits {
                     self.warps[warp].barrier |= bit;
                 } else {
+                    self.warps[warp].ready |= bit;
+                }
+            }
+            Event::Requested(Request::ClusterBarrier(request)) => {
+                if self.cluster_barrier.arrive_or_wait(warp, bit, request) {
                     self.warps[warp].ready |= bit;
                 }
             }

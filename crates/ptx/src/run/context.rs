@@ -48,6 +48,19 @@ pub(crate) struct ThreadContext {
     /// Address of what the grid's blocks synchronise with, or 0: see
     /// [`Arena::make_workspace`](crate::memory::Arena::make_workspace).
     pub(crate) workspace: u64,
+    /// Bases of the shared memory of the blocks that this one reaches: first its own, then those of its
+    /// cluster in the order of their ranks.
+    pub(crate) shared_bases: *const u64,
+    /// Blocks of the cluster.
+    pub(crate) cluster_blocks: u64,
+    /// The block's number in its cluster.
+    pub(crate) cluster_rank: u32,
+    /// 1 where the launch or the kernel asks for clusters.
+    pub(crate) is_explicit_cluster: u32,
+    pub(crate) cluster_ctaid: [u32; 3],
+    pub(crate) cluster_nctaid: [u32; 3],
+    pub(crate) clusterid: [u32; 3],
+    pub(crate) nclusterid: [u32; 3],
     /// Offset of the first free byte of local memory: the top of the stack of frames.
     pub(crate) local_top: u64,
     /// Polling loads and exchanges left before the thread lets others run.
@@ -77,6 +90,8 @@ pub(crate) enum Request {
     ActiveMask(u64),
     /// A barrier of the block.
     Barrier(BarrierRequest),
+    /// The barrier of the cluster.
+    ClusterBarrier(ClusterBarrierRequest),
 }
 
 /// An operation that the lanes of `mask` execute together.
@@ -133,6 +148,16 @@ pub(crate) struct BarrierRequest {
     pub(crate) reduction: Reduction,
 }
 
+/// What a thread does at the barrier of its cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum ClusterBarrierRequest {
+    /// It goes on at once.
+    Arrive,
+    /// It goes on once all threads of the cluster have arrived.
+    Wait,
+}
+
 /// What a barrier computes from the predicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -176,6 +201,10 @@ pub(crate) struct Launch<'a> {
     pub(crate) waits: bool,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
+    /// Blocks of a cluster along x, y and z, which the grid is a multiple of.
+    pub(crate) cluster: [u32; 3],
+    /// Whether the launch or the kernel asks for clusters.
+    pub(crate) is_explicit_cluster: bool,
     /// Static shared memory; the dynamic part follows it.
     pub(crate) static_shared: u32,
     pub(crate) dynamic_shared: u32,
@@ -195,10 +224,10 @@ pub(crate) struct Launch<'a> {
 /// How far a launch has come, shared by the threads that work on it.
 #[derive(Default)]
 pub(crate) struct Progress {
-    pub(super) next_block: AtomicU64,
+    pub(super) next_cluster: AtomicU64,
     pub(super) stop: AtomicBool,
     pub(super) workers: AtomicU32,
-    /// Blocks that have begun and not ended.
+    /// Clusters that have begun and not ended.
     pub(super) started: AtomicU32,
     pub(super) fault: Mutex<Option<Fault>>,
     pub(super) output: Mutex<()>,
@@ -208,6 +237,16 @@ impl Launch<'_> {
     /// How many blocks there are.
     pub(super) fn blocks(&self) -> u64 {
         self.grid.iter().map(|&count| u64::from(count)).product()
+    }
+
+    /// How many blocks a cluster has.
+    pub(super) fn cluster_blocks(&self) -> usize {
+        self.cluster.iter().map(|&count| count as usize).product()
+    }
+
+    /// How many clusters there are along x, y and z.
+    pub(super) fn clusters(&self) -> [u32; 3] {
+        std::array::from_fn(|axis| self.grid[axis] / self.cluster[axis])
     }
 
     /// How many threads a block has.

@@ -6,7 +6,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::context::{BarrierRequest, Raised, Reduction, Request, ThreadContext, WarpOperation, WarpRequest};
+use super::context::{
+    BarrierRequest, ClusterBarrierRequest, Raised, Reduction, Request, ThreadContext, WarpOperation,
+    WarpRequest,
+};
 use super::printf;
 
 /// Suspends the thread with a request; returns when the scheduler resumes it.
@@ -112,6 +115,12 @@ runtime_functions! {
         let reduction = Reduction::None;
         let request = BarrierRequest { barrier, threads, predicate: false, reduction, waits: false };
         suspend(thread, Request::Barrier(request));
+    }
+
+    /// `barrier.cluster`
+    fn cluster_barrier(thread, request: u32) {
+        let request = std::mem::transmute::<u32, ClusterBarrierRequest>(request);
+        suspend(thread, Request::ClusterBarrier(request));
     }
 
     /// `vprintf(format, arguments) -> arguments parsed`, or -1 when the format is null. The CUDA C++

@@ -2,7 +2,9 @@
 
 pub(crate) mod barrier;
 mod block;
+mod cluster;
 pub(crate) mod context;
+pub(crate) mod distributed;
 pub(crate) mod eight_bits;
 pub(crate) mod functions;
 mod host;
@@ -17,4 +19,4 @@ mod warp;
 
 pub(crate) use context::{Entry, Launch, Progress};
 pub use host::Host;
-pub(crate) use turns::max_started;
+pub(crate) use turns::max_clusters;

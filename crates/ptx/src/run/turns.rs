@@ -1,4 +1,5 @@
-//! Block scheduler: which block a thread of the pool runs.
+//! Block scheduler: which cluster of blocks a thread of the pool runs. What is said of blocks here is true of clusters,
+//! which have but one block unless a launch asks for more.
 //!
 //! A block that polls may wait for one that has not begun. Whoever meets such a block leaves it, begins the
 //! next one, and comes back: as many blocks are under way as a GPU would have on its multiprocessors, each
@@ -7,7 +8,8 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use super::block::{BlockState, Runner};
+use super::block::BlockState;
+use super::cluster::Cluster;
 use super::context::Launch;
 use super::signals::TrapState;
 use crate::limits::{MAX_BLOCKS_PER_WORKER, MAX_THREADS_PER_WORKER, WARP_SIZE};
@@ -18,17 +20,19 @@ const FIRST_ROUNDS: u32 = 16;
 /// Rounds of polling until the next block that polls has its turn.
 const FURTHER_ROUNDS: u32 = 2;
 
-/// How many blocks of a grid may have begun and not ended, where `workers` threads work on it.
-pub(crate) fn max_started(threads: u64, workers: u32) -> u32 {
+/// How many clusters of a grid may have begun and not ended, where `workers` threads work on it and a cluster has so
+/// many blocks of so many threads.
+pub(crate) fn max_clusters(threads: u64, blocks: u32, workers: u32) -> u32 {
     let threads = (threads as u32).next_multiple_of(WARP_SIZE).max(WARP_SIZE);
-    (MAX_THREADS_PER_WORKER / threads).clamp(1, MAX_BLOCKS_PER_WORKER).saturating_mul(workers)
+    let each = (MAX_THREADS_PER_WORKER / threads).clamp(1, MAX_BLOCKS_PER_WORKER);
+    (each / blocks.max(1)).max(1).saturating_mul(workers)
 }
 
-/// The blocks that no thread has begun, as one claims them.
+/// The clusters that no thread has begun, as one claims them.
 struct Claims<'l> {
     launch: &'l Launch<'l>,
-    blocks: u64,
-    /// Claiming several blocks at once keeps the counter out of the way of small ones. Those that wait for
+    clusters: u64,
+    /// Claiming several at once keeps the counter out of the way of small ones. Those that wait for
     /// each other begin in their order.
     chunk: u64,
     next: u64,
@@ -38,11 +42,11 @@ struct Claims<'l> {
 impl Claims<'_> {
     fn take(&mut self) -> Option<u64> {
         if self.next == self.end {
-            let first = self.launch.progress.next_block.fetch_add(self.chunk, Ordering::Relaxed);
+            let first = self.launch.progress.next_cluster.fetch_add(self.chunk, Ordering::Relaxed);
             // The counter never comes near its end: a grid has fewer than 2^63 blocks, and a thread that found
             // none left asks no more.
-            self.next = first.min(self.blocks);
-            self.end = first.saturating_add(self.chunk).min(self.blocks);
+            self.next = first.min(self.clusters);
+            self.end = first.saturating_add(self.chunk).min(self.clusters);
         }
         let index = self.next;
         (index < self.end).then(|| {
@@ -53,33 +57,35 @@ impl Claims<'_> {
 }
 
 impl Launch<'_> {
-    /// Runs blocks until there are none left. Called by every thread that helps.
+    /// Runs clusters until there are none left. Called by every thread that helps.
     pub(crate) fn work(&self, workers: u32) {
         let worker = self.progress.workers.fetch_add(1, Ordering::Relaxed);
         let state = TrapState::default();
         state.scope(|| {
-            let Some(first) = self.runner(&state, worker, workers) else {
+            let new_cluster = || Cluster::new(self, &state, worker, workers);
+            let Some(first) = new_cluster() else {
                 return self.fail(self.out_of_resources(
                     "no memory could be reserved for the shared and local memory of a block and its threads' stacks",
                 ));
             };
             let (mut idle, mut polling) = (vec![first], VecDeque::new());
-            self.run_in_rounds(&mut idle, &mut polling, || self.runner(&state, worker, workers), workers);
-            idle.into_iter().chain(polling).for_each(|runner| self.space.return_arena(runner.end()));
+            self.run_in_rounds(&mut idle, &mut polling, &new_cluster, workers);
+            idle.into_iter().chain(polling).for_each(Cluster::end);
         });
     }
 
     fn run_in_rounds<'l>(
         &'l self,
-        idle: &mut Vec<Runner<'l>>,
-        polling: &mut VecDeque<Runner<'l>>,
-        new_runner: impl Fn() -> Option<Runner<'l>>,
+        idle: &mut Vec<Cluster<'l>>,
+        polling: &mut VecDeque<Cluster<'l>>,
+        new_cluster: &dyn Fn() -> Option<Cluster<'l>>,
         workers: u32,
     ) {
-        let blocks = self.blocks();
-        let most = max_started(self.threads() as u64, workers);
-        let chunk = if self.waits { 1 } else { (blocks / (u64::from(workers) * 8)).clamp(1, 256) };
-        let mut claims = Claims { launch: self, blocks, chunk, next: 0, end: 0 };
+        let blocks = self.cluster_blocks() as u32;
+        let clusters = self.blocks() / u64::from(blocks);
+        let most = max_clusters(self.threads() as u64, blocks, workers);
+        let chunk = if self.waits { 1 } else { (clusters / (u64::from(workers) * 8)).clamp(1, 256) };
+        let mut claims = Claims { launch: self, clusters, chunk, next: 0, end: 0 };
         let (mut is_more, mut is_memory) = (true, true);
         while !self.progress.stop.load(Ordering::Relaxed) {
             // A block that has begun and polls needs this thread, as somebody may wait for that block.
@@ -89,43 +95,33 @@ impl Launch<'_> {
             // Who has no block takes one, however many others have: the earliest block waits for none.
             let may_begin = is_more
                 && (polling.is_empty() || is_memory && self.progress.started.load(Ordering::Relaxed) < most);
-            let runner = if may_begin { idle.pop().or_else(&new_runner) } else { None };
-            is_memory &= runner.is_some() || !may_begin;
-            let (runner, ran) = if let Some(mut runner) = runner {
+            let cluster = if may_begin { idle.pop().or_else(new_cluster) } else { None };
+            is_memory &= cluster.is_some() || !may_begin;
+            let (cluster, ran) = if let Some(mut cluster) = cluster {
                 let Some(index) = claims.take() else {
                     is_more = false;
-                    idle.push(runner);
+                    idle.push(cluster);
                     continue;
                 };
                 self.progress.started.fetch_add(1, Ordering::Relaxed);
-                let ran = runner.begin(index, FIRST_ROUNDS);
-                (runner, ran)
+                let ran = cluster.begin(index, FIRST_ROUNDS);
+                (cluster, ran)
             } else {
-                let Some(mut runner) = polling.pop_front() else { return };
+                let Some(mut cluster) = polling.pop_front() else { return };
                 // What is waited for may be another thread's, which may need this core.
                 std::thread::yield_now();
-                let ran = runner.resume_rounds(FURTHER_ROUNDS);
-                (runner, ran)
+                let ran = cluster.resume_rounds(FURTHER_ROUNDS);
+                (cluster, ran)
             };
             if ran == Ok(BlockState::Polling) {
-                polling.push_back(runner);
+                polling.push_back(cluster);
                 continue;
             }
             self.progress.started.fetch_sub(1, Ordering::Relaxed);
             if let Err((raised, at)) = ran {
                 self.fail(self.fault(raised, at));
             }
-            idle.push(runner);
+            idle.push(cluster);
         }
-    }
-
-    /// Memory for a block more, if there is any.
-    fn runner<'l>(&'l self, traps: &'l TrapState, worker: u32, workers: u32) -> Option<Runner<'l>> {
-        let mut arena = self.space.take_arena()?;
-        if arena.make_stacks() {
-            return Some(Runner::new(self, arena, traps, worker, workers));
-        }
-        self.space.return_arena(arena);
-        None
     }
 }

@@ -123,8 +123,15 @@ impl Device {
         dynamic_shared: u32,
         params: &Params,
     ) -> Result<(), Fault> {
-        let config =
-            LaunchConfig { grid, block, dynamic_shared, cooperative: false, priority: 0, params: &params.0 };
+        let config = LaunchConfig {
+            grid,
+            block,
+            cluster: None,
+            dynamic_shared,
+            cooperative: false,
+            priority: 0,
+            params: &params.0,
+        };
         self.loaded.launch(kernel, config, pool(), &self.output)
     }
 

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod clusters;
 mod evaluate;
 mod matrices;
 mod polling;

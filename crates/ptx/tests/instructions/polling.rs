@@ -12,7 +12,15 @@ fn launch(
     params: &Params,
 ) -> Result<(), Fault> {
     let (grid, block) = ([blocks, 1, 1], [threads, 1, 1]);
-    let config = LaunchConfig { grid, block, dynamic_shared: 0, cooperative, priority: 0, params: &params.0 };
+    let config = LaunchConfig {
+        grid,
+        block,
+        cluster: None,
+        dynamic_shared: 0,
+        cooperative,
+        priority: 0,
+        params: &params.0,
+    };
     device.loaded.launch("k", config, pool(), &device.output)
 }
 

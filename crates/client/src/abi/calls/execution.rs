@@ -68,7 +68,9 @@ pub fn set_attribute(
         Some(_) => send::post_in(context, request)?,
         None => send::call_in(context, request)?,
     }
-    state.note_attribute(attribute, value);
+    // The driver takes any number for yes.
+    let is_flag = attribute == CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+    state.note_attribute(attribute, if is_flag { i32::from(value != 0) } else { value });
     Ok(())
 }
 

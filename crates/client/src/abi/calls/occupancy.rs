@@ -12,7 +12,7 @@ use causeway_api::handle::{Context, Function, Handle};
 use causeway_api::sys::{
     CUdevice_attribute, CUfunction, CUfunction_attribute, CUlaunchConfig, CUoccupancyB2DSize, CUresult,
 };
-use causeway_api::types::{LaunchAttribute, LaunchShape};
+use causeway_api::types::{ClusterRules, LaunchAttribute, LaunchShape};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -48,7 +48,8 @@ fn blocks(key: BlocksKey) -> Result<i32, CUresult> {
 }
 
 /// What decides about the number of clusters, like [`BlocksKey`].
-type ClustersKey = (Handle<Context>, Handle<Function>, LaunchShape, Vec<LaunchAttribute>, [Option<i32>; 2]);
+type ClustersKey =
+    (Handle<Context>, Handle<Function>, LaunchShape, Vec<LaunchAttribute>, [Option<i32>; 2], ClusterRules);
 
 pub unsafe fn cuOccupancyMaxActiveClusters(
     numClusters: *mut i32,
@@ -58,7 +59,7 @@ pub unsafe fn cuOccupancyMaxActiveClusters(
     // SAFETY: a configuration, or null; its list has `numAttrs` entries.
     let (shape, attributes) = unsafe { launch::configuration(config.as_ref()) }?;
     let (function, state) = module::resolve_function(func)?;
-    let key = (context::current()?, function, shape, attributes, changeable(&state));
+    let key = (context::current()?, function, shape, attributes, changeable(&state), state.cluster_rules());
     let known = CACHE.clusters.lock().get(&key).copied();
     let clusters = match known {
         Some(clusters) => clusters,

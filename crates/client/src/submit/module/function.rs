@@ -10,10 +10,11 @@ use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle, Kernel, Kind, Library, Module};
 use causeway_api::sys::{CUfunction, CUfunction_attribute, CUkernel, CUresult};
-use causeway_api::types::FunctionInfo;
+use causeway_api::types::{ClusterRules, FunctionInfo};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// What a function belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,8 @@ pub struct FunctionState {
     pub parameter_bytes: usize,
     /// Its attributes now.
     attributes: Mutex<rank::FunctionAttributes, Vec<(i32, i32)>>,
+    /// Whether it says anything about the clusters of its launches.
+    rules_clusters: AtomicBool,
     /// The function of a kernel in each context that asked for it.
     functions: Mutex<rank::KernelFunctions, HashMap<Handle<Context>, Handle<Function>>>,
     /// The image of the library that a kernel is in.
@@ -111,11 +114,13 @@ fn insert(
         name: CString::new(info.name.as_str()).unwrap_or_default(),
         parameter_bytes: info.parameter_bytes(),
         attributes: Mutex::new(info.attributes.clone()),
+        rules_clusters: AtomicBool::new(false),
         functions: Mutex::default(),
         library,
         servers: Servers::only(server),
         info,
     };
+    state.note_clusters();
     handles::insert(handle, Arc::new(state));
 }
 
@@ -190,6 +195,39 @@ impl FunctionState {
             Some((_, known)) => *known = value,
             None => attributes.push((number, value)),
         }
+        drop(attributes);
+        self.note_clusters();
+    }
+
+    /// What it says about the clusters of its launches.
+    pub fn cluster_rules(&self) -> ClusterRules {
+        type A = CUfunction_attribute;
+        let number = |attribute| self.attribute(attribute).unwrap_or(0).max(0).cast_unsigned();
+        ClusterRules {
+            required: [
+                A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+                A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
+                A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
+            ]
+            .map(number),
+            must_be_set: number(A::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) != 0,
+            allows_non_portable: number(A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) != 0,
+        }
+    }
+
+    /// Those of a launch in the current context: what is set there of a kernel's function is not set of the kernel.
+    pub fn cluster_rules_here(&self) -> ClusterRules {
+        self.function_here().map_or_else(|| self.cluster_rules(), |function| function.cluster_rules())
+    }
+
+    /// Whether [`Self::cluster_rules`] ask anything of a launch that asks for no clusters.
+    pub fn rules_clusters(&self) -> bool {
+        self.rules_clusters.load(Relaxed)
+    }
+
+    fn note_clusters(&self) {
+        let rules = self.cluster_rules();
+        self.rules_clusters.store(rules.must_be_set || rules.required != [0; 3], Relaxed);
     }
 
     /// Whether an attribute has this value, and has it in all functions of a kernel.
