@@ -34,6 +34,11 @@ pub fn stubs_library() -> PathBuf {
     causeway().with_file_name("libcauseway_stubs.so")
 }
 
+/// The network plugin for NCCL, next to [`causeway`].
+pub fn nccl_plugin() -> PathBuf {
+    causeway().with_file_name("libcauseway_nccl_net.so")
+}
+
 /// A folder in which the client libraries have the names that programs look for.
 pub fn client_library_folder() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
@@ -117,6 +122,8 @@ fn profile_folder() -> PathBuf {
             "causeway-client",
             "-p",
             "causeway-comm",
+            "-p",
+            "causeway-nccl-net",
             "-p",
             "causeway-nvml",
             "-p",

@@ -313,6 +313,9 @@ table! {
     MPI_LIBRARY: "CAUSEWAY_MPI_LIBRARY", [Mpirun], Values::Path,
         Default::Text("`mpi/openmpi` or `mpi/mpich` beside the program `causeway`, or in `../lib/causeway`"),
         "the interposer, as `--library` names it", "";
+    NCCL_GPU: "CAUSEWAY_NCCL_GPU", [Nccl], Values::Word(&["auto", "on", "off"]), Default::Text("`auto`: of GPUs of this machine"),
+        "whether NCCL may send memory of GPUs without a copy of its own in the host",
+        "`on` also of GPUs that Causeway forwards. NCCL does so where `NCCL_NET_GDR_LEVEL` lets it.";
     NCCL_LANES: "CAUSEWAY_NCCL_LANES", [Nccl], Values::Number(1, MAX_NCCL_LANES),
         Default::Number(NCCL_LANES_DEFAULT), "sockets of a connection, over which a long message is striped", "";
     NCCL_PATH: "CAUSEWAY_NCCL_PATH", [Nccl], Values::Word(&["auto", "unix", "tcp"]),

@@ -3,6 +3,7 @@
 use std::io;
 
 use causeway_config::ValueError;
+use causeway_cuda::CudaError;
 use thiserror::Error;
 
 /// `ncclResult_t`, as far as a plugin returns it.
@@ -70,6 +71,9 @@ pub enum NetError {
     /// A handle that is none of this plugin's.
     #[error("the peer's connect handle is not one of this plugin ({0}): load the same plugin at all ranks")]
     Handle(&'static str),
+    /// The driver refused something.
+    #[error("memory of a GPU cannot be registered: {0}")]
+    Cuda(CudaError),
     /// No address of the peer could be reached.
     #[error(
         "the peer cannot be reached at any of its addresses: {0}. Name the interface with NCCL_SOCKET_IFNAME"
@@ -89,6 +93,7 @@ impl NetError {
         match self {
             Self::Argument(_) | Self::Device(_) | Self::Handle(_) => ResultCode::InvalidArgument,
             Self::Settings(_) | Self::Forked => ResultCode::InvalidUsage,
+            Self::Cuda(_) => ResultCode::CudaError,
             Self::System { .. } => ResultCode::SystemError,
             Self::Unreachable(_) => ResultCode::RemoteError,
             Self::Failed(code) => *code,

@@ -12,6 +12,7 @@
 //! | [`communicator`]  | How does a message get to its receive, and when is either done?                |
 //! | [`engine`]        | Who reads and writes the sockets?                                              |
 //! | [`handle`]        | What does a receiver tell a sender through NCCL?                               |
+//! | [`gpu`]           | How do messages get to and from memory of GPUs?                                |
 //! | [`interfaces`]    | At which addresses is this process reached, and how fast?                      |
 //! | [`settings`]      | What has the user set?                                                         |
 //! | [`log`]           | Where do messages go?                                                          |
@@ -22,6 +23,7 @@ pub mod bootstrap;
 pub mod communicator;
 pub mod engine;
 pub mod error;
+pub mod gpu;
 pub mod handle;
 pub mod interfaces;
 pub mod log;

@@ -5,16 +5,18 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 use causeway_sync::fork;
 
 use crate::bootstrap::{self, Listener};
-use crate::communicator::{RecvCommunicator, Request, SendCommunicator};
+use crate::communicator::{RecvCommunicator, Request, SendCommunicator, SendMemory};
 use crate::engine::Engine;
 use crate::error::NetError;
+use crate::gpu::GpuMemory;
 use crate::handle::{HANDLE_BYTES, Handle};
 use crate::interfaces;
 use crate::log::{self, Logger};
 use crate::settings::Settings;
 
-/// `NCCL_PTR_HOST`.
+/// `NCCL_PTR_HOST` and `NCCL_PTR_CUDA`.
 const HOST_POINTERS: i32 = 1;
+const GPU_POINTERS: i32 = 2;
 
 /// Receives of a group: NCCL may group as many as a connection carries at once, which is one here.
 pub const MAX_GROUPED_RECEIVES: i32 = 1;
@@ -52,7 +54,18 @@ pub enum Communicator {
 
 /// Memory that NCCL has registered.
 #[derive(Debug, Clone, Copy)]
-pub struct Registration;
+pub struct Registration {
+    start: u64,
+    bytes: usize,
+    kind: RegistrationKind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum RegistrationKind {
+    Host,
+    Send(SendMemory),
+    Receive(GpuMemory),
+}
 
 fn settings_of_process() -> &'static RwLock<Option<Settings>> {
     static SETTINGS: RwLock<Option<Settings>> = RwLock::new(None);
@@ -104,7 +117,7 @@ pub fn properties(device: i32) -> Result<Properties, NetError> {
     let speed = settings.speed.unwrap_or(speed);
     Ok(Properties {
         guid: guid(),
-        pointers: HOST_POINTERS,
+        pointers: if settings.driver().is_some() { HOST_POINTERS | GPU_POINTERS } else { HOST_POINTERS },
         speed: i32::try_from(speed).unwrap_or(i32::MAX),
         max_communicators: MAX_COMMUNICATORS,
         max_receives: MAX_GROUPED_RECEIVES,
@@ -163,19 +176,27 @@ fn engine() -> Result<&'static Engine, NetError> {
     Engine::get().map_err(NetError::system("starting the plugin's threads"))
 }
 
-/// `regMr`.
-///
-/// # Errors
-/// When it is memory of a kind that was not offered.
-pub fn register(kind: i32) -> Result<Registration, NetError> {
-    if kind == HOST_POINTERS {
-        Ok(Registration)
-    } else {
-        Err(NetError::Argument("memory that is not the host's"))
-    }
-}
-
 impl Communicator {
+    /// `regMr`.
+    ///
+    /// # Errors
+    /// When it is memory of a kind that was not offered, or none that the driver knows.
+    pub fn register(&self, start: u64, bytes: usize, kind: i32) -> Result<Registration, NetError> {
+        let driver = settings()?.driver().filter(|_| kind == GPU_POINTERS);
+        let kind = match (kind, driver) {
+            (HOST_POINTERS, _) => RegistrationKind::Host,
+            (GPU_POINTERS, Some(driver)) => {
+                let gpu = GpuMemory::at(driver, start).map_err(NetError::Cuda)?;
+                match self {
+                    Self::Send(communicator) => RegistrationKind::Send(communicator.register(gpu)),
+                    Self::Receive(_) => RegistrationKind::Receive(gpu),
+                }
+            }
+            _ => return Err(NetError::Argument("memory of a kind that the plugin has not offered")),
+        };
+        Ok(Registration { start, bytes, kind })
+    }
+
     /// `isend`: none where it is to be called again.
     ///
     /// # Safety
@@ -183,11 +204,23 @@ impl Communicator {
     ///
     /// # Errors
     /// When the connection has failed.
-    pub unsafe fn send(&self, data: *const u8, bytes: usize) -> Result<Option<&Request>, NetError> {
+    pub unsafe fn send(
+        &self,
+        data: *const u8,
+        bytes: usize,
+        registration: Option<&Registration>,
+    ) -> Result<Option<&Request>, NetError> {
         let Self::Send(communicator) = self else { return Err(NetError::Argument("a receiver to isend")) };
         check_process()?;
-        // SAFETY: as promised by the caller; `quiesce` is called where a registration ends.
-        unsafe { communicator.send(data, bytes) }
+        let memory = match registration.map(|registration| registration.kind) {
+            None | Some(RegistrationKind::Host) => None,
+            Some(RegistrationKind::Send(memory)) => Some(memory),
+            Some(RegistrationKind::Receive(_)) => {
+                return Err(NetError::Argument("a receiver's memory to isend"));
+            }
+        };
+        // SAFETY: as promised by the caller; `withdraw` is called where a registration ends.
+        unsafe { communicator.send(data, bytes, memory) }
     }
 
     /// `irecv`: none where it is to be called again.
@@ -197,21 +230,37 @@ impl Communicator {
     ///
     /// # Errors
     /// When the connection has failed.
-    pub unsafe fn receive(&self, data: *mut u8, bytes: usize) -> Result<Option<&Request>, NetError> {
+    pub unsafe fn receive(
+        &self,
+        data: *mut u8,
+        bytes: usize,
+        registration: Option<&Registration>,
+    ) -> Result<Option<&Request>, NetError> {
         let Self::Receive(communicator) = self else { return Err(NetError::Argument("a sender to irecv")) };
         check_process()?;
-        // SAFETY: as promised by the caller; `quiesce` is called where a registration ends.
-        unsafe { communicator.receive(data, bytes) }
+        let gpu = match registration.map(|registration| registration.kind) {
+            None | Some(RegistrationKind::Host) => None,
+            Some(RegistrationKind::Receive(gpu)) => Some(gpu),
+            Some(RegistrationKind::Send(_)) => return Err(NetError::Argument("a sender's memory to irecv")),
+        };
+        // SAFETY: as promised by the caller; `withdraw` is called where a registration ends.
+        unsafe { communicator.receive(data, bytes, gpu) }
     }
 
     /// `deregMr`: memory is about to be freed. NCCL does that when no request of it is under way, or has given up.
-    pub fn deregister(&self) {
+    pub fn deregister(&self, registration: &Registration) {
         if fork::is_child() {
             return;
         }
+        let Registration { start, bytes, kind } = *registration;
         match self {
-            Self::Send(communicator) => communicator.quiesce(),
-            Self::Receive(communicator) => communicator.quiesce(),
+            Self::Send(communicator) => {
+                communicator.withdraw(start, bytes);
+                if let RegistrationKind::Send(memory) = kind {
+                    communicator.deregister(memory);
+                }
+            }
+            Self::Receive(communicator) => communicator.withdraw(start, bytes),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::communicator::Request;
 use crate::error::NetError;
 use crate::handle::HANDLE_BYTES;
 use crate::log::Logger;
-use crate::plugin::{self, Communicator, MAX_GROUPED_RECEIVES};
+use crate::plugin::{self, Communicator, MAX_GROUPED_RECEIVES, Registration};
 
 /// What a null pointer is refused with.
 fn missing(what: &'static str) -> NetError {
@@ -103,15 +103,15 @@ pub(super) unsafe extern "C" fn accept(
 
 pub(super) unsafe extern "C" fn register(
     communicator: *mut c_void,
-    _: *mut c_void,
-    _: usize,
+    data: *mut c_void,
+    bytes: usize,
     kind: c_int,
     registration: *mut *mut c_void,
 ) -> c_int {
     call(|| {
         // SAFETY: a communicator of `connect` or `accept`, which NCCL has not closed.
-        unsafe { borrow::<Communicator>(communicator, "no communicator") }?;
-        let made = plugin::register(kind)?;
+        let communicator = unsafe { borrow::<Communicator>(communicator, "no communicator") }?;
+        let made = communicator.register(data as u64, bytes, kind)?;
         // SAFETY: NCCL's place for a registration.
         unsafe { put(registration, raw(made), "no place for a registration") }
     })
@@ -120,10 +120,11 @@ pub(super) unsafe extern "C" fn register(
 pub(super) unsafe extern "C" fn deregister(communicator: *mut c_void, registration: *mut c_void) -> c_int {
     call(|| {
         // SAFETY: a communicator of `connect` or `accept`, which NCCL has not closed.
-        unsafe { borrow::<Communicator>(communicator, "no communicator") }?.deregister();
+        let communicator = unsafe { borrow::<Communicator>(communicator, "no communicator") }?;
         if !registration.is_null() {
             // SAFETY: made by `register`, and NCCL has no use for it any more.
-            drop(unsafe { Box::from_raw(registration.cast::<plugin::Registration>()) });
+            let registration = unsafe { Box::from_raw(registration.cast::<Registration>()) };
+            communicator.deregister(&registration);
         }
         Ok(())
     })
@@ -137,13 +138,16 @@ pub(super) unsafe fn send_bytes(
     communicator: *mut c_void,
     data: *mut c_void,
     bytes: usize,
+    registration: *mut c_void,
     request: *mut *mut c_void,
 ) -> c_int {
     call(|| {
         // SAFETY: a communicator of `connect`, which NCCL has not closed.
         let communicator = unsafe { borrow::<Communicator>(communicator, "no communicator") }?;
+        // SAFETY: null, or made by `register`; NCCL has not deregistered it.
+        let registration = unsafe { registration.cast::<Registration>().as_ref() };
         // SAFETY: NCCL keeps the memory as it is until the request is done, or it has closed the communicator.
-        let made = unsafe { communicator.send(data.cast(), bytes) }?;
+        let made = unsafe { communicator.send(data.cast(), bytes, registration) }?;
         // SAFETY: NCCL's place for a request.
         unsafe { put(request, handle_of(made), "no place for a request") }
     })
@@ -154,11 +158,11 @@ pub(super) unsafe extern "C" fn send(
     data: *mut c_void,
     bytes: usize,
     _tag: c_int,
-    _registration: *mut c_void,
+    registration: *mut c_void,
     request: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: as NCCL promises of `isend`.
-    unsafe { send_bytes(communicator, data, bytes, request) }
+    unsafe { send_bytes(communicator, data, bytes, registration, request) }
 }
 
 pub(super) unsafe extern "C" fn send_profiled(
@@ -166,12 +170,12 @@ pub(super) unsafe extern "C" fn send_profiled(
     data: *mut c_void,
     bytes: usize,
     _tag: c_int,
-    _registration: *mut c_void,
+    registration: *mut c_void,
     _profiler: *mut c_void,
     request: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: as NCCL promises of `isend`.
-    unsafe { send_bytes(communicator, data, bytes, request) }
+    unsafe { send_bytes(communicator, data, bytes, registration, request) }
 }
 
 /// `irecv` without what only some versions have.
@@ -183,6 +187,7 @@ pub(super) unsafe fn receive_bytes<T: Copy>(
     count: c_int,
     data: *mut *mut c_void,
     sizes: *mut T,
+    registrations: *mut *mut c_void,
     request: *mut *mut c_void,
     bytes_of: impl FnOnce(T) -> Option<usize>,
 ) -> c_int {
@@ -194,9 +199,13 @@ pub(super) unsafe fn receive_bytes<T: Copy>(
         }
         // SAFETY: as many addresses and sizes as NCCL says, of which there is one.
         let (data, size) = unsafe { (data.read(), sizes.read()) };
+        // SAFETY: null, or as many registrations, which are null or made by `register` and not deregistered yet.
+        let registration = unsafe {
+            registrations.as_ref().and_then(|registration| registration.cast::<Registration>().as_ref())
+        };
         let bytes = bytes_of(size).ok_or(missing("a size below zero"))?;
         // SAFETY: NCCL leaves the memory alone until the request is done, or it has closed the communicator.
-        let made = unsafe { communicator.receive(data.cast(), bytes) }?;
+        let made = unsafe { communicator.receive(data.cast(), bytes, registration) }?;
         // SAFETY: NCCL's place for a request.
         unsafe { put(request, handle_of(made), "no place for a request") }
     })
@@ -208,11 +217,11 @@ pub(super) unsafe extern "C" fn receive(
     data: *mut *mut c_void,
     sizes: *mut usize,
     _tags: *mut c_int,
-    _registrations: *mut *mut c_void,
+    registrations: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: as NCCL promises of `irecv`.
-    unsafe { receive_bytes(communicator, count, data, sizes, request, Some) }
+    unsafe { receive_bytes(communicator, count, data, sizes, registrations, request, Some) }
 }
 
 pub(super) unsafe extern "C" fn receive_profiled(
@@ -221,12 +230,12 @@ pub(super) unsafe extern "C" fn receive_profiled(
     data: *mut *mut c_void,
     sizes: *mut usize,
     _tags: *mut c_int,
-    _registrations: *mut *mut c_void,
+    registrations: *mut *mut c_void,
     _profilers: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: as NCCL promises of `irecv`.
-    unsafe { receive_bytes(communicator, count, data, sizes, request, Some) }
+    unsafe { receive_bytes(communicator, count, data, sizes, registrations, request, Some) }
 }
 
 /// NCCL's handle of a request: null where the call is to be made again.

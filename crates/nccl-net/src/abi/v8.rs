@@ -107,14 +107,14 @@ unsafe extern "C" fn send(
     data: *mut c_void,
     bytes: c_int,
     _tag: c_int,
-    _registration: *mut c_void,
+    registration: *mut c_void,
     request: *mut *mut c_void,
 ) -> c_int {
     let Ok(bytes) = usize::try_from(bytes) else {
         return call(|| Err(NetError::Argument("a size below zero")));
     };
     // SAFETY: as NCCL promises of `isend`.
-    unsafe { calls::send_bytes(communicator, data, bytes, request) }
+    unsafe { calls::send_bytes(communicator, data, bytes, registration, request) }
 }
 
 unsafe extern "C" fn receive(
@@ -123,10 +123,10 @@ unsafe extern "C" fn receive(
     data: *mut *mut c_void,
     sizes: *mut c_int,
     _tags: *mut c_int,
-    _registrations: *mut *mut c_void,
+    registrations: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> c_int {
     let bytes_of = |size| usize::try_from(size).ok();
     // SAFETY: as NCCL promises of `irecv`.
-    unsafe { calls::receive_bytes(communicator, count, data, sizes, request, bytes_of) }
+    unsafe { calls::receive_bytes(communicator, count, data, sizes, registrations, request, bytes_of) }
 }

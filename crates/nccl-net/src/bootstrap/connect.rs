@@ -17,7 +17,7 @@ use crate::error::NetError;
 use crate::handle::{Handle, Secret};
 use crate::settings::Settings;
 
-/// How long an address may take to response.
+/// How long an address may take to respond.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a listener may take to respond.

@@ -1,16 +1,28 @@
 //! Receiver of a connection: receives, in the order of the messages.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, PART_BYTES};
 use super::requests::{Request, Requests};
-use crate::engine::{Connection, Destination, Engine, Frame, FrameKind, LaneEnd, LaneSocket, Output};
+use super::staging::{Delivery, PendingDelivery, Staging};
+use crate::engine::{
+    Connection, DIRECT, Destination, Engine, Frame, FrameKind, LaneEnd, LaneSocket, Output, REFUSED,
+};
 use crate::error::{NetError, ResultCode};
+use crate::gpu::{self, GpuMemory, ImportedMemory, StagingBlock};
 use crate::log;
 
 /// The lane on which the receiver speaks.
 const CONTROL_LANE: usize = 0;
+
+/// Allocations that a sender may have exported at a time.
+const MAX_IMPORTS: usize = 4096;
+
+/// What marks the token of a part that comes into a block.
+const STAGED: u64 = 1 << 63;
 
 /// The receiver's side of a connection.
 pub struct RecvCommunicator(Arc<Receiver>);
@@ -19,6 +31,12 @@ struct Receiver {
     lanes: Lanes,
     requests: Requests,
     state: Mutex<State>,
+    staging: Staging,
+    /// Memory that the sender has exported, by its number. The first lane's worker alone uses it.
+    imports: Mutex<HashMap<u32, ImportedMemory>>,
+    /// Parts that come into blocks, by their tokens.
+    staged: Mutex<HashMap<u64, StagedPart>>,
+    next_staged: AtomicU64,
 }
 
 #[derive(Default)]
@@ -36,9 +54,10 @@ struct Posted {
     request: u32,
     data: *mut u8,
     capacity: usize,
+    gpu: Option<GpuMemory>,
     /// Bytes of the message, when a part of it came.
     total: Option<u64>,
-    /// Bytes of parts that have a place, and of those that are there.
+    /// Bytes of parts that have a destination, and of those that are there.
     claimed: u64,
     received: u64,
 }
@@ -46,51 +65,80 @@ struct Posted {
 // SAFETY: the memory is NCCL's, which leaves it alone until the request is done, or the communicator is closed.
 unsafe impl Send for Posted {}
 
+/// A part on its way to a GPU.
+struct StagedPart {
+    message: u64,
+    gpu: GpuMemory,
+    to: u64,
+    block: StagingBlock,
+}
+
 impl RecvCommunicator {
     /// With connected sockets.
     pub fn new(engine: &Engine, sockets: Vec<LaneSocket>, peer: String) -> Self {
-        let lanes = Lanes::new(sockets.len(), peer);
-        let receiver = Arc::new(Receiver { lanes, requests: Requests::new(), state: Mutex::default() });
+        let lanes = Lanes::new(&sockets, peer);
+        let receiver = Arc::new(Receiver {
+            lanes,
+            requests: Requests::new(),
+            state: Mutex::default(),
+            staging: Staging::default(),
+            imports: Mutex::default(),
+            staged: Mutex::default(),
+            next_staged: AtomicU64::new(0),
+        });
         let connection: Arc<dyn Connection> = receiver.clone();
         receiver.lanes.start(engine, &connection, sockets);
         Self(receiver)
     }
 
-    /// Receives the next message, of at most so many bytes. None where too many receives are under way.
+    /// Receives the next message, of at most so many bytes, into memory of the host or of a GPU. None where too many
+    /// receives are in flight.
     ///
     /// # Safety
     /// The memory may be written until the request is done, or the communicator is closed.
     ///
     /// # Errors
     /// When the communicator has failed.
-    pub unsafe fn receive(&self, data: *mut u8, capacity: usize) -> Result<Option<&Request>, NetError> {
+    pub unsafe fn receive(
+        &self,
+        data: *mut u8,
+        capacity: usize,
+        gpu: Option<GpuMemory>,
+    ) -> Result<Option<&Request>, NetError> {
         let receiver = &self.0;
         let mut state = receiver.state();
         if let Some(code) = state.failed {
             return Err(NetError::Failed(code));
         }
-        let Some((at, request)) = receiver.requests.take() else { return Ok(None) };
-        let posted = Posted { request: at, data, capacity, total: None, claimed: 0, received: 0 };
+        let Some((at, request)) = receiver.requests.take(data as u64, capacity) else { return Ok(None) };
+        let number = state.first + state.posted.len() as u64;
+        let posted = Posted { request: at, data, capacity, gpu, total: None, claimed: 0, received: 0 };
         state.posted.push_back(Some(posted));
-        let credit = state.first + state.posted.len() as u64;
         let is_over = state.closed_lanes == receiver.lanes.count();
         drop(state);
         if is_over {
             receiver.lose(&LaneEnd::Closed);
             return Ok(Some(request));
         }
-        let header =
-            Frame { kind: FrameKind::Credit, flags: 0, message: credit, offset: 0, length: 0, total: 0 };
-        let output = Output { header, payload: core::ptr::null(), token: 0 };
-        receiver.lanes.push(CONTROL_LANE, output);
+        let flags = if gpu.is_some() && receiver.lanes.pass_descriptors { DIRECT } else { 0 };
+        let credit = Output::plain(Frame::plain(FrameKind::Credit, flags, number));
+        receiver.lanes.push(CONTROL_LANE, credit);
         Ok(Some(request))
     }
 
-    /// No memory of the program is used any more when this returns, if any was: the communicator has failed then.
-    pub fn quiesce(&self) {
+    /// None of this memory is used any more when this returns, if any was: the communicator has failed then.
+    pub fn withdraw(&self, start: u64, bytes: usize) {
+        if self.0.requests.has_pending_in(start, bytes) || self.0.state().failed.is_some() {
+            self.quiesce();
+        }
+    }
+
+    /// The same for all memory.
+    fn quiesce(&self) {
         if self.0.requests.has_pending() || self.0.state().failed.is_some() {
             self.0.fail(ResultCode::InvalidUsage);
             self.0.lanes.stop();
+            self.0.staging.wait();
         }
     }
 }
@@ -99,6 +147,8 @@ impl Drop for RecvCommunicator {
     fn drop(&mut self) {
         self.quiesce();
         self.0.lanes.drain();
+        // Nothing is copied from it any more.
+        self.0.imports.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
@@ -122,34 +172,128 @@ impl Receiver {
         self.lanes.stop_later();
     }
 
-    /// Finds a place for a part.
+    /// Finds the destination of a part.
     fn destination_of(&self, frame: &Frame) -> Result<Destination, &'static str> {
+        let (data, gpu) = self.claim(frame.message, frame.offset, frame.length, frame.total)?;
+        let Some(gpu) = gpu.filter(|_| frame.length > 0) else {
+            return Ok(Destination { memory: data, token: frame.message });
+        };
+        if frame.length > PART_BYTES as u64 {
+            return Err("a part is longer than parts are");
+        }
+        let block =
+            StagingBlock::take(&gpu).map_err(|_| "there is no memory to stage a message of a GPU in")?;
+        let memory = block.memory();
+        let token = STAGED | self.next_staged.fetch_add(1, Ordering::Relaxed);
+        let part = StagedPart { message: frame.message, gpu, to: data as u64, block };
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner).insert(token, part);
+        Ok(Destination { memory, token })
+    }
+
+    /// Claims a range of a message for a part: its destination, and memory of a GPU if it is that.
+    fn claim(
+        &self,
+        message: u64,
+        offset: u64,
+        length: u64,
+        total: u64,
+    ) -> Result<(*mut u8, Option<GpuMemory>), &'static str> {
         let mut state = self.state();
         if state.failed.is_some() {
             return Err("the connection has failed");
         }
-        let at = frame.message.checked_sub(state.first).and_then(|at| usize::try_from(at).ok());
-        let posted = at.and_then(|at| state.posted.get_mut(at)).and_then(Option::as_mut);
-        let posted = posted.ok_or("it sent a message that nothing was posted for")?;
-        if frame.total > posted.capacity as u64 {
-            let (total, capacity) = (frame.total, posted.capacity);
+        let posted = posted_of(&mut state, message).ok_or("it sent a message that nothing was posted for")?;
+        if total > posted.capacity as u64 {
+            let (capacity, peer) = (posted.capacity, &self.lanes.peer);
             log::warn(&format!(
-                "a message of {total} bytes from {} is longer than its receive, {capacity} bytes",
-                self.lanes.peer
+                "a message of {total} bytes from {peer} is longer than its receive of {capacity} bytes"
             ));
             return Err("a message is longer than its receive");
         }
-        if posted.total.is_some_and(|total| total != frame.total) {
+        if posted.total.is_some_and(|known| known != total) {
             return Err("parts of a message contradict each other");
         }
-        if frame.length == 0 && frame.total > 0 || posted.claimed + frame.length > frame.total {
+        if length == 0 && total > 0 || posted.claimed + length > total {
             return Err("parts of a message overlap, or one is empty");
         }
-        posted.total = Some(frame.total);
-        posted.claimed += frame.length;
+        posted.total = Some(total);
+        posted.claimed += length;
         // `offset + length <= total <= capacity`, by the frame's decoder and above.
-        Ok(Destination { memory: posted.data.wrapping_add(frame.offset as usize), token: frame.message })
+        Ok((posted.data.wrapping_add(offset as usize), posted.gpu))
     }
+
+    /// A range of a message is there.
+    fn account(&self, message: u64, bytes: u64) {
+        let mut state = self.state();
+        // Of an empty message more than one part may have come at once.
+        let Some(posted) = posted_of(&mut state, message) else { return };
+        posted.received += bytes;
+        if Some(posted.received) != posted.total {
+            return;
+        }
+        self.requests.finish(posted.request, posted.received);
+        let at = (message - state.first) as usize;
+        state.posted[at] = None;
+        while state.posted.pop_front_if(|posted| posted.is_none()).is_some() {
+            state.first += 1;
+        }
+    }
+
+    /// The sender has exported memory.
+    fn import(&self, frame: &Frame, descriptor: Option<OwnedFd>) -> Result<(), &'static str> {
+        let descriptor = descriptor.ok_or("it exported memory without a descriptor")?;
+        let mut imports = self.imports.lock().unwrap_or_else(PoisonError::into_inner);
+        if imports.len() == MAX_IMPORTS {
+            return Err("it exported too much memory at a time");
+        }
+        imports.insert(frame.flags, ImportedMemory::new(descriptor, frame.total));
+        Ok(())
+    }
+
+    fn forget(&self, number: u32) {
+        let memory = self.imports.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        if let Some(memory) = memory {
+            gpu::unmap_later(memory);
+        }
+    }
+
+    /// Copies what the sender offers, or says that it cannot.
+    fn accept_offer(&self, frame: &Frame) -> Result<(), &'static str> {
+        let message = frame.message;
+        let gpu = posted_of(&mut self.state(), message).and_then(|posted| posted.gpu);
+        let gpu = gpu.ok_or("it offered a message to a receive that is not of a GPU")?;
+        let mut imports = self.imports.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = imports.get_mut(&frame.flags).ok_or("it offered memory that it has not exported")?;
+        if frame.total != memory.bytes() || frame.length == 0 {
+            return Err("it offered memory that it has not exported");
+        }
+        let is_new = !memory.is_mapped();
+        let mapping = match memory.map_for(&gpu) {
+            Ok(mapping) => mapping,
+            Err(error) => {
+                log::info(&format!("messages of {} pass through the host: {error}", self.lanes.peer));
+                let refusal = Output::plain(Frame::plain(FrameKind::Done, REFUSED, message));
+                self.lanes.push(CONTROL_LANE, refusal);
+                return Ok(());
+            }
+        };
+        drop(imports);
+        if is_new {
+            log::info(&format!("messages of {} are copied from GPU to GPU", self.lanes.peer));
+        }
+        let (data, _) = self.claim(message, 0, frame.length, frame.length)?;
+        let from = mapping.address + frame.offset;
+        let of = Delivery { message, bytes: frame.length, block: None, mapping: Some(mapping) };
+        self.staging.deliver_later(PendingDelivery { gpu, to: data as u64, from, of });
+        self.lanes.wake(CONTROL_LANE);
+        Ok(())
+    }
+}
+
+/// The receive of a message that has not come as a whole.
+fn posted_of(state: &mut State, message: u64) -> Option<&mut Posted> {
+    let at = usize::try_from(message.checked_sub(state.first)?).ok()?;
+    state.posted.get_mut(at)?.as_mut()
 }
 
 impl Connection for Receiver {
@@ -157,29 +301,46 @@ impl Connection for Receiver {
         self.lanes.pop(lane)
     }
 
-    fn written(&self, _: u32) {}
+    fn written(&self, _: u64) {}
 
-    fn frame(&self, frame: &Frame) -> Result<Option<Destination>, &'static str> {
+    fn frame(&self, frame: &Frame, descriptor: Option<OwnedFd>) -> Result<Option<Destination>, &'static str> {
         match frame.kind {
-            FrameKind::Data => self.destination_of(frame).map(Some),
-            FrameKind::Credit => Err("the sender sent credit"),
+            FrameKind::Data => return self.destination_of(frame).map(Some),
+            FrameKind::Memory => self.import(frame, descriptor)?,
+            FrameKind::Offer => self.accept_offer(frame)?,
+            FrameKind::Forget => self.forget(frame.flags),
+            FrameKind::Credit | FrameKind::Done => return Err("the sender sent what only a receiver sends"),
         }
+        Ok(None)
     }
 
-    fn received(&self, message: u64, bytes: u64) {
-        let mut state = self.state();
-        // Of an empty message more than one part may have come at once.
-        let Some(at) = message.checked_sub(state.first).map(|at| at as usize) else { return };
-        let Some(Some(posted)) = state.posted.get_mut(at) else { return };
-        posted.received += bytes;
-        if Some(posted.received) != posted.total {
+    fn received(&self, token: u64, bytes: u64) {
+        if token & STAGED == 0 {
+            self.account(token, bytes);
             return;
         }
-        self.requests.finish(posted.request, posted.received);
-        state.posted[at] = None;
-        while state.posted.pop_front_if(|posted| posted.is_none()).is_some() {
-            state.first += 1;
-        }
+        let part = self.staged.lock().unwrap_or_else(PoisonError::into_inner).remove(&token);
+        let Some(StagedPart { message, gpu, to, block }) = part else { return };
+        let from = block.memory() as u64;
+        let of = Delivery { message, bytes, block: Some(block), mapping: None };
+        self.staging.deliver_later(PendingDelivery { gpu, to, from, of });
+        self.lanes.wake(CONTROL_LANE);
+    }
+
+    fn poll(&self) -> bool {
+        let advanced = self.staging.advance_deliveries(|delivery| {
+            self.account(delivery.message, delivery.bytes);
+            if delivery.mapping.is_some() {
+                let done = Output::plain(Frame::plain(FrameKind::Done, 0, delivery.message));
+                self.lanes.push(CONTROL_LANE, done);
+            }
+        });
+        advanced.unwrap_or_else(|error| {
+            log::warn(&format!("receiving from {} failed: {error}", self.lanes.peer));
+            self.fail(ResultCode::CudaError);
+            self.lanes.stop_later();
+            false
+        })
     }
 
     fn ended(&self, _: usize, end: LaneEnd) {

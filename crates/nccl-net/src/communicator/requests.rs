@@ -20,6 +20,9 @@ pub struct Request {
     bytes: AtomicU64,
     /// Parts that are still to be carried.
     parts: AtomicU32,
+    /// Its memory: the first address, and the one behind it.
+    start: AtomicU64,
+    end: AtomicU64,
 }
 
 impl Request {
@@ -53,12 +56,14 @@ impl Requests {
         Self(core::array::from_fn(|_| Request::default()))
     }
 
-    /// Takes a free one, if there is one. For one thread at a time.
-    pub(super) fn take(&self) -> Option<(u32, &Request)> {
+    /// Takes a free one for memory, if there is one.
+    pub(super) fn take(&self, start: u64, bytes: usize) -> Option<(u32, &Request)> {
         let is_free = |request: &Request| {
             request.state.compare_exchange(FREE, PENDING, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
         let at = self.0.iter().position(is_free)?;
+        self.0[at].start.store(start, Ordering::Relaxed);
+        self.0[at].end.store(start.saturating_add(bytes as u64), Ordering::Relaxed);
         Some((at as u32, &self.0[at]))
     }
 
@@ -91,6 +96,15 @@ impl Requests {
         }
     }
 
+    /// Whether any is not done whose memory lies in a range. For the thread that takes requests.
+    pub(super) fn has_pending_in(&self, start: u64, bytes: usize) -> bool {
+        self.0.iter().any(|request| {
+            request.state.load(Ordering::Acquire) == PENDING
+                && request.start.load(Ordering::Relaxed) < start.saturating_add(bytes as u64)
+                && start < request.end.load(Ordering::Relaxed)
+        })
+    }
+
     /// Whether any is not done.
     pub(super) fn has_pending(&self) -> bool {
         self.0.iter().any(|request| request.state.load(Ordering::Acquire) == PENDING)
@@ -104,12 +118,17 @@ mod tests {
     #[test]
     fn requests_are_used_again_after_their_end() {
         let requests = Requests::new();
-        let taken: Vec<u32> = core::iter::from_fn(|| requests.take().map(|(at, _)| at)).collect();
+        let taken: Vec<u32> = core::iter::from_fn(|| requests.take(0x1000, 16).map(|(at, _)| at)).collect();
         assert_eq!(taken.len(), MAX_REQUESTS);
         requests.finish(3, 7);
-        assert!(requests.take().is_none(), "a request that was not tested is free");
+        assert!(requests.take(0, 0).is_none(), "a request that was not tested is free");
         assert_eq!(requests.0[3].test(), Ok(Some(7)));
-        assert_eq!(requests.take().map(|(at, _)| at), Some(3));
+        assert_eq!(requests.take(0x2000, 16).map(|(at, _)| at), Some(3));
+        for (start, bytes, is_pending) in
+            [(0x2000, 1, true), (0x2010, 1, false), (0x1ff0, 16, false), (0x1ff0, 17, true)]
+        {
+            assert_eq!(requests.has_pending_in(start, bytes), is_pending, "{start:#x} {bytes}");
+        }
         assert_eq!(requests.0[3].test(), Ok(None));
         requests.finish(4, 1);
         requests.fail_pending(ResultCode::RemoteError);

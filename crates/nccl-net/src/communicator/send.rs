@@ -1,12 +1,19 @@
-//! Sender of a connection: messages, each cut into a part a lane.
+//! Sender of a connection: messages, each cut into parts for the lanes, or offered to the receiver.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, PART_BYTES};
 use super::requests::{Request, Requests};
-use crate::engine::{Connection, Destination, Engine, Frame, FrameKind, LaneEnd, LaneSocket, Output};
+use super::staging::Staging;
+use crate::engine::{
+    Connection, DIRECT, Destination, Engine, Frame, FrameKind, LaneEnd, LaneSocket, Output, REFUSED,
+};
 use crate::error::{NetError, ResultCode};
+use crate::gpu::GpuMemory;
+use crate::log;
 
 /// A lane gets at least so much of a message: the lanes' threads take some microseconds to begin, in which one moves so
 /// much.
@@ -15,33 +22,54 @@ const MIN_PART_BYTES: usize = 128 << 10;
 /// Parts begin at multiples of this.
 const PART_ALIGNMENT: usize = 4096;
 
+/// The lane on which exported memory is announced and offered.
+const CONTROL_LANE: usize = 0;
+
 /// The sender's side of a connection.
 pub struct SendCommunicator(Arc<Sender>);
+
+/// Memory of a GPU that messages are sent from.
+#[derive(Debug, Clone, Copy)]
+pub struct SendMemory {
+    gpu: GpuMemory,
+    /// The number by which the receiver knows it, where it could be exported.
+    export: Option<u32>,
+}
 
 struct Sender {
     lanes: Lanes,
     requests: Requests,
     state: Mutex<State>,
+    staging: Staging,
+    next_export: AtomicU32,
 }
 
 #[derive(Default)]
 struct State {
     /// The number of the next message.
     next: u64,
-    /// The receiver has posted receives for all messages before this one.
+    /// The receiver has posted receives for all messages before this one,
     credit: u64,
+    /// and copies these by itself, where it is offered their memory.
+    direct: HashSet<u64>,
     /// Messages that it has posted none for yet.
     waiting: VecDeque<Message>,
+    /// Messages that it has been offered.
+    offered: HashMap<u64, Message>,
+    /// Exported memory that it cannot copy from.
+    refused: HashSet<u32>,
     /// The receiver has closed the connection.
     is_closed: bool,
     failed: Option<ResultCode>,
 }
 
+#[derive(Clone, Copy)]
 struct Message {
     number: u64,
     request: u32,
     data: *const u8,
     bytes: usize,
+    memory: Option<SendMemory>,
 }
 
 // SAFETY: the memory is NCCL's, which keeps it as it is until the request is done, or the communicator is closed.
@@ -50,21 +78,54 @@ unsafe impl Send for Message {}
 impl SendCommunicator {
     /// With connected sockets.
     pub fn new(engine: &Engine, sockets: Vec<LaneSocket>, peer: String) -> Self {
-        let lanes = Lanes::new(sockets.len(), peer);
-        let sender = Arc::new(Sender { lanes, requests: Requests::new(), state: Mutex::default() });
+        let lanes = Lanes::new(&sockets, peer);
+        let sender = Arc::new(Sender {
+            lanes,
+            requests: Requests::new(),
+            state: Mutex::default(),
+            staging: Staging::default(),
+            next_export: AtomicU32::new(0),
+        });
         let connection: Arc<dyn Connection> = sender.clone();
         sender.lanes.start(engine, &connection, sockets);
         Self(sender)
     }
 
-    /// Sends a message. None where too many are under way.
+    /// Prepares memory of a GPU: the receiver gets a descriptor of it, where both can be had.
+    pub fn register(&self, gpu: GpuMemory) -> SendMemory {
+        let sender = &self.0;
+        let descriptor = sender.lanes.pass_descriptors.then(|| gpu.export()).flatten();
+        let export = descriptor.map(|descriptor| {
+            let number = sender.next_export.fetch_add(1, Ordering::Relaxed);
+            let mut header = Frame::plain(FrameKind::Memory, number, 0);
+            header.total = gpu.bytes();
+            let output = Output { descriptor: Some(descriptor), ..Output::plain(header) };
+            sender.lanes.push(CONTROL_LANE, output);
+            number
+        });
+        SendMemory { gpu, export }
+    }
+
+    /// The memory is used no more.
+    pub fn deregister(&self, memory: SendMemory) {
+        if let Some(number) = memory.export {
+            self.0.lanes.push(CONTROL_LANE, Output::plain(Frame::plain(FrameKind::Forget, number, 0)));
+        }
+    }
+
+    /// Sends a message, from memory of the host or of a GPU. None where too many are in flight.
     ///
     /// # Safety
     /// The memory may be read until the request is done, or the communicator is closed.
     ///
     /// # Errors
     /// When the communicator has failed.
-    pub unsafe fn send(&self, data: *const u8, bytes: usize) -> Result<Option<&Request>, NetError> {
+    pub unsafe fn send(
+        &self,
+        data: *const u8,
+        bytes: usize,
+        memory: Option<SendMemory>,
+    ) -> Result<Option<&Request>, NetError> {
         let sender = &self.0;
         let mut state = sender.state();
         if let Some(code) = state.failed {
@@ -74,23 +135,31 @@ impl SendCommunicator {
             drop(state);
             return Err(NetError::Failed(sender.lose(&LaneEnd::Closed)));
         }
-        let Some((at, request)) = sender.requests.take() else { return Ok(None) };
-        let message = Message { number: state.next, request: at, data, bytes };
+        let Some((at, request)) = sender.requests.take(data as u64, bytes) else { return Ok(None) };
+        let message = Message { number: state.next, request: at, data, bytes, memory };
         state.next += 1;
         if message.number < state.credit {
             drop(state);
-            sender.dispatch(&message);
+            sender.dispatch(message);
         } else {
             state.waiting.push_back(message);
         }
         Ok(Some(request))
     }
 
-    /// No memory of the program is used any more when this returns, if any was: the communicator has failed then.
-    pub fn quiesce(&self) {
+    /// None of this memory is used any more when this returns, if any was: the communicator has failed then.
+    pub fn withdraw(&self, start: u64, bytes: usize) {
+        if self.0.requests.has_pending_in(start, bytes) || self.0.state().failed.is_some() {
+            self.quiesce();
+        }
+    }
+
+    /// The same for all memory.
+    fn quiesce(&self) {
         if self.0.requests.has_pending() || self.0.state().failed.is_some() {
             self.0.fail(ResultCode::InvalidUsage);
             self.0.lanes.stop();
+            self.0.staging.wait();
         }
     }
 }
@@ -98,7 +167,7 @@ impl SendCommunicator {
 impl Drop for SendCommunicator {
     fn drop(&mut self) {
         self.quiesce();
-        // What was sent may be under way.
+        // What was sent may be in flight.
         self.0.lanes.drain();
     }
 }
@@ -108,12 +177,14 @@ impl Sender {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives each lane its part.
-    fn dispatch(&self, message: &Message) {
+    /// Offers a message to the receiver, or gives each lane its parts.
+    fn dispatch(&self, message: Message) {
+        if self.offer(message) {
+            return;
+        }
         let parts = parts(message.bytes, self.lanes.count());
         self.requests.set_parts(message.request, parts.len() as u32, message.bytes as u64);
-        // Short messages that follow each other go over different lanes.
-        let first = (message.number % self.lanes.count() as u64) as usize;
+        let gpu = message.memory.map(|memory| memory.gpu).filter(|_| message.bytes > 0);
         for (at, part) in parts.into_iter().enumerate() {
             let header = Frame {
                 kind: FrameKind::Data,
@@ -124,15 +195,69 @@ impl Sender {
                 total: message.bytes as u64,
             };
             let payload = message.data.wrapping_add(part.start);
-            let output = Output { header, payload, token: message.request };
-            self.lanes.push((first + at) % self.lanes.count(), output);
+            // Short messages that follow each other go over different lanes.
+            let lane = (message.number % self.lanes.count() as u64) as usize + at;
+            let lane = lane % self.lanes.count();
+            match gpu {
+                None => {
+                    let token = u64::from(message.request);
+                    self.lanes.push(lane, Output { header, payload, token, descriptor: None });
+                }
+                Some(gpu) => self.staging.fetch_later(gpu, payload as u64, header, message.request, lane),
+            }
         }
+        if gpu.is_some() {
+            self.lanes.wake(CONTROL_LANE);
+        }
+    }
+
+    /// Lets the receiver copy the message by itself, where it can; whether it is offered.
+    fn offer(&self, message: Message) -> bool {
+        let Message { number, bytes, .. } = message;
+        let mut state = self.state();
+        let is_direct = state.direct.remove(&number) && bytes > 0;
+        let Some(SendMemory { gpu, export: Some(export) }) = message.memory.filter(|_| is_direct) else {
+            return false;
+        };
+        let Some(offset) = gpu.offset_of(message.data as u64, bytes as u64) else { return false };
+        if state.refused.contains(&export) || state.failed.is_some() {
+            return false;
+        }
+        state.offered.insert(number, message);
+        drop(state);
+        let header = Frame {
+            kind: FrameKind::Offer,
+            flags: export,
+            message: number,
+            offset,
+            length: bytes as u64,
+            total: gpu.bytes(),
+        };
+        self.lanes.push(CONTROL_LANE, Output::plain(header));
+        true
+    }
+
+    /// The receiver has copied what it was offered, or cannot.
+    fn end_offer(&self, number: u64, flags: u32) -> Result<(), &'static str> {
+        let mut state = self.state();
+        let message = state.offered.remove(&number).ok_or("it ended an offer that there was none of")?;
+        if flags & REFUSED == 0 {
+            self.requests.finish(message.request, message.bytes as u64);
+            return Ok(());
+        }
+        if let Some(SendMemory { export: Some(export), .. }) = message.memory {
+            state.refused.insert(export);
+        }
+        drop(state);
+        self.dispatch(message);
+        Ok(())
     }
 
     fn fail(&self, code: ResultCode) {
         let mut state = self.state();
         state.failed.get_or_insert(code);
         state.waiting.clear();
+        state.offered.clear();
         self.requests.fail_pending(code);
     }
 
@@ -145,16 +270,22 @@ impl Sender {
         code
     }
 
-    /// All messages before this one have a receive.
-    fn grant(&self, credit: u64) {
-        loop {
-            let mut state = self.state();
-            state.credit = state.credit.max(credit);
-            let is_due = state.waiting.front().is_some_and(|message| message.number < state.credit);
-            let Some(message) = state.waiting.pop_front_if(|_| is_due) else { return };
-            drop(state);
-            self.dispatch(&message);
+    /// A receive is posted.
+    fn grant(&self, frame: &Frame) -> Result<(), &'static str> {
+        let mut state = self.state();
+        if frame.message != state.credit {
+            return Err("it posted receives out of their order");
         }
+        state.credit += 1;
+        if frame.flags & DIRECT != 0 {
+            state.direct.insert(frame.message);
+        }
+        let message = state.waiting.pop_front();
+        drop(state);
+        if let Some(message) = message {
+            self.dispatch(message);
+        }
+        Ok(())
     }
 }
 
@@ -163,21 +294,35 @@ impl Connection for Sender {
         self.lanes.pop(lane)
     }
 
-    fn written(&self, token: u32) {
-        self.requests.finish_part(token);
-    }
-
-    fn frame(&self, frame: &Frame) -> Result<Option<Destination>, &'static str> {
-        match frame.kind {
-            FrameKind::Credit => {
-                self.grant(frame.message);
-                Ok(None)
-            }
-            FrameKind::Data => Err("the receiver sent data"),
+    fn written(&self, token: u64) {
+        // What has no payload has no request.
+        if let Some(request) = self.staging.written(token) {
+            self.requests.finish_part(request);
         }
     }
 
+    fn frame(&self, frame: &Frame, _: Option<OwnedFd>) -> Result<Option<Destination>, &'static str> {
+        match frame.kind {
+            FrameKind::Credit => self.grant(frame)?,
+            FrameKind::Done => self.end_offer(frame.message, frame.flags)?,
+            _ => return Err("the receiver sent what only a sender sends"),
+        }
+        Ok(None)
+    }
+
     fn received(&self, _: u64, _: u64) {}
+
+    fn poll(&self) -> bool {
+        match self.staging.advance_fetches(|lane, output| self.lanes.push(lane, output)) {
+            Ok(is_pending) => is_pending,
+            Err(error) => {
+                log::warn(&format!("sending to {} failed: {error}", self.lanes.peer));
+                self.fail(ResultCode::CudaError);
+                self.lanes.stop_later();
+                false
+            }
+        }
+    }
 
     fn ended(&self, _: usize, end: LaneEnd) {
         let mut state = self.state();
@@ -193,10 +338,12 @@ impl Connection for Sender {
 
 /// The parts of a message of so many bytes for so many lanes; one that is empty for an empty message.
 fn parts(bytes: usize, lanes: usize) -> Vec<core::ops::Range<usize>> {
-    let count = (bytes / MIN_PART_BYTES).clamp(1, lanes);
+    let count = (bytes / MIN_PART_BYTES).clamp(1, lanes).max(bytes.div_ceil(PART_BYTES));
     let length = bytes.div_ceil(count).next_multiple_of(PART_ALIGNMENT);
     let start_of = |part: usize| (part * length).min(bytes);
-    (0..count).map(|part| start_of(part)..start_of(part + 1)).collect()
+    let parts = (0..count).map(|part| start_of(part)..start_of(part + 1));
+    // Rounding up may leave nothing for the last ones.
+    parts.filter(|part| !part.is_empty() || bytes == 0).collect()
 }
 
 #[cfg(test)]
@@ -208,7 +355,10 @@ mod tests {
         for lanes in [1, 2, 3, 4, 16] {
             for bytes in [1, 4095, 128 << 10, 256 << 10, (256 << 10) + 1, 300_001, 1 << 20, (8 << 20) + 5] {
                 let parts = parts(bytes, lanes);
-                assert!(parts.len() <= lanes && parts.iter().all(|part| !part.is_empty()), "{bytes} {lanes}");
+                assert!(
+                    parts.iter().all(|part| !part.is_empty() && part.len() <= PART_BYTES),
+                    "{bytes} {lanes}"
+                );
                 assert_eq!((parts[0].start, parts[parts.len() - 1].end), (0, bytes));
                 assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
             }

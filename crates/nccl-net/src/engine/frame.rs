@@ -3,14 +3,27 @@
 /// Bytes of a header.
 pub const FRAME_BYTES: usize = 40;
 
+/// Flags of a credit, and of the end of an offer.
+pub const DIRECT: u32 = 1;
+/// As above.
+pub const REFUSED: u32 = 1;
+
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum FrameKind {
     /// A part of a message; `length` bytes of payload follow.
     Data = 1,
-    /// The receiver has room for all messages before this one.
+    /// The receiver has posted the receive of this message; with [`DIRECT`] it copies from exported memory itself.
     Credit = 2,
+    /// The sender exports memory of a GPU, which has the number `flags` and `total` bytes. A descriptor comes along.
+    Memory = 3,
+    /// A message lies in exported memory with the number `flags`: `length` bytes from `offset` on, of `total`.
+    Offer = 4,
+    /// The receiver has copied what was offered; with [`REFUSED`] it cannot.
+    Done = 5,
+    /// Exported memory with the number `flags` is used no more.
+    Forget = 6,
 }
 
 /// A header.
@@ -31,6 +44,11 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// One of a kind that is about a message, or about memory, as a whole.
+    pub fn plain(kind: FrameKind, flags: u32, message: u64) -> Self {
+        Self { kind, flags, message, offset: 0, length: 0, total: 0 }
+    }
+
     /// As bytes.
     pub fn encode(&self) -> [u8; FRAME_BYTES] {
         let mut bytes = [0; FRAME_BYTES];
@@ -49,6 +67,10 @@ impl Frame {
         let kind = match word(0) {
             1 => FrameKind::Data,
             2 => FrameKind::Credit,
+            3 => FrameKind::Memory,
+            4 => FrameKind::Offer,
+            5 => FrameKind::Done,
+            6 => FrameKind::Forget,
             _ => return None,
         };
         let frame = Self {
@@ -76,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_frame_or_none(kind in 0_u32..5, rest in prop::collection::vec(any::<u8>(), 36)) {
+        fn any_bytes_are_a_frame_or_none(kind in 0_u32..8, rest in prop::collection::vec(any::<u8>(), 36)) {
             let mut bytes = [0; FRAME_BYTES];
             bytes[..4].copy_from_slice(&kind.to_le_bytes());
             bytes[4..].copy_from_slice(&rest);

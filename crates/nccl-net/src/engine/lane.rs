@@ -1,10 +1,11 @@
 //! Lane: one socket of a connection, read and written by one worker.
 
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::frame::{FRAME_BYTES, Frame};
+use super::frame::{FRAME_BYTES, Frame, FrameKind};
 use super::socket::LaneSocket;
 
 /// Bytes that are read at once where a header is expected: short messages come with one system call.
@@ -16,6 +17,9 @@ const MAX_CALLS_AT_ONCE: usize = 16;
 /// How long a lane that is no longer used waits for its peer to end, too.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The token of what belongs to no request.
+pub const NO_REQUEST: u64 = u64::MAX;
+
 /// Something to be written.
 pub struct Output {
     /// What stands in front.
@@ -23,7 +27,16 @@ pub struct Output {
     /// From where the payload is read.
     pub payload: *const u8,
     /// By which the connection knows it again.
-    pub token: u32,
+    pub token: u64,
+    /// What is sent along, over lanes that pass descriptors.
+    pub descriptor: Option<OwnedFd>,
+}
+
+impl Output {
+    /// A frame without payload.
+    pub fn plain(header: Frame) -> Self {
+        Self { header, payload: core::ptr::null(), token: NO_REQUEST, descriptor: None }
+    }
 }
 
 // SAFETY: the payload's memory is the program's, of which the connection promises that it may be read from any thread
@@ -63,17 +76,21 @@ pub trait Connection: Send + Sync {
     fn next_output(&self, lane: usize) -> Option<Output>;
 
     /// An output is written.
-    fn written(&self, token: u32);
+    fn written(&self, token: u64);
 
-    /// A header came. Says where its payload goes, if it has one: there bytes may be written until
+    /// A header came, and the last descriptor that came before it. Says where its payload goes, if it has one: there bytes may be written until
     /// [`received`](Self::received), or until the lane is stopped.
     ///
     /// # Errors
     /// Why there can be no such frame now.
-    fn frame(&self, frame: &Frame) -> Result<Option<Destination>, &'static str>;
+    fn frame(&self, frame: &Frame, descriptor: Option<OwnedFd>) -> Result<Option<Destination>, &'static str>;
 
     /// A payload is there.
     fn received(&self, token: u64, bytes: u64);
+
+    /// Looks at what goes on beside the lanes, such as copies of GPUs: by the worker of the first lane, when that was
+    /// woken, and again and again as long as this says that something goes on.
+    fn poll(&self) -> bool;
 
     /// A lane ended without having been told to.
     fn ended(&self, lane: usize, end: LaneEnd);
@@ -105,6 +122,8 @@ pub(super) struct Lane {
     connection: Arc<dyn Connection>,
     index: usize,
     buffer: Box<[u8; BUFFER_BYTES]>,
+    /// A descriptor that came, until the frame is read that it belongs to.
+    descriptor: Option<OwnedFd>,
     /// The bytes of the buffer that were read and not looked at yet.
     filled: core::ops::Range<usize>,
     input: Input,
@@ -125,6 +144,7 @@ impl Lane {
             connection,
             index,
             buffer: Box::new([0; BUFFER_BYTES]),
+            descriptor: None,
             filled: 0..0,
             input: Input::Header,
             writing: None,
@@ -152,6 +172,11 @@ impl Lane {
         self.filled = 0..0;
         // Which payloads are under way is known: none that the program's memory is needed for.
         self.writing = self.writing.take().filter(|writing| writing.output.header.payload() == 0);
+    }
+
+    /// Looks at what goes on beside the connection's lanes, for its first lane; whether anything does.
+    pub(super) fn poll(&self) -> bool {
+        self.index == 0 && self.draining.is_none() && self.connection.poll()
     }
 
     /// When it ends at the latest, if it is to end.
@@ -185,8 +210,10 @@ impl Lane {
                 (writing.header[in_header..].as_ptr(), FRAME_BYTES - in_header),
                 (writing.output.payload.wrapping_add(in_payload), payload - in_payload),
             ];
+            let descriptor = writing.output.descriptor.as_ref().filter(|_| writing.written == 0);
+            let descriptor = descriptor.map(|descriptor| descriptor.as_fd());
             // SAFETY: the header is this lane's, and the payload may be read until the output is reported as written.
-            match unsafe { self.socket.write(ranges) } {
+            match unsafe { self.socket.write(ranges, descriptor) } {
                 Ok(count) => writing.written += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -213,9 +240,11 @@ impl Lane {
                     unsafe { self.socket.read(destination.memory, *left) }
                 }
                 _ => {
-                    let free = &mut self.buffer[self.filled.end..];
-                    // SAFETY: memory of this lane.
-                    unsafe { self.socket.read(free.as_mut_ptr(), free.len()) }
+                    let got = self.socket.read_with_descriptor(&mut self.buffer[self.filled.end..]);
+                    got.map(|(count, descriptor)| {
+                        self.descriptor = descriptor.or(self.descriptor.take());
+                        count
+                    })
                 }
             };
             match got {
@@ -264,7 +293,8 @@ impl Lane {
             let header = core::array::from_fn(|at| self.buffer[start + at]);
             self.filled.start += FRAME_BYTES;
             let frame = Frame::decode(&header).ok_or("it sent something that is no frame")?;
-            let Some(destination) = self.connection.frame(&frame)? else { continue };
+            let descriptor = if frame.kind == FrameKind::Memory { self.descriptor.take() } else { None };
+            let Some(destination) = self.connection.frame(&frame, descriptor)? else { continue };
             let bytes = usize::try_from(frame.payload()).map_err(|_| "a payload is longer than memory")?;
             let buffered = bytes.min(self.filled.len());
             // SAFETY: so many bytes may be written there; they are not this lane's own.

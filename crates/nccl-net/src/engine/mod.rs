@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use causeway_sync::spin;
 
-pub use frame::{Frame, FrameKind};
-pub use lane::{Connection, Destination, LaneEnd, Output};
+pub use frame::{DIRECT, Frame, FrameKind, REFUSED};
+pub use lane::{Connection, Destination, LaneEnd, NO_REQUEST, Output};
 pub use socket::LaneSocket;
 use worker::{Command, WorkerHandle};
 
@@ -55,12 +55,17 @@ impl Engine {
         Ok(ENGINE.get_or_init(|| Self { workers, next: AtomicUsize::new(0) }))
     }
 
-    /// Lets a worker carry a lane of a connection.
-    pub fn add(&self, socket: LaneSocket, connection: Arc<dyn Connection>, lane: usize) -> LaneHandle {
-        let worker = self.workers[self.next.fetch_add(1, Ordering::Relaxed) % self.workers.len()].clone();
-        let id = worker.new_id();
-        worker.push(Command::Add { id, socket, connection, lane });
-        LaneHandle { worker, id }
+    /// Lets workers carry the lanes of a connection. Those of one connection are different workers', as far as there are
+    /// so many, and the first lanes of several connections, too.
+    pub fn add(&self, sockets: Vec<LaneSocket>, connection: &Arc<dyn Connection>) -> Vec<LaneHandle> {
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        let add = |(lane, socket)| {
+            let worker = self.workers[first.wrapping_add(lane) % self.workers.len()].clone();
+            let (id, connection) = (worker.new_id(), Arc::clone(connection));
+            worker.push(Command::Add { id, socket, connection, lane });
+            LaneHandle { worker, id }
+        };
+        sockets.into_iter().enumerate().map(add).collect()
     }
 }
 

@@ -65,6 +65,7 @@ impl WorkerHandle {
             _close_on_fork,
             epoll,
             lanes: HashMap::new(),
+            busy: Vec::new(),
             swept_at: Instant::now(),
         };
         threads::spawn("nccl-net", move || worker.run())?;
@@ -107,6 +108,8 @@ struct Worker {
     _close_on_fork: CloseOnFork,
     epoll: OwnedFd,
     lanes: HashMap<u64, Carried>,
+    /// Lanes whose connections have something going on beside them.
+    busy: Vec<u64>,
     swept_at: Instant,
 }
 
@@ -123,7 +126,8 @@ impl Worker {
         loop {
             let is_polling = last_active.elapsed() < spin::between_work();
             let has_commands = self.obey();
-            let timeout = if has_commands || is_polling { Duration::ZERO } else { self.timeout() };
+            let is_busy = self.poll_busy();
+            let timeout = if has_commands || is_polling || is_busy { Duration::ZERO } else { self.timeout() };
             if !timeout.is_zero() {
                 self.shared.is_asleep.store(true, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
@@ -137,7 +141,7 @@ impl Worker {
             self.shared.is_asleep.store(false, Ordering::Relaxed);
             if has_commands || waited > 0 {
                 last_active = Instant::now();
-            } else if is_polling {
+            } else if is_polling || is_busy {
                 std::thread::yield_now();
             }
             for event in &events {
@@ -185,7 +189,10 @@ impl Worker {
         for command in commands {
             match command {
                 Command::Add { id, socket, connection, lane } => self.add(id, socket, connection, lane),
-                Command::Wake { id } => self.write(id),
+                Command::Wake { id } => {
+                    self.write(id);
+                    self.poll(id);
+                }
                 Command::Stop { id, stopped } => {
                     self.remove(id);
                     if let Some(stopped) = stopped {
@@ -202,6 +209,22 @@ impl Worker {
             }
         }
         any
+    }
+
+    /// Looks at what goes on beside a lane's connection, from now on until nothing does.
+    fn poll(&mut self, id: u64) {
+        let is_pending = self.lanes.get(&id).is_some_and(|carried| carried.lane.poll());
+        if is_pending && !self.busy.contains(&id) {
+            self.busy.push(id);
+        }
+    }
+
+    /// The same for all of which something goes on; whether anything still does.
+    fn poll_busy(&mut self) -> bool {
+        let mut busy = core::mem::take(&mut self.busy);
+        busy.retain(|id| self.lanes.get(id).is_some_and(|carried| carried.lane.poll()));
+        self.busy = busy;
+        !self.busy.is_empty()
     }
 
     fn add(&mut self, id: u64, socket: LaneSocket, connection: Arc<dyn Connection>, lane: usize) {
