@@ -51,7 +51,10 @@ struct Peer {
 
 impl Peer {
     fn start(scene: &str, variables: &[(&str, &str)], isolated: bool) -> Self {
-        let mut command = process(scene, variables, isolated);
+        Self::of(process(scene, variables, isolated))
+    }
+
+    fn of(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
@@ -155,6 +158,63 @@ fn two_network_namespaces_meet_in_a_folder() {
     let left = std::fs::read_dir(&folder).unwrap().count();
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(left, 0, "sockets are left in the folder");
+}
+
+#[test]
+fn cut_link_is_an_error_at_both_ends() {
+    /// Two network namespaces with a link between them, which go with this.
+    struct Namespaces([String; 2]);
+
+    impl Drop for Namespaces {
+        fn drop(&mut self) {
+            for name in &self.0 {
+                let _ = Command::new("ip").args(["netns", "del", name]).status();
+            }
+        }
+    }
+
+    let names = ["a", "b"].map(|side| format!("causeway-nccl-{}-{side}", std::process::id()));
+    let [a, b] = &names;
+    let is_made =
+        Command::new("ip").args(["netns", "add", a]).output().is_ok_and(|made| made.status.success());
+    if !is_made {
+        eprintln!("network namespaces need root, and the program ip");
+        return;
+    }
+    let namespaces = Namespaces(names.clone());
+    let setup = [
+        format!("netns add {b}"),
+        format!("link add va netns {a} type veth peer name vb netns {b}"),
+        format!("-n {a} addr add 10.93.0.1/24 dev va"),
+        format!("-n {b} addr add 10.93.0.2/24 dev vb"),
+        format!("-n {a} link set va up"),
+        format!("-n {b} link set vb up"),
+    ];
+    let ip = |arguments: &str| Command::new("ip").args(arguments.split(' ')).status().unwrap();
+    assert!(setup.iter().all(|arguments| ip(arguments).success()));
+    let start = |namespace: &str, scene| {
+        let inner = process(scene, &[("CAUSEWAY_NCCL_PATH", "tcp")], false);
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace]).arg(inner.get_program()).args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        Peer::of(command)
+    };
+    let mut receiver = start(a, "receiver");
+    let handle = receiver.hear("HANDLE ");
+    let mut sender = start(b, "sender");
+    sender.tell(&handle);
+    receiver.hear("RECEIVED");
+    sender.hear("SENT");
+    assert!(ip(&format!("-n {a} link set va down")).success());
+    receiver.hear("LOST");
+    receiver.end();
+    sender.end();
+    drop(namespaces);
 }
 
 /// Two processes exchange messages; then one is killed while the other one receives.

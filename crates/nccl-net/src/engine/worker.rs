@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use rustix::event::epoll;
 
 use super::lane::{Connection, Lane, LaneEnd, Stays};
 use super::socket::LaneSocket;
+use crate::log;
 
 /// The number of the worker's own event among those of lanes.
 const WAKE: u64 = 0;
@@ -68,7 +70,7 @@ impl WorkerHandle {
             busy: Vec::new(),
             swept_at: Instant::now(),
         };
-        threads::spawn("nccl-net", move || worker.run())?;
+        threads::spawn("nccl-net", move || worker.run_or_abort())?;
         Ok(Self(shared))
     }
 
@@ -120,6 +122,15 @@ struct Carried {
 }
 
 impl Worker {
+    /// Runs for good. An error of this library here would leave every connection of the process standing still, and
+    /// NCCL with it: the process ends instead, and says why.
+    fn run_or_abort(self) {
+        if catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
+            log::warn("a thread of the plugin panicked: this is an error of the plugin, please report it");
+            std::process::abort();
+        }
+    }
+
     fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         let mut last_active = Instant::now();
