@@ -12,6 +12,7 @@ channel is checked before. It needs Python, `unshare` for namespaces and, for me
 
 import argparse
 import ctypes
+import itertools
 import json
 import os
 import subprocess
@@ -160,13 +161,13 @@ class HostMemory:
         self._memory = ctypes.create_string_buffer(size)
         self.address = ctypes.addressof(self._memory)
 
-    def write(self, data):
+    def write(self, data, offset):
         """Puts bytes there."""
-        ctypes.memmove(self.address, data, len(data))
+        ctypes.memmove(self.address + offset, data, len(data))
 
-    def read(self, size):
-        """The first bytes."""
-        return ctypes.string_at(self.address, size)
+    def read(self, size, offset):
+        """Bytes from there."""
+        return ctypes.string_at(self.address + offset, size)
 
 
 class GpuMemory:
@@ -204,16 +205,19 @@ class GpuMemory:
         if status != 0:
             raise ExchangeError(f"{call} returned {status}")
 
-    def write(self, data):
+    def write(self, data, offset):
         """Puts bytes there."""
         self._must(
-            "cuMemcpyHtoD_v2", c_uint64(self.address), cast(c_char_p(data), c_void_p), c_size_t(len(data))
+            "cuMemcpyHtoD_v2",
+            c_uint64(self.address + offset),
+            cast(c_char_p(data), c_void_p),
+            c_size_t(len(data)),
         )
 
-    def read(self, size):
-        """The first bytes."""
+    def read(self, size, offset):
+        """Bytes from there."""
         buffer = ctypes.create_string_buffer(max(size, 1))
-        self._must("cuMemcpyDtoH_v2", buffer, c_uint64(self.address), c_size_t(size))
+        self._must("cuMemcpyDtoH_v2", buffer, c_uint64(self.address + offset), c_size_t(size))
         return buffer.raw[:size]
 
 
@@ -283,12 +287,12 @@ class Side:
         self.plugin.wait(call(self.back, self.word.address, 8, self.word_registration))
 
     def check(self, size):
-        """A message a channel, byte by byte."""
-        for channel, buffer in enumerate(self.buffers):
-            expected = content(size, channel)
-            buffer.write(expected if self.sends else bytes(size))
-            arrived = self.plugin.wait(self.post(channel, size))
-            if arrived != size or (not self.sends and buffer.read(size) != expected):
+        """Messages of each channel from and to several addresses, byte by byte."""
+        for slot, (channel, buffer) in itertools.product((0, 5), enumerate(self.buffers)):
+            expected = content(size, channel + slot)
+            buffer.write(expected if self.sends else bytes(size), slot * size)
+            arrived = self.plugin.wait(self.post(channel, size, slot))
+            if arrived != size or (not self.sends and buffer.read(size, slot * size) != expected):
                 raise ExchangeError(f"a message of {size} bytes came with others")
             self.send_back()
 
