@@ -164,3 +164,16 @@ fn a_server_that_is_stopped_ends_the_sessions_of_those_before_it() {
     assert_eq!(program.finish(LIMIT).code(), Some(1));
     assert!(!workers.into_iter().any(is_alive));
 }
+
+#[test]
+fn a_session_whose_memory_is_released_goes_on_over_a_restart() {
+    let server = server_with(&[OPEN.as_slice(), &["--idle-release", "1s"]].concat(), |_| ());
+    let mut command = by_itself(&server.connect_string(), &cuda_program("idle_release"));
+    let mut program = Running::start(command.args(["4", "1", "0"]));
+    program.must_print("idle 0", LIMIT);
+    server.must_log("device memory of the idle session is released");
+    restart(&server, 0);
+    must_serve(&server.connect_string());
+    program.signal(Signal::USR1);
+    program.finish(LIMIT).must_succeed();
+}

@@ -7,12 +7,16 @@ use causeway_api::calls::COMMANDS;
 use causeway_connection::exchange::{Exchange, ExchangeError};
 use causeway_link::{ConnectError, ConnectOptions, connect_status, describe_process};
 use causeway_wire::codec::{DecodeError, Decoder, Encode as _};
+use causeway_wire::handshake::SessionId;
 use causeway_wire::status::{Reply, ServerStatus, StatusRequest};
 use causeway_wire::text::Printable;
 use thiserror::Error;
 
 /// How long a server may take to answer; it may have to start the library that tells of its devices.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long a server may take to move the memory of a GPU.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(960);
 
 /// Why a server does not answer.
 #[derive(Debug, Error)]
@@ -90,17 +94,29 @@ impl ServerConnection {
         }
     }
 
+    /// Has the server release the device memory of a session, which may take as long as the memory is large.
+    pub fn release(&mut self, session: SessionId) -> Result<(), QueryError> {
+        match self.request_within(StatusRequest::Release { session }, RELEASE_TIMEOUT)? {
+            Reply::Released => Ok(()),
+            other => Err(self.unwanted(other)),
+        }
+    }
+
     fn unwanted(&self, reply: Reply) -> QueryError {
         let server = self.name.clone();
         match reply {
             Reply::Refused { text } => QueryError::Refused { server, text },
-            Reply::Status(_) | Reply::Draining { .. } => QueryError::Confused(server),
+            Reply::Status(_) | Reply::Draining { .. } | Reply::Released => QueryError::Confused(server),
         }
     }
 
     fn request(&mut self, request: StatusRequest) -> Result<Reply, QueryError> {
+        self.request_within(request, RESPONSE_TIMEOUT)
+    }
+
+    fn request_within(&mut self, request: StatusRequest, timeout: Duration) -> Result<Reply, QueryError> {
         let server = || self.name.clone();
-        let reply = self.exchange.request(RESPONSE_TIMEOUT, |out| request.encode(out));
+        let reply = self.exchange.request(timeout, |out| request.encode(out));
         let reply = reply.map_err(|cause| QueryError::Lost { server: server(), cause })?;
         let reply = reply.ok_or_else(|| QueryError::Ended(server()))?;
         // What is left over is a later release's.

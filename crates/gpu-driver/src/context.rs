@@ -85,6 +85,11 @@ impl Contexts {
         self.live.lock().first().copied()
     }
 
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Native<Context>> {
+        self.live.lock().clone()
+    }
+
     /// A context has been made.
     pub(crate) fn add(&self, context: Native<Context>) {
         let mut live = self.live.lock();

@@ -11,6 +11,7 @@ use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use causeway_gpu::idle_poller::IdlePoller;
 use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::set_aside::SetAside;
+use causeway_gpu::suspend::{ResumeError, SuspendError, SuspendedTo};
 use causeway_gpu::{
     Completion, CuResult, Gate, Gpu, NativeLocation, OutputSink, Registration, Shared, Staging,
 };
@@ -276,5 +277,21 @@ impl Gpu for Driver {
 
     fn context_destroy(&self, context: Native<Context>) -> CuResult<()> {
         self.destroy_context(context)
+    }
+
+    fn suspends_to(&self) -> Result<SuspendedTo, SuspendError> {
+        self.check_suspension()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.all_is_done()
+    }
+
+    fn suspend(&self, _store: Option<OwnedFd>) -> Result<(), SuspendError> {
+        self.suspend_process()
+    }
+
+    fn resume(&self) -> Result<(), ResumeError> {
+        self.resume_process()
     }
 }

@@ -14,6 +14,7 @@
 //! | which addresses are kept, and which memory of this process do kernels reach | `window`, `host_ranges` |
 //! | where does host memory for copies come from | `staging`, `pinned`, `registered` |
 //! | where does device `printf` go | `output` |
+//! | how does device memory go to the host and come back | `suspend` |
 //! | what does NVIDIA's management library say of the devices | [`monitor`] |
 //!
 //! Handles have been checked before they come here; addresses in device memory are checked by the driver and
@@ -39,6 +40,7 @@ mod resources;
 mod staging;
 mod stream_gates;
 mod streams;
+mod suspend;
 mod textures;
 mod waits;
 mod window;

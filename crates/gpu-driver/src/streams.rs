@@ -31,6 +31,11 @@ impl Streams {
         core::iter::once(Native::NULL).chain(own).collect()
     }
 
+    /// All streams but default ones, each with its context.
+    pub(crate) fn all(&self) -> Vec<(Native<Stream>, Native<Context>)> {
+        self.made.lock().iter().map(|(stream, context)| (*stream, *context)).collect()
+    }
+
     pub(crate) fn forget(&self, context: Native<Context>) {
         self.made.lock().retain(|_, other| *other != context);
     }

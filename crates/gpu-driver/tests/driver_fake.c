@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef int CUresult;
 typedef void *Handle;
@@ -18,7 +19,10 @@ static size_t log_length;
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static int busy;             // What queries answer until it is 0.
 static Handle unfinished;    // An event that is not done, whatever the others are.
-static int failing[4];       // What is answered by events that are made and recorded, host copies, and contexts that are marked.
+static int failing[8];       // What is answered by events that are made and recorded, host copies, contexts that are marked, and
+                             // the lock, checkpoint, restore and unlock of a process.
+static int process_state;    // As cuCheckpointProcessGetState tells it: running, locked, checkpointed, failed.
+static int failed_half_way;  // The state that a checkpoint or restore which fails leaves behind; negative for the one before.
 static const char *printed;  // What a kernel has printed and the driver still holds.
 static __thread Handle current;
 static uintptr_t next_handle = 0x1000;
@@ -47,11 +51,31 @@ void fake_take_log(char *out, size_t size) {
     pthread_mutex_unlock(&log_lock);
 }
 void fake_set_busy(int status) { __atomic_store_n(&busy, status, __ATOMIC_SEQ_CST); }
-enum { MAKE_EVENT, RECORD_EVENT, HOST_COPY, MARK_CONTEXT };
+enum { MAKE_EVENT, RECORD_EVENT, HOST_COPY, MARK_CONTEXT, LOCK, CHECKPOINT, RESTORE, UNLOCK };
+void fake_set_process_state(int now, int after_failure) { process_state = now; failed_half_way = after_failure; }
 void fake_fail(int what, int status) { __atomic_store_n(&failing[what], status, __ATOMIC_SEQ_CST); }
 static int outcome_of(int what) { return __atomic_load_n(&failing[what], __ATOMIC_SEQ_CST); }
 void fake_set_unfinished(Handle event) { __atomic_store_n(&unfinished, event, __ATOMIC_SEQ_CST); }
 void fake_print(const char *text) { __atomic_store_n(&printed, text, __ATOMIC_SEQ_CST); }
+
+// Checkpoints of the process.
+enum { RUNNING, LOCKED, CHECKPOINTED };
+static CUresult change_state(const char *name, int what, int pid, int from, int to) {
+    note("%s%s\n", name, pid == getpid() ? "" : " of another process");
+    if (process_state != from) return 401;
+    if (outcome_of(what) && failed_half_way >= 0) process_state = failed_half_way;
+    if (!outcome_of(what)) process_state = to;
+    return outcome_of(what);
+}
+CUresult cuCheckpointProcessGetState(int pid, int *state) { *state = process_state; return pid == getpid() ? SUCCESS : INVALID_VALUE; }
+CUresult cuCheckpointProcessLock(int pid, unsigned *arguments) {
+    return arguments[0] == 0 || arguments[1] ? INVALID_VALUE : change_state("lock", LOCK, pid, RUNNING, LOCKED);
+}
+CUresult cuCheckpointProcessCheckpoint(int pid, void *arguments) { (void)arguments; return change_state("checkpoint", CHECKPOINT, pid, LOCKED, CHECKPOINTED); }
+CUresult cuCheckpointProcessRestore(int pid, void **arguments) {
+    return arguments[0] ? INVALID_VALUE : change_state("restore", RESTORE, pid, CHECKPOINTED, LOCKED);
+}
+CUresult cuCheckpointProcessUnlock(int pid, void *arguments) { (void)arguments; return change_state("unlock", UNLOCK, pid, LOCKED, RUNNING); }
 
 // Start and devices.
 CUresult cuInit(unsigned flags) { return flags == 0 ? SUCCESS : INVALID_VALUE; }

@@ -6,6 +6,7 @@
 //! | `code` | How are images and launches passed on? |
 //! | `memory` | How are copies, staging and allocations? |
 //! | `completions` | When is the end of work told, and what stops a stream? |
+//! | `suspension` | How does device memory go to the host and come back? |
 //! | `in_flight` | Who gets memory that the device may still use? |
 
 #![cfg(not(shuttle))]
@@ -27,6 +28,8 @@ mod fake;
 mod in_flight;
 #[path = "driver_fake/memory.rs"]
 mod memory;
+#[path = "driver_fake/suspension.rs"]
+mod suspension;
 
 use fake::{BUSY, Failing, Fake, build};
 

@@ -15,6 +15,7 @@ use crate::pinned::Pinned;
 use crate::point::StreamId;
 use crate::scheduler::Scheduler;
 use crate::staging::StagingPool;
+use crate::swap::Swapped;
 use crate::texture_references::References;
 use crate::textures::Textures;
 use crate::virtual_memory::VirtualMemory;
@@ -28,11 +29,14 @@ use causeway_config::ValueError;
 use causeway_gpu::gpudirect::{GpuDirectChoice, GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::set_aside::{AfterFailure, SetAside};
+use causeway_gpu::suspend::{ResumeError, SuspendError, SuspendedTo};
 use causeway_gpu::taken;
 use causeway_gpu::{
     Completion, CuResult, Gate, Gpu, KernelTimer, NativeLocation, OutputSink, Registration, Shared, Staging,
 };
 use causeway_ptx::memory::{AddressSpace, PREFERRED_BASE, ReservationError};
+use parking_lot::Mutex;
+use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -85,6 +89,8 @@ pub struct SoftwareGpu {
     pub(crate) set_aside: Arc<SetAside>,
     pub(crate) pinned: Pinned,
     pub(crate) virtual_memory: VirtualMemory,
+    /// What is on disk instead of in memory, while the device is suspended.
+    pub(crate) swapped: Mutex<Option<Swapped>>,
 }
 
 /// Where the device's memory of so many bytes lies: where the client's program has nothing.
@@ -141,6 +147,7 @@ impl SoftwareGpu {
             set_aside: SetAside::new(AfterFailure::Free),
             pinned: Pinned::new(options.pinned),
             virtual_memory: VirtualMemory::new(Arc::clone(&space)),
+            swapped: Mutex::default(),
             space,
             scheduler,
         })
@@ -409,5 +416,29 @@ impl Gpu for SoftwareGpu {
         let context = self.contexts.remove(context)?;
         self.tear_down(&context);
         Ok(())
+    }
+
+    fn suspends_to(&self) -> Result<SuspendedTo, SuspendError> {
+        Ok(SuspendedTo::File)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.scheduler.is_quiet()
+    }
+
+    fn suspend(&self, store: Option<OwnedFd>) -> Result<(), SuspendError> {
+        let no_file = || SuspendError::Store(io::Error::other("the broker has given no file"));
+        let file = File::from(store.ok_or_else(no_file)?);
+        // SAFETY: the device is quiet, and the engine calls nothing until `resume` has returned.
+        let swapped = unsafe { Swapped::write_out(file, &self.space, &self.virtual_memory) };
+        *self.swapped.lock() = Some(swapped.map_err(SuspendError::Store)?);
+        Ok(())
+    }
+
+    fn resume(&self) -> Result<(), ResumeError> {
+        let swapped = self.swapped.lock().take();
+        // SAFETY: the engine has called nothing since `suspend`, which has written all of it.
+        let restored = swapped.map_or(Ok(()), |swapped| unsafe { swapped.bring_in(&self.space) });
+        restored.map_err(ResumeError::Store)
     }
 }

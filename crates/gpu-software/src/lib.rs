@@ -14,6 +14,7 @@
 //! | which command comes next | `scheduler`, over `stream` and `event`; `events` and `gate` use it |
 //! | which thread carries it out | `executor` |
 //! | which memory is allocated | `memory`, from a `pool`; `virtual_memory`, `array`, `managed`, `pinned`, `staging`, `region` |
+//! | how does memory go to a file and come back | `swap` |
 //! | what do textures and surfaces look into, and which ones does a launch find | `texture`, `texture_references`, `textures`; `texture_limits` |
 //! | what do devices and kernels say of themselves | `attributes`, `occupancy`, `options` |
 //! | what does it lack for a program, before that runs | [`check`] |
@@ -58,6 +59,7 @@ mod scheduler;
 mod sequence;
 mod staging;
 mod stream;
+mod swap;
 mod texture;
 mod texture_limits;
 mod texture_references;

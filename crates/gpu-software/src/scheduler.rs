@@ -136,6 +136,15 @@ impl Scheduler {
         Ok(state.held(stream).is_empty())
     }
 
+    /// Whether all streams are empty, and no thread carries anything out.
+    pub(super) fn is_quiet(&self) -> bool {
+        let state = self.state.lock();
+        let is_idle = |stream: &Stream| {
+            !stream.is_busy() && stream.activity == Activity::Idle && stream.context.check().is_ok()
+        };
+        state.kernels == 0 && state.host_copies == 0 && state.streams.values().all(is_idle)
+    }
+
     /// Calls `done` when everything that a stream holds now is done.
     pub(super) fn after_stream(&self, stream: StreamId, done: Completion) -> CuResult<()> {
         let mut state = self.state.lock();

@@ -12,7 +12,10 @@ use causeway_gpu::{CuResult, Staging};
 use causeway_ptx::memory::{Access, AddressSpace, MemoryError};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 /// Sizes and addresses of mappings are multiples of this, as on NVIDIA's devices.
@@ -45,6 +48,64 @@ struct Allocation {
     device: CUdevice,
     /// Where it counts; nothing for memory that another process's device made.
     charged: Option<Arc<AddressSpace>>,
+}
+
+/// Bytes that are moved between memory and a file at once.
+const PIECE: u64 = 1 << 20;
+
+/// Device memory whose bytes are in a file.
+pub(super) struct SwappedAllocations {
+    /// Memory, where its bytes are there, how many, and where in the file.
+    extents: Vec<(Arc<Allocation>, u64, u64, u64)>,
+    allocations: Vec<Arc<Allocation>>,
+    end: u64,
+}
+
+impl SwappedAllocations {
+    /// Where their part of the file ends.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Gives their memory back to the system. Nobody may use it until it has been [read](Self::read_from) back.
+    pub(super) fn free(&self) {
+        for allocation in &self.allocations {
+            let (flags, size) =
+                (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, allocation.size.cast_signed());
+            // SAFETY: a plain system call on an open descriptor; mappings of the file stay.
+            if unsafe { libc::fallocate(allocation.file.as_raw_fd(), flags, 0, size) } != 0 {
+                tracing::debug!("device memory is not freed: {}", io::Error::last_os_error());
+            }
+        }
+    }
+
+    /// Brings the bytes back.
+    pub(super) fn read_from(&self, file: &File) -> io::Result<()> {
+        let mut buffer = vec![0; PIECE as usize];
+        for (allocation, start, bytes, offset) in &self.extents {
+            let memory = File::from(allocation.file.try_clone()?);
+            for done in (0..*bytes).step_by(PIECE as usize) {
+                let piece = &mut buffer[..PIECE.min(bytes - done) as usize];
+                file.read_exact_at(piece, offset + done)?;
+                memory.write_all_at(piece, start + done)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next bytes of a file in memory from `offset` on that have been written; nothing behind the last ones.
+fn next_data(file: &OwnedFd, offset: u64) -> io::Result<Option<(u64, u64)>> {
+    let seek = |offset: u64, what| {
+        // SAFETY: a plain system call on an open descriptor.
+        let found = unsafe { libc::lseek(file.as_raw_fd(), offset.cast_signed(), what) };
+        u64::try_from(found).map_err(|_| io::Error::last_os_error())
+    };
+    match seek(offset, libc::SEEK_DATA) {
+        Ok(start) => Ok(Some((start, seek(start, libc::SEEK_HOLE)?))),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 impl Drop for Allocation {
@@ -299,6 +360,33 @@ impl VirtualMemory {
         Ok(ImportedMemory { address: free, size })
     }
 
+    /// Writes the bytes of the device's own memory to the beginning of a file. Nobody may change them meanwhile.
+    pub(super) fn write_to(&self, file: &File) -> io::Result<SwappedAllocations> {
+        let allocations: Vec<Arc<Allocation>> = {
+            let table = self.table.lock();
+            let known = table.allocations.values().chain(table.mappings.values().map(|(_, memory)| memory));
+            let own = known.filter(|allocation| allocation.charged.is_some());
+            let by_file: BTreeMap<_, _> = own.map(|memory| (memory.file.as_raw_fd(), memory)).collect();
+            by_file.into_values().cloned().collect()
+        };
+        let (mut extents, mut end, mut buffer) = (Vec::new(), 0, vec![0; PIECE as usize]);
+        for allocation in &allocations {
+            let memory = File::from(allocation.file.try_clone()?);
+            let mut next = 0;
+            while let Some((start, data_end)) = next_data(&allocation.file, next)? {
+                for at in (start..data_end).step_by(PIECE as usize) {
+                    let piece = &mut buffer[..PIECE.min(data_end - at) as usize];
+                    memory.read_exact_at(piece, at)?;
+                    file.write_all_at(piece, end + (at - start))?;
+                }
+                extents.push((Arc::clone(allocation), start, data_end - start, end));
+                end += data_end - start;
+                next = data_end;
+            }
+        }
+        Ok(SwappedAllocations { extents, allocations, end })
+    }
+
     /// Memory of another process's device.
     pub(super) fn import(&self, file: OwnedFd) -> CuResult<u64> {
         let size = size_of_file(&file).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -312,6 +400,50 @@ mod tests {
 
     fn device() -> VirtualMemory {
         VirtualMemory::new(Arc::new(AddressSpace::new(64 << 20).unwrap()))
+    }
+
+    #[test]
+    fn device_memory_goes_to_a_file_and_comes_back_where_it_was() {
+        let device = device();
+        let base = device.window().address;
+        let bytes: Vec<u8> = (0..GRANULARITY).map(|index| (index / 3) as u8).collect();
+        let used = |id: u64| {
+            let file = File::from(device.export(id).unwrap());
+            std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap())
+        };
+        let first = device.create_block(base, 2 * GRANULARITY, 0).unwrap();
+        let second = device.create_block(base + 2 * GRANULARITY, GRANULARITY, 0).unwrap();
+        // A block whose handle has gone, but not its mapping; and memory of the host, which stays.
+        device.release(second).unwrap();
+        let host = device.create_in_host(GRANULARITY).unwrap();
+        device.memory_of(host, GRANULARITY).unwrap().as_mut_slice().fill(9);
+        device.space.write(base + GRANULARITY, &bytes).unwrap();
+        device.space.write(base + 2 * GRANULARITY, &bytes[..5]).unwrap();
+        let (before, of_host, file) = (used(first), used(host), tempfile());
+        for _ in 0..2 {
+            let swapped = device.write_to(&file).unwrap();
+            assert!(swapped.end() >= GRANULARITY && swapped.end() < 2 * GRANULARITY, "{}", swapped.end());
+            swapped.free();
+            assert!(before > 0 && used(first) == 0 && used(host) == of_host && of_host > 0);
+            swapped.read_from(&file).unwrap();
+            let mut found = vec![0; bytes.len()];
+            device.space.read(base + GRANULARITY, &mut found).unwrap();
+            assert!(found == bytes);
+            device.space.read(base + 2 * GRANULARITY, &mut found[..6]).unwrap();
+            assert_eq!(found[..6], [&bytes[..5], &[0]].concat());
+        }
+        assert!(device.write_to(&File::options().write(true).open("/dev/full").unwrap()).is_err());
+    }
+
+    /// A file without a name.
+    fn tempfile() -> File {
+        File::from(new_file_of("swap"))
+    }
+
+    fn new_file_of(name: &str) -> OwnedFd {
+        let name = std::ffi::CString::new(name).unwrap();
+        // SAFETY: the call takes text; the descriptor is new and owned by nobody else.
+        unsafe { OwnedFd::from_raw_fd(libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC)) }
     }
 
     #[test]
@@ -371,7 +503,7 @@ mod tests {
         for (id, size) in [(id, 2 * GRANULARITY), (id + 1, GRANULARITY)] {
             assert!(device.memory_of(id, size).is_err());
         }
-        let file = std::fs::File::open("/dev/null").unwrap();
+        let file = File::open("/dev/null").unwrap();
         assert!(device.adopt(file.into(), GRANULARITY).is_err());
     }
 
@@ -381,7 +513,7 @@ mod tests {
         let id = exporter.create(GRANULARITY, 0).unwrap();
         let exported = || exporter.export(id).unwrap();
         assert_eq!(importer.import_mapped(exported(), 2 * GRANULARITY), Err(ImportError::NotSealed));
-        let file = std::fs::File::open("/dev/null").unwrap();
+        let file = File::open("/dev/null").unwrap();
         assert_eq!(importer.import_mapped(file.into(), GRANULARITY), Err(ImportError::NotSealed));
         assert!(importer.import_mapped(exported(), GRANULARITY).is_ok());
     }

@@ -6,6 +6,7 @@ use crate::idle_poller::IdlePoller;
 use crate::imported::{ImportError, ImportedMemory};
 use crate::set_aside::SetAside;
 use crate::staging::Staging;
+use crate::suspend::{ResumeError, SuspendError, SuspendedTo};
 use crate::types::{Completion, CuResult, KernelTimer, NativeLocation, OutputSink};
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
@@ -206,6 +207,39 @@ pub trait Gpu: Calls {
 
     /// Destroys a context; called when it is idle. May block.
     fn context_destroy(&self, context: Native<Context>) -> CuResult<()>;
+
+    /// Where [`Gpu::suspend`] takes device memory to.
+    ///
+    /// # Errors
+    /// Why this back end cannot suspend the memory of this session, as far as that is known before.
+    fn suspends_to(&self) -> Result<SuspendedTo, SuspendError> {
+        Err(SuspendError::Unsupported("what executes the calls cannot move device memory to the host"))
+    }
+
+    /// Whether no stream holds anything that is not done, and every completion that was asked for has been called. A
+    /// stream that has failed is not quiet.
+    fn is_quiet(&self) -> bool {
+        false
+    }
+
+    /// Takes all that the device holds for this process, which is [quiet](Gpu::is_quiet), to the host, and frees it on the
+    /// device; with `store` for back ends that want a [file](SuspendedTo::File). Until [`Gpu::resume`] has returned no
+    /// other method may be called, and nothing may use the memory. May block for seconds.
+    ///
+    /// # Errors
+    /// Everything is as it was, but after [`SuspendError::Lost`].
+    fn suspend(&self, store: Option<OwnedFd>) -> Result<(), SuspendError> {
+        drop(store);
+        self.suspends_to().map(drop)
+    }
+
+    /// Brings back what [`Gpu::suspend`] has taken away: at the same addresses, with the same bytes. May block for seconds.
+    ///
+    /// # Errors
+    /// [`ResumeError::OutOfMemory`] leaves it suspended; after others it is lost.
+    fn resume(&self) -> Result<(), ResumeError> {
+        Ok(())
+    }
 }
 
 /// Memory that kernels and this process use.

@@ -16,6 +16,7 @@ pub mod objects;
 pub mod reports;
 pub mod set_aside;
 mod staging;
+pub mod suspend;
 pub mod taken;
 mod types;
 pub mod unpack;

@@ -110,6 +110,22 @@ impl Jail {
         Ok(true)
     }
 
+    /// Has the process use no more than so many bytes of memory, or what it may use anyway, and `more` besides for a while.
+    /// Where it uses more already than that the limit stays as it is.
+    pub fn add_memory(&self, limit: Option<u64>, more: u64) -> io::Result<()> {
+        let Some(group) = &self.group else { return Ok(()) };
+        let bytes = limit.unwrap_or(u64::MAX).min(self.plan.bounds.memory).saturating_add(more);
+        if more == 0 && group.used_memory().is_some_and(|used| used >= bytes) {
+            return Ok(());
+        }
+        group.raise_memory(bytes)
+    }
+
+    /// How many bytes of memory the groups above that of the process may still use, as far as that is limited.
+    pub fn memory_left(&self) -> Option<u64> {
+        self.group.as_ref()?.memory_left_above()
+    }
+
     /// Whether the kernel has killed the process because its memory was used up.
     pub fn ran_out_of_memory(&self) -> bool {
         self.group.as_ref().is_some_and(|group| group.killed_for_memory() > 0)

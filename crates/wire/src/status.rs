@@ -3,6 +3,8 @@
 //! A client that was granted a status session asks one question at a time. What a later release adds to an
 //! answer goes behind what is there, and is passed over by an earlier client.
 
+use std::collections::HashMap;
+
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 use crate::handshake::SessionId;
 use crate::record;
@@ -19,6 +21,11 @@ pub enum StatusRequest {
         /// After so many seconds the sessions that are left are ended; 0 waits for all of them.
         seconds: u32,
     },
+    /// Have a session's device memory go to the host until its next command.
+    Release {
+        /// The session.
+        session: SessionId,
+    },
 }
 
 /// What the server answers.
@@ -33,6 +40,8 @@ pub enum Reply {
         /// Whether somebody had asked for it before.
         already: bool,
     },
+    /// The device memory of the session has gone to the host.
+    Released,
     /// The question is not answered.
     Refused {
         /// Why, as a sentence for the user.
@@ -65,18 +74,50 @@ pub struct ServerStatus {
     pub devices: Vec<DeviceStatus>,
 }
 
-record!(ServerStatus {
-    release,
-    process,
-    running,
-    is_draining,
-    max_sessions,
-    sessions_started,
-    refused,
-    sockets,
-    sessions,
-    devices
-});
+impl Encode for ServerStatus {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.release.encode(out);
+        self.process.encode(out);
+        self.running.encode(out);
+        self.is_draining.encode(out);
+        self.max_sessions.encode(out);
+        self.sessions_started.encode(out);
+        self.refused.encode(out);
+        self.sockets.encode(out);
+        self.sessions.encode(out);
+        self.devices.encode(out);
+        let is_any = |session: &&SessionStatus| session.release != ReleaseStatus::default();
+        let releases = self.sessions.iter().filter(is_any);
+        let releases: Vec<_> = releases.map(|session| (session.session, session.release.clone())).collect();
+        releases.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for ServerStatus {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        let mut status = Self {
+            release: input.value()?,
+            process: input.value()?,
+            running: input.value()?,
+            is_draining: input.value()?,
+            max_sessions: input.value()?,
+            sessions_started: input.value()?,
+            refused: input.value()?,
+            sockets: input.value()?,
+            sessions: input.value()?,
+            devices: input.value()?,
+        };
+        // Earlier servers end here.
+        if input.remaining() > 0 {
+            let releases: Vec<(SessionId, ReleaseStatus)> = input.value()?;
+            let mut releases: HashMap<_, _> = releases.into_iter().collect();
+            for session in &mut status.sessions {
+                session.release = releases.remove(&session.session).unwrap_or_default();
+            }
+        }
+        Ok(status)
+    }
+}
 
 /// One open session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,9 +140,52 @@ pub struct SessionStatus {
     pub open: u64,
     /// What it has done.
     pub activity: Activity,
+    /// Whether its device memory is on the host. It travels behind all else of a [`ServerStatus`], which earlier clients
+    /// pass over, and nowhere else.
+    pub release: ReleaseStatus,
 }
 
-record!(SessionStatus { session, program, host, process, peer, worker, via, open, activity });
+impl Encode for SessionStatus {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.session.encode(out);
+        self.program.encode(out);
+        self.host.encode(out);
+        self.process.encode(out);
+        self.peer.encode(out);
+        self.worker.encode(out);
+        self.via.encode(out);
+        self.open.encode(out);
+        self.activity.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for SessionStatus {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            session: input.value()?,
+            program: input.value()?,
+            host: input.value()?,
+            process: input.value()?,
+            peer: input.value()?,
+            worker: input.value()?,
+            via: input.value()?,
+            open: input.value()?,
+            activity: input.value()?,
+            release: ReleaseStatus::default(),
+        })
+    }
+}
+
+/// Whether device memory of a session has been released.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReleaseStatus {
+    /// How many bytes are on the host, and since how many ms.
+    pub released: Option<(u64, u64)>,
+    /// Why none of it goes there; empty where nothing is known against it.
+    pub refused: Printable,
+}
+
+record!(ReleaseStatus { released, refused });
 
 /// What sessions have done, since they began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -147,6 +231,7 @@ record!(DeviceStatus { index, name, uuid, memory_total, memory_used, utilisation
 
 const STATUS: u8 = 1;
 const DRAIN: u8 = 2;
+const RELEASE: u8 = 3;
 
 impl Encode for StatusRequest {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -155,6 +240,10 @@ impl Encode for StatusRequest {
             Self::Drain { seconds } => {
                 DRAIN.encode(out);
                 seconds.encode(out);
+            }
+            Self::Release { session } => {
+                RELEASE.encode(out);
+                session.encode(out);
             }
         }
     }
@@ -165,6 +254,7 @@ impl<'a> Decode<'a> for StatusRequest {
         match input.value()? {
             STATUS => Ok(Self::Status),
             DRAIN => Ok(Self::Drain { seconds: input.value()? }),
+            RELEASE => Ok(Self::Release { session: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "question to a server", value: u64::from(other) }),
         }
     }
@@ -173,6 +263,7 @@ impl<'a> Decode<'a> for StatusRequest {
 const TOLD: u8 = 1;
 const DRAINING: u8 = 2;
 const REFUSED: u8 = 3;
+const RELEASED: u8 = 4;
 
 impl Encode for Reply {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -186,6 +277,7 @@ impl Encode for Reply {
                 sessions.encode(out);
                 already.encode(out);
             }
+            Self::Released => RELEASED.encode(out),
             Self::Refused { text } => {
                 REFUSED.encode(out);
                 text.encode(out);
@@ -199,6 +291,7 @@ impl<'a> Decode<'a> for Reply {
         match input.value()? {
             TOLD => Ok(Self::Status(Box::new(input.value()?))),
             DRAINING => Ok(Self::Draining { sessions: input.value()?, already: input.value()? }),
+            RELEASED => Ok(Self::Released),
             REFUSED => Ok(Self::Refused { text: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "answer of a server", value: u64::from(other) }),
         }

@@ -21,10 +21,11 @@ use std::time::Duration;
 
 use causeway_access::keys::clients::Clients;
 use causeway_access::keys::file;
+use causeway_access::keys::limits::TimeSpan;
 use causeway_api::calls::COMMANDS;
 use causeway_server::broker::{
-    Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, GpuChoice, KeepaliveSeconds, RunningBroker,
-    StartError, devices_for,
+    Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, GpuChoice, KeepaliveSeconds, ReleaseTimes,
+    RunningBroker, StartError, devices_for,
 };
 use causeway_server::heartbeat::HeartbeatTimeouts;
 use causeway_sync::threads;
@@ -99,6 +100,10 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
             connection: arguments.keepalive_timeout,
             client: arguments.client_timeout,
             resume: arguments.resume_timeout,
+        },
+        release: ReleaseTimes {
+            idle: arguments.idle_release.map_or(0, |TimeSpan(time)| time.as_millis() as u64),
+            returns_within: arguments.idle_return_timeout.0.as_secs() as u32,
         },
         gpu,
         devices: devices.transpose()?,

@@ -2,13 +2,13 @@
 
 use crate::logging;
 use causeway_access::DEFAULT_PORT;
-use causeway_access::keys::limits::parse_session_memory;
+use causeway_access::keys::limits::{TimeSpan, parse_session_memory};
 use causeway_config::Size;
 use causeway_config::size::SizeError;
 use causeway_config::table;
 use causeway_sandbox::{Mode, SandboxRequest, UserRange, default_session_memory, default_total_memory};
 use causeway_server::broker::{
-    DEFAULT_SESSIONS_PER_PEER, DeviceList, GpuChoice, KeepaliveSeconds, PeerRange,
+    DEFAULT_SESSIONS_PER_PEER, DeviceList, GpuChoice, KeepaliveSeconds, PeerRange, ReleaseTimes,
 };
 use causeway_server::heartbeat::HungWorker;
 use clap::Args;
@@ -112,6 +112,15 @@ pub struct Arguments {
     /// being resumed (CAUSEWAY_RESUME_TIMEOUT); one that was killed takes up its memory for so long. 0 resumes none.
     #[arg(long, value_name = "SECONDS", default_value_t = KeepaliveSeconds::default().resume)]
     pub(super) resume_timeout: u32,
+    /// After how long without a command, 90s, 30m, 8h or 2d, a session returns its device memory, which goes to this
+    /// machine's memory (the software GPU's to its disk) and comes back before the session's next command. If not given:
+    /// never. `causeway sessions release` does it by hand.
+    #[arg(long, value_name = "TIME")]
+    pub(super) idle_release: Option<TimeSpan>,
+    /// How long a program waits at most for device memory that was released, while other programs have the GPU's memory; its
+    /// session ends then.
+    #[arg(long, value_name = "TIME", default_value_t = TimeSpan(ReleaseTimes::default().returns_within()))]
+    pub(super) idle_return_timeout: TimeSpan,
     /// Where monitoring systems read what happens here, HOST:PORT or :PORT: /metrics in Prometheus' format,
     /// /healthz and /readyz. Whoever reaches the address may read; there is nothing of a client's in it.
     #[arg(long, value_name = "ADDRESS")]

@@ -4,12 +4,9 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use causeway_access::Target;
-use causeway_access::target::Endpoint;
 use clap::Args;
 
-use super::query::{WatchArguments, WatchError, local_targets, printable};
-use crate::status_query::ServerConnection;
+use super::query::{WatchArguments, WatchError, on_its_host};
 
 /// How often is asked how many sessions are left.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -52,27 +49,4 @@ pub fn drain(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     }
     print("the server has ended".to_owned())?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Asks the server at a socket of this host, where the kernel tells it who asks.
-fn on_its_host(target: &Target) -> Result<ServerConnection, WatchError> {
-    let mut server = ServerConnection::connect(target)?;
-    if matches!(target.endpoint, Endpoint::Unix(_)) {
-        return Ok(server);
-    }
-    let status = server.status()?;
-    let mut cause = "it has none".to_owned();
-    for local in local_targets(&status) {
-        let found = ServerConnection::connect(&local).and_then(|mut found| {
-            let process = found.status()?.process;
-            Ok((found, process))
-        });
-        match found {
-            // Another host's server may have a socket of that name only by chance; its process tells.
-            Ok((found, process)) if process == status.process => return Ok(found),
-            Ok(_) => "another server is there".clone_into(&mut cause),
-            Err(error) => cause = error.to_string(),
-        }
-    }
-    Err(WatchError::NotHere { server: target.to_string(), sockets: printable(&status.sockets), cause })
 }

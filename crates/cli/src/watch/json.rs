@@ -47,6 +47,10 @@ fn of(session: &SessionStatus, rates: &Rates) -> Value {
         "wait_seconds": done.wait_time as f64 / 1e9,
         "bytes_to_device": done.bytes_to_device,
         "bytes_from_device": done.bytes_from_device,
+        "state": if session.release.released.is_some() { "released" } else { "open" },
+        "released_bytes": session.release.released.map(|(bytes, _)| bytes),
+        "released_seconds": session.release.released.map(|(_, since)| seconds(since)),
+        "release_refused": (!session.release.refused.is_empty()).then_some(&*session.release.refused),
         "per_second": {
             "commands": rates.commands,
             "launches": rates.launches,

@@ -3,6 +3,7 @@
 use std::io;
 
 use causeway_access::servers::ServersError;
+use causeway_access::target::Endpoint;
 use causeway_access::{DEFAULT_PORT, Target, machine_service};
 use causeway_wire::status::ServerStatus;
 use causeway_wire::text::Printable;
@@ -11,7 +12,7 @@ use thiserror::Error;
 
 use crate::pool::{self, Pool, PoolError};
 use crate::server::OnArguments;
-use crate::status_query::QueryError;
+use crate::status_query::{QueryError, ServerConnection};
 
 /// The options that name the servers to watch.
 #[derive(Debug, Args)]
@@ -79,6 +80,18 @@ pub enum WatchError {
         /// Why the last of them is not reached.
         cause: String,
     },
+    /// A session is named that there is not, or not alone.
+    #[error(
+        "`{text}` is the beginning of {count} of the sessions of {server}, and this command uses one: `causeway sessions` lists them"
+    )]
+    WhichSession {
+        /// The server.
+        server: String,
+        /// What was given.
+        text: String,
+        /// How many sessions begin so.
+        count: usize,
+    },
     /// The terminal cannot be drawn on.
     #[error("the terminal cannot be used: {0}; `causeway top --once` and --json need none")]
     Terminal(io::Error),
@@ -88,12 +101,35 @@ pub enum WatchError {
 }
 
 /// The sockets of a server by which it is reached on its own host.
-pub fn local_targets(status: &ServerStatus) -> Vec<Target> {
+fn local_targets(status: &ServerStatus) -> Vec<Target> {
     status.sockets.iter().map(Target::unix).collect()
 }
 
 /// Names of sockets, as they may be printed.
-pub fn printable(sockets: &[String]) -> String {
+fn printable(sockets: &[String]) -> String {
     let printable = sockets.iter().map(|name| Printable::from(name.as_str()).to_string());
     printable.collect::<Vec<_>>().join(", ")
+}
+
+/// Asks the server at a socket of this host, where the kernel tells it who asks.
+pub fn on_its_host(target: &Target) -> Result<ServerConnection, WatchError> {
+    let mut server = ServerConnection::connect(target)?;
+    if matches!(target.endpoint, Endpoint::Unix(_)) {
+        return Ok(server);
+    }
+    let status = server.status()?;
+    let mut cause = "it has none".to_owned();
+    for local in local_targets(&status) {
+        let found = ServerConnection::connect(&local).and_then(|mut found| {
+            let process = found.status()?.process;
+            Ok((found, process))
+        });
+        match found {
+            // Another host's server may have a socket of that name only by chance; its process tells.
+            Ok((found, process)) if process == status.process => return Ok(found),
+            Ok(_) => "another server is there".clone_into(&mut cause),
+            Err(error) => cause = error.to_string(),
+        }
+    }
+    Err(WatchError::NotHere { server: target.to_string(), sockets: printable(&status.sockets), cause })
 }

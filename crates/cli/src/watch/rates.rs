@@ -73,7 +73,7 @@ pub fn of_sessions(before: Option<&ServerStatus>, now: &ServerStatus) -> Vec<Rat
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use causeway_wire::status::DeviceStatus;
+    use causeway_wire::status::{DeviceStatus, ReleaseStatus};
 
     /// A status with sessions that have done so much.
     pub fn status(running: u64, sessions: &[(u8, u64)]) -> ServerStatus {
@@ -94,6 +94,7 @@ pub mod tests {
                 wait_time: *done * 1_000_000,
                 ..Activity::default()
             },
+            release: ReleaseStatus::default(),
         };
         let device = DeviceStatus {
             index: 0,

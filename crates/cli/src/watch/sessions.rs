@@ -3,18 +3,21 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
-use super::query::{WatchArguments, WatchError};
+use super::query::{WatchArguments, WatchError, on_its_host};
 use super::rates::{self, Rates};
 use super::{json, table};
 use crate::status_query::ServerConnection;
 
 /// List the sessions of a server: whose programs they are, and what they have done.
 ///
-/// Whoever may use the server may ask.
+/// Whoever may use the server may ask. `causeway sessions release` has one of them return its device memory.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     #[command(flatten)]
     servers: WatchArguments,
     /// Print JSON, a line for each server.
@@ -22,8 +25,34 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Prints the list.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Release(Release),
+}
+
+/// Have a session return its device memory until its next command.
+///
+/// The memory goes to the memory of the server's host (the software GPU's to its disk) and comes back by itself. Nothing may
+/// be under way in the session. On the server's own host its user and root may release any session; clients with keys of their
+/// own, and users of the host, their own.
+#[derive(Debug, Args)]
+struct Release {
+    #[command(flatten)]
+    server: WatchArguments,
+    /// The session as `causeway sessions` shows it, or the first characters of that.
+    #[arg(value_name = "SESSION")]
+    session: String,
+}
+
+/// Prints the list, or changes a session.
 pub fn sessions(arguments: &Arguments) -> Result<ExitCode, WatchError> {
+    match &arguments.command {
+        Some(Command::Release(release)) => release_memory(release),
+        None => list(arguments),
+    }
+}
+
+fn list(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     let mut out = io::stdout().lock();
     let mut print = |text: String| writeln!(out, "{text}").map_err(WatchError::Print);
     for target in arguments.servers.servers()? {
@@ -41,5 +70,32 @@ pub fn sessions(arguments: &Arguments) -> Result<ExitCode, WatchError> {
             table::lines(table::DONE, &rows, usize::MAX).into_iter().try_for_each(&mut print)?;
         }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn release_memory(release: &Release) -> Result<ExitCode, WatchError> {
+    let target = release.server.one_server()?;
+    let mut server = ServerConnection::connect(&target)?;
+    let status = server.status()?;
+    let named = |session: &&causeway_wire::status::SessionStatus| {
+        !release.session.is_empty() && session.session.to_string().starts_with(&release.session)
+    };
+    let found: Vec<_> = status.sessions.iter().filter(named).map(|session| session.session).collect();
+    let [session] = found[..] else {
+        return Err(WatchError::WhichSession {
+            server: server.name().to_owned(),
+            text: release.session.clone(),
+            count: found.len(),
+        });
+    };
+    // By a socket of this host, if there is one: there the kernel says who asks.
+    if let Ok(local) = on_its_host(&target) {
+        server = local;
+    }
+    server.release(session)?;
+    let released = server.status()?.sessions.into_iter().find(|known| known.session == session);
+    let bytes = released.and_then(|session| session.release.released).map_or(0, |(bytes, _)| bytes);
+    let text = format!("session {session} has released {} of device memory", table::bytes(bytes as f64));
+    writeln!(io::stdout(), "{text}").map_err(WatchError::Print)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -15,6 +15,7 @@ pub const DONE: &[Column] = &[
     ("from device", |session, _| bytes(session.activity.bytes_from_device as f64)),
     ("open", |session, _| age(session.open)),
     ("via", |session, _| or_none(&session.via)),
+    ("released", |session, _| released(session)),
     ("client", |session, _| format!("{}:{}", session.host, session.process)),
     ("commands", |session, _| {
         short((session.activity.posted.saturating_add(session.activity.called)) as f64)
@@ -36,6 +37,7 @@ pub const DOING: &[Column] = &[
     ("cmd/s", |_, rates| short(rates.commands)),
     ("via", |session, _| or_none(&session.via)),
     ("open", |session, _| age(session.open)),
+    ("released", |session, _| released(session)),
     ("client", |session, _| format!("{}:{}", session.host, session.process)),
     ("worker", |session, _| session.worker.to_string()),
     ("from", |session, _| session.peer.to_string()),
@@ -79,6 +81,14 @@ fn short_program(program: &str) -> String {
     match name.char_indices().nth(MAX_COLUMN_WIDTH) {
         Some((end, _)) => format!("{}~", &name[..end]),
         None => name.to_owned(),
+    }
+}
+
+/// How much device memory is on the server's host, and since when.
+fn released(session: &SessionStatus) -> String {
+    match session.release.released {
+        Some((memory, since)) => format!("{} {} ago", bytes(memory as f64), age(since)),
+        None => "-".to_owned(),
     }
 }
 
@@ -136,6 +146,18 @@ mod tests {
         assert_eq!(lines(DONE, &rows, 5)[1], "progr");
         let wide = lines(DONE, &rows, 200);
         assert!(wide[0].ends_with("from") && wide[1].contains("1.2 TiB") && wide[1].contains("node:101"));
+    }
+
+    #[test]
+    fn released_memory_is_a_column() {
+        let mut status = status(1000, &[(1, 1), (2, 5)]);
+        status.sessions[1].release.released = Some((10 << 30, 61_000));
+        let rows: Vec<_> = status.sessions.iter().map(|session| (session, Rates::default())).collect();
+        for columns in [DONE, DOING] {
+            let lines = lines(columns, &rows, 200);
+            assert!(lines[0].contains("released") && !lines[1].contains("ago"), "{lines:?}");
+            assert!(lines[2].contains("10.0 GiB 1:01 ago"), "{lines:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::context;
 use causeway_api::sys::CUresult;
 use causeway_gpu::CuResult;
 use causeway_sync::Key;
-use causeway_sync::face::{self, Stopwatch};
+use causeway_sync::face::{self, MutexGuard, Stopwatch};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -50,7 +50,7 @@ impl Shared {
     /// Looks once at everything that is waited for and delivers what is over; whether something came or
     /// ended.
     pub(crate) fn poll_once(&self) -> bool {
-        let Some(_turn) = self.turn.try_lock() else { return false };
+        let Some(_alone) = self.deliver_alone() else { return false };
         let (ready, arrived) = {
             let mut lanes = self.lanes.lock();
             let arrived = self.sort_in(&mut lanes);
@@ -80,6 +80,16 @@ impl Shared {
         // Both locks at once: what another thread takes from one to the other is seen in one of them.
         let lanes = self.lanes.lock();
         !self.arrivals.lock().waits.is_empty() || !lanes.is_empty()
+    }
+
+    /// Keeps other threads from looking and delivering, unless one is at it.
+    fn deliver_alone(&self) -> Option<MutexGuard<'_, ()>> {
+        self.turn.try_lock()
+    }
+
+    /// Whether nothing is waited for, and no thread calls completions.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.deliver_alone().is_some_and(|_alone| !self.is_any_waited_for())
     }
 
     /// Takes out the waits that are over, in the order in which they were asked for.

@@ -127,6 +127,11 @@ impl Waits {
         !self.shared.are_urgent() && !self.shared.output.expected()
     }
 
+    /// Whether nothing is waited for, and every completion has returned.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.shared.is_idle()
+    }
+
     /// Records an event of ours by `record`, which is to put it where the mark is wanted.
     pub(crate) fn mark(
         &self,

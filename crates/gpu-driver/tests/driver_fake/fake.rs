@@ -19,6 +19,10 @@ pub enum Failing {
     RecordEvent,
     HostCopy,
     MarkContext,
+    LockProcess,
+    CheckpointProcess,
+    RestoreProcess,
+    UnlockProcess,
 }
 
 /// The fake, of which there is one in the process, and a driver that uses it; held by one test at a time.
@@ -58,9 +62,19 @@ impl Fake {
         driver.make_current(context).unwrap();
         let fake = Self { library, driver, context, _alone: alone };
         fake.set_busy(0);
-        for what in [Failing::MakeEvent, Failing::RecordEvent, Failing::HostCopy, Failing::MarkContext] {
+        for what in [
+            Failing::MakeEvent,
+            Failing::RecordEvent,
+            Failing::HostCopy,
+            Failing::MarkContext,
+            Failing::LockProcess,
+            Failing::CheckpointProcess,
+            Failing::RestoreProcess,
+            Failing::UnlockProcess,
+        ] {
             fake.fail(what, None);
         }
+        fake.set_process_state(0, -1);
         fake.log();
         fake
     }
@@ -101,6 +115,17 @@ impl Fake {
             self.library.get::<unsafe extern "C" fn(c_int, c_int)>(b"fake_fail").unwrap()(
                 what as c_int,
                 status,
+            )
+        }
+    }
+
+    /// In which state a checkpoint has the process, and which one a call that fails leaves behind, if not the one before.
+    pub fn set_process_state(&self, now: c_int, after_failure: c_int) {
+        // SAFETY: as above.
+        unsafe {
+            self.library.get::<unsafe extern "C" fn(c_int, c_int)>(b"fake_set_process_state").unwrap()(
+                now,
+                after_failure,
             )
         }
     }

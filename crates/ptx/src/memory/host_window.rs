@@ -20,7 +20,7 @@ impl AddressSpace {
     /// [`MemoryError::NotFree`] when the pages lie elsewhere or not all of them are free, or the machine
     /// refuses them.
     pub fn allocate_at(&self, start: u64, size: u64) -> Result<(), MemoryError> {
-        self.map_at(start, size, |pages| protect(start, pages, READ_WRITE))
+        self.map_at(start, size, false, |pages| protect(start, pages, READ_WRITE))
     }
 
     /// Like [`Self::allocate_at`], for memory that another process has, too: `memory` is mapped at `start`,
@@ -41,7 +41,7 @@ impl AddressSpace {
     ) -> Result<(), MemoryError> {
         let not_free = MemoryError::NotFree { address: start, size };
         let offset = libc::off_t::try_from(offset).map_err(|_| not_free)?;
-        self.map_at(start, size, |pages| {
+        self.map_at(start, size, true, |pages| {
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             // SAFETY: the pages are a free part of this space's own reservation, as `map_at` has found.
             let mapped = unsafe {
@@ -56,6 +56,7 @@ impl AddressSpace {
         &self,
         start: u64,
         size: u64,
+        is_shared: bool,
         make: impl FnOnce(u64) -> io::Result<()>,
     ) -> Result<(), MemoryError> {
         let not_free = MemoryError::NotFree { address: start, size };
@@ -73,7 +74,8 @@ impl AddressSpace {
         {
             return Err(not_free);
         }
-        allocations.live.insert(start, Live { size: size.max(1), pages, span: pages, by_kernel: false });
+        let live = Live { size: size.max(1), pages, span: pages, by_kernel: false, is_shared };
+        allocations.live.insert(start, live);
         allocations.allocated += pages;
         Ok(())
     }

@@ -16,6 +16,7 @@
 //! | which memory has a block that runs | `arena`, `stack` |
 //! | what lies at addresses that the client chose | `host_window`, `device_window`, `mapping` |
 //! | how does the host reach device memory | `access` |
+//! | how does it go to a file for a while | `swap`, `swapped_out` |
 //! | what is the system asked for | `pages` |
 
 mod access;
@@ -28,6 +29,8 @@ mod mapping;
 mod pages;
 mod sizes;
 mod stack;
+mod swap;
+mod swapped_out;
 
 pub(crate) use arena::Arena;
 pub use error::{MemoryError, OutOfMemory, ReservationError};
@@ -35,6 +38,7 @@ pub use mapping::Access;
 pub(crate) use sizes::GUARD;
 pub use sizes::PREFERRED_BASE;
 pub(crate) use stack::{SlabStack, StackSlab};
+pub use swapped_out::SwappedOut;
 
 use std::collections::BTreeMap;
 
@@ -83,6 +87,8 @@ struct Live {
     span: u64,
     /// Whether a kernel allocated it, so that kernels may free it.
     by_kernel: bool,
+    /// Whether its memory is another process's, too.
+    is_shared: bool,
 }
 
 impl AddressSpace {
@@ -189,7 +195,8 @@ impl AddressSpace {
             allocations.free.release(start, pages + PAGE);
             return Err(out_of_memory);
         }
-        allocations.live.insert(start, Live { size: size.max(1), pages, span: pages + PAGE, by_kernel });
+        let live = Live { size: size.max(1), pages, span: pages + PAGE, by_kernel, is_shared: false };
+        allocations.live.insert(start, live);
         allocations.allocated += pages;
         allocations.by_kernels += u64::from(by_kernel);
         Ok(start)

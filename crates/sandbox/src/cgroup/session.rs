@@ -72,6 +72,30 @@ impl SessionGroup {
         write_if_there(folder, "memory.memsw.limit_in_bytes", &bytes.to_string())
     }
 
+    /// Bounds its memory anew, where it may be more than before.
+    pub fn raise_memory(&self, bytes: u64) -> io::Result<()> {
+        if let (Some(folder), false) = (self.folders.first(), self.is_unified) {
+            // Memory and swap together are never less than memory; where they are lowered this fails, and comes once more.
+            let _ = write_if_there(folder, "memory.memsw.limit_in_bytes", &bytes.to_string());
+        }
+        self.set_memory(bytes)
+    }
+
+    /// How many bytes of memory it uses.
+    pub fn used_memory(&self) -> Option<u64> {
+        used(self.folders.first()?)
+    }
+
+    /// How many bytes the groups above may still use, as far as they are limited. Pages of files that were not used
+    /// lately count as free.
+    pub fn memory_left_above(&self) -> Option<u64> {
+        let left = |group: &Path| {
+            let limit = number(group, "memory.max").or_else(|| number(group, "memory.limit_in_bytes"))?;
+            Some(limit.saturating_sub(used(group)?))
+        };
+        self.folders.first()?.ancestors().skip(1).filter_map(left).min()
+    }
+
     /// How many of its processes the kernel has killed because the memory was used up.
     pub fn killed_for_memory(&self) -> u64 {
         let file = if self.is_unified { "memory.events" } else { "memory.oom_control" };
@@ -119,6 +143,19 @@ fn write_if_there(folder: &Path, file: &str, text: &str) -> io::Result<()> {
     if folder.join(file).exists() { write(folder, file, text) } else { Ok(()) }
 }
 
+/// The number in a group's file; nothing for `max`.
+fn number(group: &Path, file: &str) -> Option<u64> {
+    fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()
+}
+
+/// Bytes of memory that a group uses, without pages of files that were not used lately.
+fn used(group: &Path) -> Option<u64> {
+    let used = number(group, "memory.current").or_else(|| number(group, "memory.usage_in_bytes"))?;
+    let statistics = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let inactive = statistics.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok());
+    Some(used.saturating_sub(inactive.unwrap_or(0)))
+}
+
 /// The count in a text such as `oom_kill_disable 0\nunder_oom 0\noom_kill 3`.
 fn kills(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
@@ -134,6 +171,29 @@ mod tests {
         assert_eq!(kills("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"), Some(3));
         assert_eq!(kills("low 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 1\n"), Some(1));
         assert_eq!(kills("under_oom 0\n"), None);
+    }
+
+    #[test]
+    fn what_groups_above_may_still_use_counts_without_idle_pages_of_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = folder.path().join("pod/session");
+        fs::create_dir_all(&group).unwrap();
+        let set = |path: &str, text: &str| fs::write(folder.path().join(path), text).unwrap();
+        let session = SessionGroup { folders: vec![group], is_unified: true };
+        set("pod/session/memory.current", "5\n");
+        set("pod/session/memory.max", "6\n");
+        assert_eq!((session.used_memory(), session.memory_left_above()), (Some(5), None));
+        set("pod/memory.max", "100\n");
+        set("pod/memory.current", "80\n");
+        set("pod/memory.stat", "anon 7\ninactive_file 30\nactive_file 9\n");
+        assert_eq!(session.memory_left_above(), Some(50));
+        set("memory.max", "max\n");
+        set("memory.current", "99\n");
+        assert_eq!(session.memory_left_above(), Some(50));
+        session.raise_memory(70).unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join("pod/session/memory.max")).unwrap(), "70");
+        // Nothing runs there that could be killed.
+        set("pod/session/cgroup.procs", "");
     }
 
     #[test]

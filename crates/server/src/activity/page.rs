@@ -42,6 +42,11 @@ const BUCKETS: isize = BOUNDS.len() as isize + 1;
 const COUNTS: usize = CounterIndex::End as usize;
 const BYTES: usize = COUNTS * size_of::<u64>();
 
+/// The places of all buckets, one of which each reply is counted in.
+fn at_buckets() -> impl Iterator<Item = usize> {
+    CounterIndex::CallBuckets as usize..CounterIndex::End as usize
+}
+
 /// What a session has done, as it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
@@ -254,6 +259,18 @@ impl Activity {
         self.counter(CounterIndex::DeviceMemory).fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes of device memory that the session has.
+    pub fn device_memory(&self) -> u64 {
+        self.counter(CounterIndex::DeviceMemory).load(Ordering::Relaxed)
+    }
+
+    /// As [`Counts::is_waiting`], without reading the whole page.
+    pub fn is_reply_owed(&self) -> bool {
+        let at = |index: usize| self.words()[index].load(Ordering::Relaxed);
+        let replies = at_buckets().map(at).fold(0, u64::wrapping_add);
+        at(CounterIndex::Called as usize) > replies
+    }
+
     /// A command has failed.
     pub fn failure(&self) {
         self.add(CounterIndex::Failed, 1);
@@ -337,9 +354,10 @@ mod tests {
         activity.memory_reserved(12);
         activity.memory_released(40);
         activity.memory_reserved(1);
-        assert!(page.read().is_waiting());
+        assert!(page.read().is_waiting() && activity.is_reply_owed());
         activity.reply_after(Duration::from_nanos(500), false);
         activity.reply_after(Duration::from_secs(100), true);
+        assert!(!activity.is_reply_owed() && activity.device_memory() == 3);
         let counts = page.read();
         assert_eq!((counts.via, counts.posted, counts.called), (Some(TransportKind::Shm), 3, 1));
         assert_eq!((counts.launches, counts.failed), (1, 1));

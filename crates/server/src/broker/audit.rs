@@ -82,6 +82,27 @@ impl AuditLog {
         self.write("session-ends", peer, Some(hello), fields);
     }
 
+    /// Device memory of an idle session has gone to the host, which took so long.
+    pub fn memory_released(&self, session: SessionId, peer: Origin, bytes: u64, time: Duration) {
+        let seconds = time.as_secs_f64();
+        let fields = json!({ "session": session.to_string(), "bytes": bytes, "seconds": seconds });
+        self.write("memory-released", peer, None, fields);
+    }
+
+    /// It has come back after it was there for `away`.
+    pub fn memory_returned(
+        &self,
+        session: SessionId,
+        peer: Origin,
+        bytes: u64,
+        time: Duration,
+        away: Duration,
+    ) {
+        let (seconds, away) = (time.as_secs_f64(), away.as_secs_f64());
+        let fields = json!({ "session": session.to_string(), "bytes": bytes, "seconds": seconds, "seconds_away": away });
+        self.write("memory-returned", peer, None, fields);
+    }
+
     /// Somebody was turned away.
     pub fn refused(&self, peer: Origin, hello: Option<&ClientHello>, why: Refusal, text: &str) {
         self.write("refused", peer, hello, json!({ "why": why.label(), "text": text }));

@@ -13,7 +13,7 @@ use super::access::{Access, AllowedUsers};
 use super::dial::PeerRange;
 use crate::back_end::GpuChoice;
 use crate::heartbeat::{HeartbeatTimeouts, HungWorker};
-use crate::protocol::messages::KeepaliveSeconds;
+use crate::protocol::messages::{KeepaliveSeconds, ReleaseTimes};
 
 /// Where module images are kept between sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +80,8 @@ pub struct BrokerConfig {
     pub heartbeat: HeartbeatTimeouts,
     /// How long a client, or another server's worker, may be silent.
     pub keepalive: KeepaliveSeconds,
+    /// When idle sessions' device memory is released, and how long it may take to come back.
+    pub release: ReleaseTimes,
     /// How long a worker may take to end after its client has gone.
     pub disconnect_grace: Duration,
     /// The most bulk lanes of a session.
@@ -119,6 +121,7 @@ impl BrokerConfig {
             max_sessions_per_peer: DEFAULT_SESSIONS_PER_PEER,
             heartbeat: HeartbeatTimeouts { silent: Duration::from_secs(60), hung: HungWorker::default() },
             keepalive: KeepaliveSeconds::default(),
+            release: ReleaseTimes::default(),
             disconnect_grace: Duration::from_secs(10),
             max_lanes: causeway_pipeline::MAX_LANES,
             socket_folder: None,

@@ -74,6 +74,8 @@ struct Account {
     bytes: u64,
     /// Those of a device that the broker alone divides up.
     shared: u64,
+    /// Those of such a device that are on the host for now.
+    suspended: u64,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +97,7 @@ impl Accounts {
         let shared = bytes.min(account.shared);
         account.bytes -= bytes;
         account.shared -= shared;
+        account.suspended = account.suspended.saturating_sub(bytes - shared);
         self.shared -= shared;
         if let Entry::Occupied(mut used) = self.of_peers.entry(account.peer) {
             *used.get_mut() -= bytes;
@@ -136,7 +139,8 @@ impl DeviceMemory {
         // What does not fit into 64 bits is no memory of any device.
         let of_peer = of_peer.ok_or(of_device)?;
         let shared = if capacity == 0 { 0 } else { bytes };
-        let account = accounts.sessions.entry(session).or_insert(Account { peer, bytes: 0, shared: 0 });
+        let account =
+            accounts.sessions.entry(session).or_insert(Account { peer, bytes: 0, shared: 0, suspended: 0 });
         account.bytes += bytes;
         account.shared += shared;
         accounts.shared += shared;
@@ -155,6 +159,33 @@ impl DeviceMemory {
     /// A session has less.
     pub fn release(&self, session: SessionId, bytes: u64) {
         self.0.lock().release(session, bytes);
+    }
+
+    /// What a session has is on the host for now: its peer has it as before, but the device does not.
+    pub fn suspend(&self, session: SessionId) {
+        let mut accounts = self.0.lock();
+        let Some(account) = accounts.sessions.get_mut(&session) else { return };
+        let shared = core::mem::take(&mut account.shared);
+        account.suspended += shared;
+        accounts.shared -= shared;
+    }
+
+    /// What a session has on the host is to be on the device again, of which there are `capacity` bytes; 0 does not ask.
+    ///
+    /// # Errors
+    /// When the device has not as much now.
+    pub fn reclaim(&self, session: SessionId, capacity: u64) -> Result<(), MemoryRefused> {
+        let mut accounts = self.0.lock();
+        let used = accounts.shared;
+        let Some(account) = accounts.sessions.get_mut(&session) else { return Ok(()) };
+        let requested = account.suspended;
+        if capacity != 0 && used.checked_add(requested).is_none_or(|all| all > capacity) {
+            return Err(MemoryRefused::OfDevice { requested, used, capacity });
+        }
+        account.suspended = 0;
+        account.shared += requested;
+        accounts.shared += requested;
+        Ok(())
     }
 
     /// A session has ended, and has nothing any more.
@@ -225,35 +256,74 @@ mod tests {
         assert_eq!(memory.info(bob, SOFTWARE).1, 60);
     }
 
+    #[test]
+    fn what_is_on_the_host_is_the_peers_and_not_the_devices() {
+        let memory = DeviceMemory::default();
+        let (ada, bob) = (Source::User(1), Source::User(2));
+        let bounds = MemoryBounds { limit: Some(70), capacity: 100 };
+        memory.reserve(session(1), ada, 60, bounds).unwrap();
+        memory.suspend(session(1));
+        memory.suspend(session(1));
+        assert_eq!((memory.info(ada, bounds), memory.info(bob, SOFTWARE).1), ((70, 10), 100));
+        assert!(memory.reserve(session(2), ada, 11, bounds).is_err(), "the limit still counts it");
+        memory.reserve(session(3), bob, 50, SOFTWARE).unwrap();
+        let refused = memory.reclaim(session(1), 100).unwrap_err();
+        assert_eq!(refused, MemoryRefused::OfDevice { requested: 60, used: 50, capacity: 100 });
+        memory.release(session(3), 10);
+        for _ in 0..2 {
+            memory.reclaim(session(1), 100).unwrap();
+            assert_eq!(memory.info(bob, SOFTWARE).1, 0);
+        }
+        // One that ends on the host has nothing any more.
+        memory.suspend(session(1));
+        memory.release(session(1), 20);
+        memory.session_ends(session(1));
+        memory.reclaim(session(1), 100).unwrap();
+        assert_eq!((memory.info(ada, bounds), memory.info(bob, SOFTWARE).1), ((70, 60 - 10 + 10), 60));
+    }
+
     proptest! {
         #[test]
         fn sums_are_those_of_the_sessions_whatever_workers_say(
-            steps in proptest::collection::vec((0_u8..6, 0_u64..50, 0_u8..5), 0..200),
+            steps in proptest::collection::vec((0_u8..6, 0_u64..50, 0_u8..7), 0..200),
         ) {
             let memory = DeviceMemory::default();
-            let mut model = [0_u64; 6];
+            let (mut model, mut away) = ([0_u64; 6], [0_u64; 6]);
             for (number, bytes, what) in steps {
                 let (peer, index) = (Source::User(u32::from(number) % 2), usize::from(number));
                 let of_peer = |model: &[u64; 6]| model.iter().skip(index % 2).step_by(2).sum::<u64>();
                 match what {
                     0..3 => {
                         let bounds = MemoryBounds { limit: Some(90), capacity: 150 };
-                        let fits = of_peer(&model) + bytes <= 90 && model.iter().sum::<u64>() + bytes <= 150;
+                        let on_device = model.iter().sum::<u64>() - away.iter().sum::<u64>();
+                        let fits = of_peer(&model) + bytes <= 90 && on_device + bytes <= 150;
                         prop_assert_eq!(memory.reserve(session(number), peer, bytes, bounds).is_ok(), fits);
                         model[index] += if fits { bytes } else { 0 };
                     }
                     3 => {
                         memory.release(session(number), bytes);
-                        model[index] = model[index].saturating_sub(bytes);
+                        let (bytes, on_device) = (bytes.min(model[index]), model[index] - away[index]);
+                        model[index] -= bytes;
+                        away[index] -= bytes.saturating_sub(on_device);
+                    }
+                    4 => {
+                        memory.suspend(session(number));
+                        away[index] = model[index];
+                    }
+                    5 => {
+                        let on_device = model.iter().sum::<u64>() - away.iter().sum::<u64>();
+                        let fits = on_device + away[index] <= 150;
+                        prop_assert_eq!(memory.reclaim(session(number), 150).is_ok(), fits || model[index] == 0);
+                        away[index] = if fits { 0 } else { away[index] };
                     }
                     _ => {
                         memory.session_ends(session(number));
-                        model[index] = 0;
+                        (model[index], away[index]) = (0, 0);
                     }
                 }
                 let accounts = memory.0.lock();
                 prop_assert_eq!(accounts.used_by(peer), of_peer(&model));
-                prop_assert_eq!(accounts.shared, model.iter().sum::<u64>());
+                prop_assert_eq!(accounts.shared, model.iter().sum::<u64>() - away.iter().sum::<u64>());
             }
         }
     }

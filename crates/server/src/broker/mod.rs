@@ -12,6 +12,7 @@
 //! | `clients`    | Which clients have keys of their own, at the moment?                          |
 //! | `device_memory` | How much device memory may a session have?                                  |
 //! | `session_clock` | For how long may a session be open, or idle?                                |
+//! | `idle_release` | Is there room on the host for device memory of idle sessions?               |
 //! | `exports`    | What have sessions exported to each other?                                   |
 //! | `dial`       | Where does the broker connect to for a worker?                                |
 //! | `images`     | Which images of earlier sessions does a worker get, and which does it leave?  |
@@ -52,6 +53,7 @@ mod exports;
 mod gpu_state;
 mod gpus;
 mod hot_restart;
+mod idle_release;
 mod images;
 mod inherited;
 mod listen;
@@ -85,7 +87,7 @@ use causeway_sandbox::{Mode, Plan, SandboxRequest, make_device_nodes};
 use causeway_wire::handshake::Protection;
 
 pub use crate::back_end::{DeviceList, DeviceListError, GpuChoice, devices_for};
-pub use crate::protocol::messages::KeepaliveSeconds;
+pub use crate::protocol::messages::{KeepaliveSeconds, ReleaseTimes};
 pub use access::{Access, AllowedUsers};
 pub use config::{BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER};
 pub use dial::{BadPeerRange, PeerRange};

@@ -15,14 +15,16 @@ use causeway_connection::record::ConnectionKeys;
 use causeway_pipeline::MAX_LANES;
 use causeway_sandbox::{Jail, Purpose};
 use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
+use causeway_wire::text::Printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::audit::SessionEnd;
+use super::idle_release::MemoryRelease;
 use super::images::SessionImages;
 use super::refusal::refuse;
 use super::session_clock::SessionClock;
-use super::sessions::{About, Session, UsedRequests};
+use super::sessions::{About, Release, Session, UsedRequests};
 use super::shared::Shared;
 use super::spawn::{admitted, describe};
 use super::started::Started;
@@ -283,11 +285,12 @@ impl Worker {
                     started_at: Instant::now(),
                 },
                 page: None,
+                release: Release::default(),
             },
         );
         let images = SessionImages::new(cache_start(shared, peer), Arc::clone(&control));
         let (keeps_images, locality) = (images.is_cached(), shared.local.locality());
-        let keepalive = shared.config.keepalive;
+        let (keepalive, release) = (shared.config.keepalive, shared.config.release);
         let start = SessionStart {
             hello,
             version,
@@ -299,6 +302,7 @@ impl Worker {
             locality,
             keys,
             keepalive,
+            release,
         };
         // Only now: once the worker knows its client it may answer, and lanes may come at any moment after
         // that.
@@ -327,6 +331,7 @@ impl Worker {
         let mut seen = ReceivedOnce::default();
         let mut has_gpu = true;
         let mut clock = SessionClock::new(started_at);
+        let mut memory = MemoryRelease::new(session, peer);
         // Read anew once in an interval, not for each message of the worker: that asks for the file's version.
         let mut limits = shared.clients.limits(Source::of(peer));
         // Why it is to end, once it has been told.
@@ -428,6 +433,9 @@ impl Worker {
                         shared.monitor.session_counts(self.child.id(), Arc::clone(&page));
                         shared.sessions.set_page(session, page);
                     }
+                    Ok((request, None)) if request.is_about_release() => {
+                        self.move_memory(shared, session, &mut memory, request);
+                    }
                     Ok((request, descriptor)) => {
                         self.requests.answer(shared, session, request, descriptor);
                     }
@@ -437,6 +445,47 @@ impl Worker {
                     }
                 }
             }
+        }
+    }
+
+    /// Deals with what the worker says or asks about the release of its device memory.
+    fn move_memory(
+        &self,
+        shared: &Shared,
+        session: SessionId,
+        memory: &mut MemoryRelease,
+        request: ToBroker,
+    ) {
+        let jail = &self.jail;
+        let respond = |number: u32, outcome: Result<Option<OwnedFd>, String>| {
+            let (text, file) = outcome.map_or_else(|why| (why, None), |file| (String::new(), file));
+            let response = ToWorker::Response { number, bytes: Some(text.into_bytes()) };
+            // A worker that has ended is noticed by its process.
+            let _ = messages::send(&self.control, &response, file.as_ref());
+        };
+        match request {
+            ToBroker::Suspend { number, bytes, host_bytes, needs_file } => {
+                let outcome = memory.may_leave(shared, jail, bytes, host_bytes, needs_file);
+                respond(number, outcome.map_err(|why| why.to_string()));
+            }
+            ToBroker::Suspended { bytes, nanoseconds } => {
+                memory.has_left(shared, bytes, Duration::from_nanos(nanoseconds));
+            }
+            ToBroker::StaysResident => memory.stays(shared, jail),
+            ToBroker::Reclaim { number, capacity } => {
+                respond(number, memory.may_return(shared, capacity).map(|()| None));
+            }
+            ToBroker::Returned { nanoseconds } => {
+                memory.has_returned(shared, jail, Duration::from_nanos(nanoseconds));
+            }
+            ToBroker::ReleaseRefused { text } if shared.sessions.set_release_refused(session, &text) => {
+                let text = Printable::from(text.as_str());
+                tracing::warn!(%session, "device memory of the idle session is not released: {text}");
+            }
+            ToBroker::ReleaseOutcome { number, refused } => {
+                shared.sessions.release_outcome(session, number, refused);
+            }
+            _ => {}
         }
     }
 

@@ -9,14 +9,15 @@ use causeway_access::target::ticket_id;
 use causeway_pipeline::MAX_LANES;
 use causeway_sync::Monitor;
 use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, SessionId, TicketId, VerbsHello};
-use causeway_wire::status::{Activity, SessionStatus};
+use causeway_wire::status::{Activity, ReleaseStatus, SessionStatus};
 use causeway_wire::text::Printable;
+use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::activity::{ActivityPage, Counts};
 use crate::admission::{Origin, Source};
 use crate::protocol::control::Control;
-use crate::protocol::messages::{RemainingSession, WorkerOf};
+use crate::protocol::messages::{self, RemainingSession, ToWorker, WorkerOf};
 
 /// A session that has a worker.
 pub struct Session {
@@ -40,6 +41,33 @@ pub struct Session {
     pub about: About,
     /// What it does, once its worker has said where that is counted.
     pub page: Option<Arc<ActivityPage>>,
+    /// Whether its device memory is on the host.
+    pub release: Release,
+}
+
+/// What is known of the release of a session's device memory.
+#[derive(Debug, Default)]
+pub struct Release {
+    /// How many bytes are on the host, and since when.
+    released: Option<(u64, Instant)>,
+    /// Why they cannot go there.
+    refused: Option<Printable>,
+    /// Who waits for what has come of a request, by its number.
+    requests: HashMap<u32, Sender<Option<String>>>,
+    newest: u32,
+}
+
+/// The most characters of a worker's reason that are kept.
+const MAX_REASON: usize = 500;
+
+impl Release {
+    fn status(&self) -> ReleaseStatus {
+        let milliseconds = |since: Instant| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        ReleaseStatus {
+            released: self.released.map(|(bytes, since)| (bytes, milliseconds(since))),
+            refused: self.refused.clone().unwrap_or_default(),
+        }
+    }
 }
 
 /// What is told of a session to those who ask.
@@ -96,7 +124,7 @@ const _: () = assert!(MAX_LANES <= u32::BITS);
 pub struct Sessions(Monitor<HashMap<SessionId, Session>>);
 
 /// What is told of a session but what it does.
-fn status_of(session: SessionId, Session { about, .. }: &Session) -> SessionStatus {
+fn status_of(session: SessionId, Session { about, release, .. }: &Session) -> SessionStatus {
     SessionStatus {
         session,
         program: about.program.clone(),
@@ -107,6 +135,7 @@ fn status_of(session: SessionId, Session { about, .. }: &Session) -> SessionStat
         via: Printable::default(),
         open: u64::try_from(about.started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
         activity: Activity::default(),
+        release: release.status(),
     }
 }
 
@@ -147,6 +176,58 @@ impl Sessions {
     pub fn counts(&self, id: SessionId) -> Option<Counts> {
         let page = self.0.lock().get(&id)?.page.clone();
         page.map(|page| page.read())
+    }
+
+    /// A session's device memory is on the host, so many bytes since then, or on the device again.
+    pub fn set_released(&self, id: SessionId, released: Option<(u64, Instant)>) {
+        if let Some(session) = self.0.lock().get_mut(&id) {
+            session.release.released = released;
+        }
+    }
+
+    /// A session's worker says why its device memory cannot be released; whether it says so for the first time.
+    pub fn set_release_refused(&self, id: SessionId, why: &str) -> bool {
+        let mut table = self.0.lock();
+        let Some(session) = table.get_mut(&id) else { return false };
+        let why: String = why.chars().take(MAX_REASON).collect();
+        session.release.refused.replace(why.into()).is_none()
+    }
+
+    /// How many sessions' device memory is on the host, and how many bytes.
+    pub fn released(&self) -> (usize, u64) {
+        let table = self.0.lock();
+        let released = table.values().filter_map(|session| session.release.released);
+        released.fold((0, 0), |(count, sum), (bytes, _)| (count + 1, sum.saturating_add(bytes)))
+    }
+
+    /// Whose session it is.
+    pub fn peer(&self, id: SessionId) -> Option<Origin> {
+        self.0.lock().get(&id).map(|session| session.about.peer)
+    }
+
+    /// Asks a session's worker to release its device memory; what comes of it comes by the receiver, which is closed
+    /// when the session ends.
+    pub fn request_release(&self, id: SessionId) -> Option<Receiver<Option<String>>> {
+        let (sender, receiver) = bounded(1);
+        let (control, number) = {
+            let mut table = self.0.lock();
+            let session = table.get_mut(&id)?;
+            let release = &mut session.release;
+            release.newest = release.newest.wrapping_add(1);
+            release.requests.insert(release.newest, sender);
+            (Arc::clone(&session.control), release.newest)
+        };
+        // One that has ended closes the receiver.
+        let _ = messages::send(&control, &ToWorker::Release { number }, None);
+        Some(receiver)
+    }
+
+    /// What has come of a request for release.
+    pub fn release_outcome(&self, id: SessionId, number: u32, refused: Option<String>) {
+        let mut table = self.0.lock();
+        let waiting = table.get_mut(&id).and_then(|session| session.release.requests.remove(&number));
+        // Who waited may have gone.
+        let _ = waiting.map(|waiting| waiting.send(refused));
     }
 
     /// What the open sessions have done.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use causeway_connection::channel::Connection;
 use causeway_connection::exchange::Exchange;
 use causeway_wire::codec::{Decoder, Encode as _};
-use causeway_wire::handshake::{ClientHello, Response};
+use causeway_wire::handshake::{ClientHello, Response, SessionId};
 use causeway_wire::status::{Reply, ServerStatus, StatusRequest};
+use crossbeam_channel::RecvTimeoutError;
 
 use super::ending::drain;
 use super::refusal::refuse;
@@ -61,6 +62,7 @@ fn converse(
         let reply = match Decoder::new(&request).value() {
             Ok(StatusRequest::Status) => Reply::Status(Box::new(status_for(shared, peer))),
             Ok(StatusRequest::Drain { seconds }) => begin_to_drain(shared, peer, seconds),
+            Ok(StatusRequest::Release { session }) => release_memory(shared, peer, session),
             Err(error) => Reply::Refused {
                 text: format!("this server, Causeway {}, does not know the question: {error}", release())
                     .into(),
@@ -90,6 +92,36 @@ fn begin_to_drain(shared: &Arc<Shared>, peer: Origin, seconds: u32) -> Reply {
     let limit = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
     let already = drain(shared, limit);
     Reply::Draining { sessions: shared.admission.sessions() as u32, already }
+}
+
+/// How long device memory may take to go to the host: that of the largest GPU at a disk's rate.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// Whether a peer may have the device memory of a session released: the server's own user and root, and the session's owner
+/// as the kernel or a key of its own shows.
+fn may_release(peer: Origin, own: u32, owner: Origin) -> bool {
+    let is_known = peer.client().is_some() || matches!(peer, Origin::Host { .. });
+    may_drain(peer, own) || is_known && Source::of(peer) == Source::of(owner)
+}
+
+/// Has a session's device memory released, if nothing is under way in it.
+fn release_memory(shared: &Shared, peer: Origin, session: SessionId) -> Reply {
+    let refused = |text: String| Reply::Refused { text: text.into() };
+    let none = || refused(format!("there is no session {session} here, or a server before this one has it"));
+    let Some(owner) = shared.sessions.peer(session) else { return none() };
+    if !may_release(peer, rustix::process::geteuid().as_raw(), owner) {
+        tracing::warn!(%peer, %session, "a peer that may not asks for the release of device memory");
+        return refused(
+            "only the session's own client, and on the server's host its own user and root, may release its device memory".to_owned(),
+        );
+    }
+    let Some(outcome) = shared.sessions.request_release(session) else { return none() };
+    match outcome.recv_timeout(RELEASE_TIMEOUT) {
+        Ok(None) => Reply::Released,
+        Ok(Some(why)) => refused(format!("the device memory of session {session} is not released: {why}")),
+        Err(RecvTimeoutError::Disconnected) => refused(format!("session {session} has ended")),
+        Err(RecvTimeoutError::Timeout) => refused(format!("the worker of session {session} does not answer")),
+    }
 }
 
 /// How the server is now, as far as it concerns who asks: a client with a key of its own is told of its own
@@ -123,6 +155,23 @@ pub fn status(shared: &Shared) -> ServerStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_a_session_and_the_servers_owner_release_its_memory() {
+        let host = |user| Origin::Host { process: 1, user, group: 0 };
+        let address = "127.0.0.1:1".parse().unwrap();
+        let client = |name: &str| Origin::Client {
+            name: name.parse().unwrap(),
+            key: causeway_wire::handshake::KeyId([0; 8]),
+            address,
+        };
+        assert!(may_release(host(1000), 1000, client("ada")) && may_release(host(0), 1000, host(7)));
+        assert!(may_release(client("ada"), 1000, client("ada")) && may_release(host(7), 1000, host(7)));
+        assert!(!may_release(client("bob"), 1000, client("ada")) && !may_release(host(8), 1000, host(7)));
+        // Whoever holds the server's key is anybody.
+        let network = Origin::Network(address);
+        assert!(!may_release(network, 1000, network));
+    }
 
     #[test]
     fn only_the_owner_and_root_end_a_server() {

@@ -130,6 +130,9 @@ pub struct Totals {
 struct Inner {
     /// From a session's request to its worker's first answer.
     starts: Histogram,
+    /// How long device memory took to go to the host, and to come back.
+    releases: Histogram,
+    returns: Histogram,
     /// What the sessions have done that have ended, by what carried them.
     activity: BTreeMap<&'static str, Counts>,
 }
@@ -209,6 +212,22 @@ impl Totals {
     /// A worker answers its client, so long after that asked.
     pub fn worker_responded(&self, after: Duration) {
         self.inner.lock().starts.add(after);
+    }
+
+    /// Device memory of a session has gone to the host, in this time.
+    pub fn memory_released(&self, time: Duration) {
+        self.inner.lock().releases.add(time);
+    }
+
+    /// Device memory of a session has come back, in this time.
+    pub fn memory_returned(&self, time: Duration) {
+        self.inner.lock().returns.add(time);
+    }
+
+    /// How long device memory took to go to the host, and to come back.
+    pub fn memory_moves(&self) -> (Histogram, Histogram) {
+        let inner = self.inner.lock();
+        (inner.releases, inner.returns)
     }
 
     /// How long workers took to answer.

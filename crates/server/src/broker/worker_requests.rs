@@ -114,7 +114,14 @@ impl WorkerRequests {
             | ToBroker::Answering
             | ToBroker::Counts
             | ToBroker::ClientDisconnected
-            | ToBroker::Pong { .. } => return,
+            | ToBroker::Pong { .. }
+            | ToBroker::Suspend { .. }
+            | ToBroker::Suspended { .. }
+            | ToBroker::StaysResident
+            | ToBroker::Reclaim { .. }
+            | ToBroker::Returned { .. }
+            | ToBroker::ReleaseRefused { .. }
+            | ToBroker::ReleaseOutcome { .. } => return,
         };
         let descriptor = found.as_ref().and_then(|exported| exported.descriptor.clone());
         let answer = ToWorker::Response { number, bytes: found.map(|exported| exported.bytes) };

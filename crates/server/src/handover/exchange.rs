@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_access::Endpoint;
@@ -21,7 +22,7 @@ use crate::heartbeat::ProgressCounter;
 use crate::protocol::control::Control;
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::protocol::messages::KeepaliveSeconds;
-use crate::protocol::messages::{self, ToBroker, Token, UNLIMITED};
+use crate::protocol::messages::{self, ReleaseTimes, ToBroker, Token, UNLIMITED};
 
 /// How long a broker may take to write an image to its disk. Nobody waits for that but the thread that hands
 /// it over.
@@ -52,6 +53,9 @@ pub struct Exchange {
     is_accounted: bool,
     /// Until when no limit of device memory is known to hold.
     unlimited_until: Mutex<Option<Instant>>,
+    release_times: ReleaseTimes,
+    release_requests: (Sender<u32>, Receiver<u32>),
+    is_client_disconnected: AtomicBool,
 }
 
 #[derive(Default)]
@@ -66,6 +70,7 @@ impl Exchange {
         session: SessionId,
         activity: Activity,
         peer_keepalive: KeepaliveTimeouts,
+        release_times: ReleaseTimes,
     ) -> Arc<Self> {
         Arc::new(Self {
             control,
@@ -77,6 +82,9 @@ impl Exchange {
             peer_keepalive,
             is_accounted: true,
             unlimited_until: Mutex::default(),
+            release_times,
+            release_requests: unbounded(),
+            is_client_disconnected: AtomicBool::new(false),
         })
     }
 
@@ -85,7 +93,8 @@ impl Exchange {
     pub(crate) fn alone() -> Arc<Self> {
         let (control, _) = Control::pair().expect("a pair of sockets");
         let keepalive = KeepaliveSeconds::default().of_peer();
-        let exchange = Self::new(Arc::new(control), SessionId([0; 16]), Activity::alone(), keepalive);
+        let times = ReleaseTimes::default();
+        let exchange = Self::new(Arc::new(control), SessionId([0; 16]), Activity::alone(), keepalive, times);
         let mut exchange = Arc::into_inner(exchange).expect("no other owner yet");
         exchange.is_accounted = false;
         Arc::new(exchange)
@@ -212,6 +221,99 @@ impl Exchange {
         let request = |number| ToBroker::MemoryInfo { number, capacity };
         let (bytes, _) = self.request(request, None, EXCHANGE_TIMEOUT)?;
         Decoder::new(&bytes).value().ok()
+    }
+
+    /// When the session's device memory is released.
+    pub fn release_times(&self) -> ReleaseTimes {
+        self.release_times
+    }
+
+    /// The numbers of what the broker asks for: to release device memory now.
+    pub fn release_requests(&self) -> Receiver<u32> {
+        self.release_requests.1.clone()
+    }
+
+    /// The broker asks for the release of device memory.
+    pub(super) fn release_requested(&self, number: u32) {
+        // The receiving end is here, too, so that the channel is open.
+        let _ = self.release_requests.0.send(number);
+    }
+
+    /// Says what has come of a request of the broker's for release.
+    pub fn report_release(&self, number: u32, refused: Option<String>) {
+        // Without a broker it is not waited for.
+        let _ = messages::send(&self.control, &ToBroker::ReleaseOutcome { number, refused }, None);
+    }
+
+    /// Tells the broker why the memory of the idle session is not released.
+    pub fn release_refused(&self, why: &str) {
+        // Without a broker it is not shown.
+        let _ = messages::send(&self.control, &ToBroker::ReleaseRefused { text: why.to_owned() }, None);
+    }
+
+    /// Asks whether device memory of so many bytes may go to the host, which takes `host_bytes` there, or to a file,
+    /// which is the result.
+    ///
+    /// # Errors
+    /// Why not, in the broker's words.
+    pub fn may_suspend(
+        &self,
+        bytes: u64,
+        host_bytes: u64,
+        needs_file: bool,
+    ) -> Result<Option<OwnedFd>, String> {
+        let request = |number| ToBroker::Suspend { number, bytes, host_bytes, needs_file };
+        match self.request(request, None, EXCHANGE_TIMEOUT) {
+            Some((why, file)) if why.is_empty() => Ok(file),
+            Some((why, _)) => Err(String::from_utf8_lossy(&why).into_owned()),
+            None => {
+                // It may still answer that the memory may go, which it does not now.
+                self.stays_resident();
+                Err("the server's broker does not answer".to_owned())
+            }
+        }
+    }
+
+    /// Device memory has gone.
+    pub fn suspended(&self, bytes: u64, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        // Without a broker there are no accounts.
+        let _ = messages::send(&self.control, &ToBroker::Suspended { bytes, nanoseconds }, None);
+    }
+
+    /// Device memory that might have gone stays.
+    pub fn stays_resident(&self) {
+        // Without a broker there are no accounts.
+        let _ = messages::send(&self.control, &ToBroker::StaysResident, None);
+    }
+
+    /// Asks whether the device has the memory again that this session had; without an answer of the broker it is
+    /// tried.
+    ///
+    /// # Errors
+    /// Why not, in the broker's words.
+    pub fn reclaim(&self, capacity: u64) -> Result<(), String> {
+        match self.request(|number| ToBroker::Reclaim { number, capacity }, None, EXCHANGE_TIMEOUT) {
+            Some((why, _)) if !why.is_empty() => Err(String::from_utf8_lossy(&why).into_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Device memory has come back.
+    pub fn returned(&self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        // Without a broker there are no accounts.
+        let _ = messages::send(&self.control, &ToBroker::Returned { nanoseconds }, None);
+    }
+
+    /// The client has gone.
+    pub(super) fn client_disconnected(&self) {
+        self.is_client_disconnected.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client is known to have gone.
+    pub fn is_client_disconnected(&self) -> bool {
+        self.is_client_disconnected.load(Ordering::Relaxed)
     }
 
     fn request(

@@ -40,6 +40,7 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
             if is_resumable { link.is_lost() } else { !waiting_for[1].revents().is_empty() };
         if client_there && is_disconnected {
             client_there = false;
+            exchange.client_disconnected();
             // Without a broker there is nobody to tell.
             let _ = messages::send(control, &ToBroker::ClientDisconnected, None);
         }
@@ -71,6 +72,7 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
                 // Without a broker there is nobody to tell.
                 let _ = messages::send(control, &ToBroker::Pong { number, progress }, None);
             }
+            Ok((ToWorker::Release { number }, _)) => exchange.release_requested(number),
             Ok((ToWorker::End { text }, _)) => {
                 tracing::info!("the session ends: {text}");
                 // A client that is gone is not told.

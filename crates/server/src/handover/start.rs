@@ -24,7 +24,7 @@ use super::serve::serve;
 use crate::activity::Activity;
 use crate::back_end::GpuChoice;
 use crate::protocol::control::Control;
-use crate::protocol::messages::{self, KeepaliveSeconds, SessionStart, ToBroker, ToWorker};
+use crate::protocol::messages::{self, KeepaliveSeconds, ReleaseTimes, SessionStart, ToBroker, ToWorker};
 
 /// A worker's task: a client that waits for an answer.
 #[derive(Debug)]
@@ -44,6 +44,7 @@ pub struct WorkerStart {
     control: Control,
     connection: Connection,
     keepalive: KeepaliveSeconds,
+    release: ReleaseTimes,
     confined: Confined,
 }
 
@@ -66,6 +67,7 @@ impl WorkerStart {
             locality,
             keys,
             keepalive,
+            release,
         } = start;
         let connection = Connection::new(TcpStream::from(connection), keys);
         Self {
@@ -80,6 +82,7 @@ impl WorkerStart {
             control,
             connection,
             keepalive,
+            release,
             confined,
         }
     }
@@ -125,7 +128,8 @@ impl WorkerStart {
         tracing::info!(session = %self.session, via = %link.kind(), "the client is served");
         let (control, lanes) = (Arc::new(self.control), link.clone());
         activity.set_transport(link.kind());
-        let exchange = Exchange::new(Arc::clone(&control), self.session, activity, self.keepalive.of_peer());
+        let (peer_keepalive, release) = (self.keepalive.of_peer(), self.release);
+        let exchange = Exchange::new(Arc::clone(&control), self.session, activity, peer_keepalive, release);
         let asker = Arc::clone(&exchange);
         threads::spawn("control", move || serve(&control, &socket, &lanes, &asker))?;
         Ok((link, receiver, exchange))

@@ -83,6 +83,7 @@ impl Task {
             | ToWorker::PeerJoin { .. }
             | ToWorker::PeerVerbs { .. }
             | ToWorker::Ping { .. }
+            | ToWorker::Release { .. }
             | ToWorker::End { .. }
             | ToWorker::Response { .. } => {
                 return Err(WorkerError::NoStart);

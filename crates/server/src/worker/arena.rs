@@ -155,6 +155,16 @@ impl Arena {
         self.held.load(Ordering::Relaxed) > self.uploads.region.len() / (2 * MAX_HELD_BLOCKS)
     }
 
+    /// Has the GPU, which uses nothing of it now, forget all segments.
+    pub fn forget_registrations(&self) {
+        for segment in self.uploads.segments.iter().chain(&self.downloads.segments) {
+            let mut segment = segment.lock();
+            if let Segment::Registered(_) = *segment {
+                *segment = Segment::Unused;
+            }
+        }
+    }
+
     /// Registers the segment in which these bytes lie with the GPU, if that has not been tried yet.
     pub fn prepare(&self, gpu: &dyn Gpu, address: *const u8, length: usize) {
         let half =

@@ -38,6 +38,11 @@ impl Account {
             || in_flight.of_streams.get(&stream).is_none_or(|bytes| *bytes < SHARE_OF_A_STREAM)
     }
 
+    /// Whether nothing is under way.
+    pub fn is_unused(&self) -> bool {
+        self.0.lock().all == 0
+    }
+
     /// So many bytes of a stream are under way until the result is dropped, which wakes the session.
     pub fn take(&self, session: &Arc<Session>, stream: u64, bytes: usize) -> Credit {
         self.add(stream, bytes);

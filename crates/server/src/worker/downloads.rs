@@ -57,6 +57,11 @@ impl Downloads {
         self.account.has_credit(stream)
     }
 
+    /// Whether no copy to the client is under way.
+    pub fn are_all_sent(&self) -> bool {
+        self.account.is_unused()
+    }
+
     /// Host memory for a copy to the client: where the client reads it, if there is room, or else staging.
     fn receive_buffer(&self, session: &Session, bytes: usize) -> CuResult<ReceiveBuffer> {
         if let Some(arena) = &self.arena

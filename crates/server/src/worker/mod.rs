@@ -5,6 +5,7 @@
 //! |------------------|------------------------------------------------------------------------------------|
 //! | `serve`          | How is one client served?                                                          |
 //! | `engine`         | Who may issue a client's commands, and what becomes of those that must wait?       |
+//! | `idle_release`   | When does device memory go to the host, and on whose word?                         |
 //! | `uploads`        | How do the client's bytes get into device memory?                                  |
 //! | `downloads`      | How do bytes of device memory get to the client?                                   |
 //! | `rdma`           | Which copies do network cards make by themselves?                                  |
@@ -22,6 +23,9 @@
 //! | `turn`           | How does work of others, a card's or the client's, get its turn in a stream?       |
 //! | `session`        | What do all of them work with, and how do they answer?                             |
 //! | `device_memory`  | How much memory of the devices may the session have?                              |
+//! | `suspension`     | How does device memory go to the host, and come back?                              |
+//! | `release_check`  | May device memory go to the host now, and why not?                                 |
+//! | `residency`      | Who may use the device now, and is its memory there?                               |
 //! | `pool`           | Which threads carry out what is slow?                                              |
 
 mod arena;
@@ -33,6 +37,7 @@ mod exports;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod host_functions;
+mod idle_release;
 mod incoming;
 mod memory;
 mod order;
@@ -40,8 +45,11 @@ mod peers;
 mod pool;
 mod rdma;
 mod receive_buffer;
+mod release_check;
+mod residency;
 mod serve;
 mod session;
+mod suspension;
 mod turn;
 mod uploads;
 mod uploads_in_flight;

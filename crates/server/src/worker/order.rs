@@ -209,6 +209,11 @@ impl Blockers {
         });
     }
 
+    /// Whether objects are being made in the background.
+    pub fn are_any_made(&self) -> bool {
+        !self.making.is_empty()
+    }
+
     /// What was made in the background is there, or never will be.
     pub fn end_making(&mut self, handle: u64) {
         self.making.remove(&handle);

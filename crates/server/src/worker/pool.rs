@@ -47,6 +47,11 @@ impl Pool {
         let _ = self.jobs.send(Box::new(job));
     }
 
+    /// Whether no job is queued or running.
+    pub fn is_idle(&self) -> bool {
+        *self.load.lock() == 0
+    }
+
     /// Waits until no job is queued or running, but no longer than `timeout`.
     pub fn finish(&self, timeout: Duration) {
         self.load.wait_for(timeout, |load| (*load == 0).then_some(()));

@@ -1,7 +1,9 @@
 //! Command loop of one client's session.
 
 use super::engine::{Engine, Events, IdleWork, ProtocolError};
+use super::idle_release;
 use super::session::describe;
+use super::suspension;
 use super::uploads::CachedImages;
 use crate::back_end::{self, GpuChoice};
 use crate::handover::{Exchange, Prepared, WorkerStart};
@@ -73,6 +75,7 @@ fn serve(
         tracing::warn!("copies are slower than they could be: {shortage}");
     }
     engine.announce_direct();
+    idle_release::start(&engine);
     let code = loop {
         let body = match receiver.recv_with_hook(&mut idle) {
             Ok(body) => body,
@@ -80,6 +83,20 @@ fn serve(
             Err(error) => {
                 tracing::info!("the client is gone: {error}");
                 break ExitCode::SUCCESS;
+            }
+        };
+        // A client that says goodbye does not need its memory once more.
+        if engine.session().residency().is_away() && is_goodbye(body) {
+            break ExitCode::SUCCESS;
+        }
+        // That may take seconds, in which no command is carried out.
+        let _entered = match suspension::enter(engine.session()) {
+            Ok(entered) => entered,
+            Err(lost) => {
+                tracing::warn!("the session ends: {}", lost.0);
+                let text = lost.0.to_string();
+                let _ = link.send(|out| WorkerMessage::Fatal { text: text.into() }.encode(out));
+                break ExitCode::FAILURE;
             }
         };
         match exchange.progress().at_work(|| handle(&engine, body)) {
@@ -93,10 +110,28 @@ fn serve(
             }
         }
     };
+    // From here on device memory stays where it is.
+    let on_device = engine.session().residency().enter_if_there();
     // Nobody looks for the end of what the end of the session asks for.
     drop(idle);
     engine.close();
+    if on_device.is_none() {
+        end_without_device(code);
+    }
     code
+}
+
+/// Ends the process here, with its device memory on the host: the driver's calls block then, those at the end of a process
+/// included, and nothing has to be freed.
+fn end_without_device(code: ExitCode) -> ! {
+    let status = i32::from(code != ExitCode::SUCCESS);
+    // SAFETY: the process ends; nothing of it is relied on afterwards.
+    unsafe { libc::_exit(status) }
+}
+
+/// Whether a frame only says goodbye.
+fn is_goodbye(body: &[u8]) -> bool {
+    matches!(Messages::<ClientMessage<'_>>::new(body).next(), Some(Ok(ClientMessage::Goodbye)))
 }
 
 /// Handles the messages of one frame; `false` when the client said goodbye.

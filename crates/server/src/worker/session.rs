@@ -2,6 +2,7 @@
 
 use super::device_memory::DeviceMemory;
 use super::pool::Pool;
+use super::residency::Residency;
 use crate::handover::Exchange;
 use causeway_api::calls::Opcode;
 use causeway_api::handle::{Context, Handle};
@@ -60,6 +61,7 @@ pub struct Session {
     device_memory: DeviceMemory,
     /// Threads for slow driver calls.
     background: Pool,
+    residency: Residency,
     queue: OnceLock<Weak<dyn Wake>>,
     retired: Mutex<Vec<ImportedMemory>>,
 }
@@ -75,6 +77,7 @@ impl Session {
             exchange,
             device_memory,
             background: Pool::new("causeway-aside", MAX_BACKGROUND_TASKS),
+            residency: Residency::default(),
             queue: OnceLock::new(),
             retired: Mutex::default(),
         })
@@ -113,6 +116,16 @@ impl Session {
     /// The device memory that it has.
     pub fn device_memory(&self) -> &DeviceMemory {
         &self.device_memory
+    }
+
+    /// Where its device memory is, and who uses it.
+    pub fn residency(&self) -> &Residency {
+        &self.residency
+    }
+
+    /// The threads for what takes long.
+    pub fn background(&self) -> &Pool {
+        &self.background
     }
 
     /// Runs what takes long on another thread.

@@ -60,6 +60,22 @@ fn sessions(page: &mut Page, shared: &Shared, open: &[Counts]) {
     for name in renamed("causeway_sessions_started_total", "causeway_sessions_begun_total") {
         page.counter(name, "Sessions that have started.").sample(&[], shared.totals.sessions_started());
     }
+    let (released, bytes) = shared.sessions.released();
+    page.gauge(
+        "causeway_sessions_released",
+        "Open sessions whose device memory is on the host, since they are idle.",
+    )
+    .sample(&[], released);
+    page.gauge("causeway_released_memory_bytes", "Device memory of sessions that is on the host.")
+        .sample(&[], bytes);
+    let (releases, returns) = shared.totals.memory_moves();
+    page.histogram("causeway_memory_release_seconds", "How long device memory took to go to the host.")
+        .times(&[], &releases);
+    page.histogram(
+        "causeway_memory_return_seconds",
+        "How long device memory took to come back from the host.",
+    )
+    .times(&[], &returns);
     let mut ended = page.counter("causeway_sessions_ended_total", "Sessions that have ended.");
     for outcome in Outcome::ALL {
         ended.sample(&[("outcome", outcome.label())], shared.totals.ended(outcome));

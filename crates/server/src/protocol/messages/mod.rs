@@ -28,7 +28,7 @@ pub use restart::{
 };
 pub use to_broker::{ToBroker, Token, UNLIMITED};
 pub use to_monitor::{ToMonitor, WorkerOf};
-pub use to_worker::{KeepaliveSeconds, SessionStart, ToWorker};
+pub use to_worker::{KeepaliveSeconds, ReleaseTimes, SessionStart, ToWorker};
 
 /// Why a broker and a worker do not understand each other.
 #[derive(Debug, Error)]
@@ -110,6 +110,7 @@ mod tests {
             locality: locality.clone(),
             keys: None,
             keepalive: KeepaliveSeconds { connection: 4, client: 5, resume: 6 },
+            release: ReleaseTimes { idle: 7, returns_within: 8 },
         };
         let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         send(&broker, &ToWorker::Start(Box::new(start)), Some(&file)).unwrap();
@@ -118,6 +119,7 @@ mod tests {
         assert_eq!((start.hello, start.lanes, start.gpu), (hello, 2, gpu));
         assert_eq!((start.keeps_images, start.locality), (true, locality));
         assert_eq!(start.keepalive, KeepaliveSeconds { connection: 4, client: 5, resume: 6 });
+        assert_eq!(start.release, ReleaseTimes { idle: 7, returns_within: 8 });
         assert!(start.token == LaneToken([2; 32]) && descriptor.is_some());
         send(&worker, &ToBroker::ClientDisconnected, None).unwrap();
         assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::ClientDisconnected);

@@ -110,11 +110,72 @@ pub enum ToBroker {
         /// As in [`Self::Reserve`].
         capacity: u64,
     },
+    /// May the session's device memory go to the host, or to the server's disk? The answer has no text where it may, and
+    /// why not otherwise; and a file, if one is wanted.
+    Suspend {
+        /// The number of the question.
+        number: u32,
+        /// How many bytes of device memory the session has.
+        bytes: u64,
+        /// How many bytes of the worker's own memory that takes at most.
+        host_bytes: u64,
+        /// Whether they go to a file.
+        needs_file: bool,
+    },
+    /// The device memory has gone, which took so many nanoseconds.
+    Suspended {
+        /// How many bytes of it the session has.
+        bytes: u64,
+        /// The time.
+        nanoseconds: u64,
+    },
+    /// The device memory stays, although it might have gone.
+    StaysResident,
+    /// May the device memory come back? The answer has no text where it may, and why not otherwise.
+    Reclaim {
+        /// The number of the question.
+        number: u32,
+        /// As in [`Self::Reserve`].
+        capacity: u64,
+    },
+    /// The device memory has come back, after so many nanoseconds.
+    Returned {
+        /// The time.
+        nanoseconds: u64,
+    },
+    /// Device memory of the idle session cannot be released.
+    ReleaseRefused {
+        /// Why.
+        text: String,
+    },
+    /// The answer to [`Release`](super::ToWorker::Release).
+    ReleaseOutcome {
+        /// The number of the question.
+        number: u32,
+        /// Why nothing was released; nothing when it was.
+        refused: Option<String>,
+    },
     /// Give up what this session has exported.
     Withdraw {
         /// What it was exported under.
         token: Token,
     },
+}
+
+impl ToBroker {
+    /// Whether this is about device memory that goes to the host or comes back.
+    pub fn is_about_release(&self) -> bool {
+        matches!(
+            self,
+            Self::Suspend { .. }
+                | Self::Suspended { .. }
+                | Self::StaysResident
+                | Self::Reclaim { .. }
+                | Self::Returned { .. }
+                | Self::ReleaseRefused { .. }
+                | Self::ReleaseOutcome { .. }
+        )
+    }
 }
 
 const ANSWERING: u8 = 1;
@@ -134,6 +195,13 @@ const RESERVE: u8 = 14;
 const RELEASE: u8 = 15;
 const MEMORY_INFO: u8 = 16;
 const TAKE: u8 = 17;
+const SUSPEND: u8 = 18;
+const SUSPENDED: u8 = 19;
+const STAYS_RESIDENT: u8 = 20;
+const RECLAIM: u8 = 21;
+const RETURNED: u8 = 22;
+const RELEASE_REFUSED: u8 = 23;
+const RELEASE_OUTCOME: u8 = 24;
 
 /// The reply to a session that asks for device memory and need not ask.
 pub const UNLIMITED: &[u8] = b"unlimited";
@@ -210,6 +278,37 @@ impl Encode for ToBroker {
                 number.encode(out);
                 capacity.encode(out);
             }
+            Self::Suspend { number, bytes, host_bytes, needs_file } => {
+                SUSPEND.encode(out);
+                number.encode(out);
+                bytes.encode(out);
+                host_bytes.encode(out);
+                needs_file.encode(out);
+            }
+            Self::Suspended { bytes, nanoseconds } => {
+                SUSPENDED.encode(out);
+                bytes.encode(out);
+                nanoseconds.encode(out);
+            }
+            Self::StaysResident => STAYS_RESIDENT.encode(out),
+            Self::Reclaim { number, capacity } => {
+                RECLAIM.encode(out);
+                number.encode(out);
+                capacity.encode(out);
+            }
+            Self::Returned { nanoseconds } => {
+                RETURNED.encode(out);
+                nanoseconds.encode(out);
+            }
+            Self::ReleaseRefused { text } => {
+                RELEASE_REFUSED.encode(out);
+                text.encode(out);
+            }
+            Self::ReleaseOutcome { number, refused } => {
+                RELEASE_OUTCOME.encode(out);
+                number.encode(out);
+                refused.encode(out);
+            }
             Self::Withdraw { token } => {
                 WITHDRAW.encode(out);
                 token.encode(out);
@@ -240,6 +339,18 @@ impl<'a> Decode<'a> for ToBroker {
             TAKE => Ok(Self::Take { bytes: input.value()? }),
             RELEASE => Ok(Self::Release { bytes: input.value()? }),
             MEMORY_INFO => Ok(Self::MemoryInfo { number: input.value()?, capacity: input.value()? }),
+            SUSPEND => Ok(Self::Suspend {
+                number: input.value()?,
+                bytes: input.value()?,
+                host_bytes: input.value()?,
+                needs_file: input.value()?,
+            }),
+            SUSPENDED => Ok(Self::Suspended { bytes: input.value()?, nanoseconds: input.value()? }),
+            STAYS_RESIDENT => Ok(Self::StaysResident),
+            RECLAIM => Ok(Self::Reclaim { number: input.value()?, capacity: input.value()? }),
+            RETURNED => Ok(Self::Returned { nanoseconds: input.value()? }),
+            RELEASE_REFUSED => Ok(Self::ReleaseRefused { text: input.value()? }),
+            RELEASE_OUTCOME => Ok(Self::ReleaseOutcome { number: input.value()?, refused: input.value()? }),
             WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
             DIAL => Ok(Self::Dial {
                 number: input.value()?,

@@ -1,5 +1,7 @@
 //! What the broker says to its workers.
 
+use std::time::Duration;
+
 use causeway_connection::keepalive::KeepaliveTimeouts;
 use causeway_connection::record::ConnectionKeys;
 use causeway_sandbox::Confinement;
@@ -41,6 +43,35 @@ impl KeepaliveSeconds {
     }
 }
 
+/// When device memory of a session goes to the host, and how long it may take to come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReleaseTimes {
+    /// After how many milliseconds without a message; 0 is never.
+    pub idle: u64,
+    /// How many seconds a client waits at most while the device has no memory for it.
+    pub returns_within: u32,
+}
+
+record!(ReleaseTimes { idle, returns_within });
+
+impl Default for ReleaseTimes {
+    fn default() -> Self {
+        Self { idle: 0, returns_within: 60 }
+    }
+}
+
+impl ReleaseTimes {
+    /// After how long an idle session's memory is released, if it is.
+    pub fn idle(self) -> Option<Duration> {
+        (self.idle > 0).then(|| Duration::from_millis(self.idle))
+    }
+
+    /// How long a client waits at most.
+    pub fn returns_within(self) -> Duration {
+        Duration::from_secs(self.returns_within.into())
+    }
+}
+
 /// What a worker needs to know of its session; comes first, with the command connection.
 #[derive(Debug, Clone)]
 pub struct SessionStart {
@@ -64,6 +95,8 @@ pub struct SessionStart {
     pub keys: Option<ConnectionKeys>,
     /// How long the client may be silent.
     pub keepalive: KeepaliveSeconds,
+    /// When its device memory is released.
+    pub release: ReleaseTimes,
 }
 
 impl Encode for SessionStart {
@@ -77,6 +110,7 @@ impl Encode for SessionStart {
         self.locality.encode(out);
         self.keys.encode(out);
         self.keepalive.encode(out);
+        self.release.encode(out);
         self.hello.encode(out);
     }
 }
@@ -93,6 +127,7 @@ impl<'a> Decode<'a> for SessionStart {
             locality: input.value()?,
             keys: input.value()?,
             keepalive: input.value()?,
+            release: input.value()?,
             // It comes last, since only its end tells its length.
             hello: {
                 let offer = input.value()?;
@@ -198,6 +233,12 @@ pub enum ToWorker {
         /// The number of the question.
         number: u32,
     },
+    /// Release the session's device memory, if nothing is under way; answered by
+    /// [`ReleaseOutcome`](super::ToBroker::ReleaseOutcome).
+    Release {
+        /// The number of the question.
+        number: u32,
+    },
     /// Tell the client that its session ends, and why. The process is killed a moment later.
     End {
         /// A sentence for the client's user.
@@ -226,6 +267,7 @@ const PEER_VERBS: u8 = 11;
 const PING: u8 = 12;
 const CONFINE: u8 = 13;
 const END: u8 = 14;
+const RELEASE: u8 = 15;
 
 impl Encode for ToWorker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -280,6 +322,10 @@ impl Encode for ToWorker {
                 PING.encode(out);
                 number.encode(out);
             }
+            Self::Release { number } => {
+                RELEASE.encode(out);
+                number.encode(out);
+            }
             Self::End { text } => {
                 END.encode(out);
                 text.encode(out);
@@ -310,6 +356,7 @@ impl<'a> Decode<'a> for ToWorker {
             MONITOR => Ok(Self::Monitor { gpu: input.value()? }),
             PREPARE => Ok(Self::Prepare { gpu: input.value()?, is_first: input.value()? }),
             PING => Ok(Self::Ping { number: input.value()? }),
+            RELEASE => Ok(Self::Release { number: input.value()? }),
             END => Ok(Self::End { text: input.value()? }),
             RESPONSE => Ok(Self::Response { number: input.value()?, bytes: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),

@@ -1,6 +1,7 @@
 //! Link events that the engine handles.
 
 use super::parts::Engine;
+use crate::worker::suspension;
 use causeway_link::{DescriptorError, Destination, Lease, LinkError, LinkEvents};
 use causeway_memory::SealedMemory;
 use causeway_sync::delays;
@@ -18,6 +19,8 @@ impl LinkEvents for Events {
             self.0.host_functions.returned(transfer & !HOST_DONE_TRANSFER);
             return None;
         }
+        // The session ends when its memory does not come back, and nobody wants the bytes.
+        let _entered = suspension::enter(&self.0.session).ok()?;
         self.0.uploads.open(&self.0.session, transfer, total)
     }
 
@@ -25,6 +28,7 @@ impl LinkEvents for Events {
         if transfer & HOST_DONE_TRANSFER != 0 {
             return Err(lease);
         }
+        let Ok(_entered) = suspension::enter(&self.0.session) else { return Err(lease) };
         self.0.uploads.open_in_place(&self.0.session, transfer, lease)
     }
 

@@ -55,6 +55,7 @@ impl Engine {
         payload: Option<Buffer>,
     ) -> CuResult<ReplyTime> {
         let (session, gpu) = (&self.session, self.session.gpu());
+        self.note_sharing(&own);
         match own {
             EngineRequest::stream_synchronize(wait) => return waits::synchronize_stream(session, head, wait),
             EngineRequest::event_synchronize(wait) => return waits::synchronize_event(session, head, wait),

@@ -18,6 +18,7 @@
 //! | `parts`     | What does the engine have?                                         |
 //! | `queue`     | Which commands wait, and does a stream hold as much as the driver takes? |
 //! | `fences`    | What follows a synchronous copy?                                   |
+//! | `quiet`     | Is anything under way, or does anything hold the device's memory?  |
 //! | `retired`   | When is memory of other servers unmapped?                          |
 
 mod background;
@@ -29,6 +30,7 @@ mod idle;
 mod issue;
 mod parts;
 mod queue;
+mod quiet;
 mod retired;
 #[cfg(test)]
 mod tests;

@@ -67,6 +67,10 @@ pub struct Engine {
     pub(super) searcher: Pool,
     /// Objects whose making in the background has ended since the lock was last taken.
     pub(super) made: Arc<Mutex<Vec<u64>>>,
+    /// Whether other processes have memory or events of the session, or it theirs.
+    pub(super) is_shared: AtomicBool,
+    /// Whether workers of other servers copy from the session, or it from them.
+    pub(super) has_peers: AtomicBool,
     /// The end of all work is asked for.
     pub(super) is_waiting_for_idle: AtomicBool,
     /// What is left to who holds it: to issue deferred commands that have become ready.
@@ -95,6 +99,8 @@ impl Engine {
             linker: Pool::new("causeway-link", 1),
             searcher: Pool::new("causeway-mirror", 1),
             made: Arc::default(),
+            is_shared: AtomicBool::new(false),
+            has_peers: AtomicBool::new(false),
             is_waiting_for_idle: AtomicBool::new(false),
             state: Delegated::default(),
             session,

@@ -65,6 +65,11 @@ impl CommandQueue {
         self.progress.remove(&stream.value());
     }
 
+    /// Whether commands wait, or objects are being made.
+    pub fn holds_any(&self) -> bool {
+        !self.deferred.is_empty() || self.blockers.are_any_made()
+    }
+
     /// Whether a command that waits, or an object that is being made, holds this one up.
     pub fn holds_up(&self, order: CommandOrder, request: &Request<'_>) -> bool {
         self.blockers.holds_up(order, request, &self.kinds)

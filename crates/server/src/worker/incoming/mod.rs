@@ -157,6 +157,12 @@ impl Incoming {
         self.table.lock().credit(bytes).is_some()
     }
 
+    /// Whether bytes are looked for, are coming, or wait for their command.
+    pub fn are_any_awaited(&self) -> bool {
+        let table = self.table.lock();
+        table.slots.values().any(|slot| !matches!(slot, Slot::Failed(_) | Slot::Refused))
+    }
+
     /// Whether anything is known of a transfer.
     pub fn knows(&self, number: u64) -> bool {
         self.table.lock().slots.contains_key(&number)

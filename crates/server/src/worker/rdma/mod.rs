@@ -58,6 +58,11 @@ impl RdmaCopies {
         &self.blocks
     }
 
+    /// Whether network cards may have registered memory of the devices.
+    pub fn has_registrations(&self) -> bool {
+        self.direct.is_ok()
+    }
+
     /// Tells the client whether network cards reach the devices' memory.
     pub fn announce(&self, session: &Session) {
         let (is_on, text) = match &self.direct {

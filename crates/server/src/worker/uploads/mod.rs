@@ -59,6 +59,14 @@ impl Uploads {
         &self.incoming
     }
 
+    /// Has the device forget memory that is shared with the client, of which it uses none now. It is registered again when
+    /// it is used next.
+    pub fn forget_registrations(&self) {
+        if let Some(arena) = &self.arena {
+            arena.forget_registrations();
+        }
+    }
+
     /// Waits until images are with the broker, but no longer than `timeout`.
     pub fn finish(&self, timeout: Duration) {
         self.cache_writer.finish(timeout);
