@@ -1,8 +1,8 @@
 """Two GPUs of one machine: messages, collective calls, copies and kernels between them, beside UCX and NCCL.
 
 Words behind the part choose pieces, which come in this order: messages, one-server, kernels, litmus, jacobi,
-calls, two-servers, copies, nccl. Each takes at most eight minutes and writes its results at once. On a
-machine with one GPU, or with none (`--gpu cpu`, and CAUSEWAY_SOFTWARE_GPU_DEVICES=2), pieces that are named
+calls, plugin, two-servers, copies, nccl. Each takes at most eight minutes and writes its results at once. On
+a machine with one GPU, or with none (`--gpu cpu`, and CAUSEWAY_SOFTWARE_GPU_DEVICES=2), pieces that are named
 can be tried."""
 
 import os
@@ -34,7 +34,7 @@ from gpu_test.parts.mpi import (
 )
 
 NATIVE = "native"
-MESSAGES_S, SERVER_S, NCCL_S, COPIES_S = 240, 90, 120, 60
+MESSAGES_S, SERVER_S, NCCL_S, COPIES_S, PLUGIN_S = 240, 90, 120, 60, 120
 
 # What messages must reach of a copy between the GPUs: from 16 MiB on, and from 256 KiB on for memory that
 # cannot be exported, which isolated ranks move by way of memory that can.
@@ -118,6 +118,20 @@ def nccl_rates(session):
     report.check("NCCL is measured", problem, outcome.seconds)
     rows = [line.split("\t") for line in outcome.output.splitlines() if line.startswith("row\t")]
     return {(name, int(size)): float(found) for _, name, size, found in rows}
+
+
+def run_plugin(session):
+    """Messages by the network plugin for NCCL, between processes in namespaces of their own with a GPU each."""
+    report = session.report
+    program = [sys.executable, BUNDLE / "gpu_test" / "nccl_net.py"]
+    words = ["--plugin", BUNDLE / "nccl" / "libnccl-net-causeway.so", "--channels", "2"]
+    for memory in ("host", "gpu", "plain"):
+        isolated = ["--memory", memory, "--isolate", "net,ipc,uts,pid,mount"]
+        outcome = run([*program, *words, *isolated], PLUGIN_S)
+        problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
+        report.check(f"NCCL's plugin, isolated, {memory}", problem, outcome.seconds)
+        for line in outcome.output.splitlines():
+            report.line(f"    {line}")
 
 
 def run_collectives(session, mpi):
@@ -262,6 +276,9 @@ def run_two_gpus(session):
         theirs = run_collectives(session, mpi)
         report.save()
         run_graphs(session, theirs)
+        report.save()
+    if session.is_selected("plugin") and session.native:
+        run_plugin(session)
         report.save()
     with session.two_servers() as addresses:
         if session.is_selected("two-servers"):
