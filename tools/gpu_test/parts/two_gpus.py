@@ -121,7 +121,7 @@ def nccl_rates(session):
 
 
 def run_plugin(session):
-    """Messages by the network plugin for NCCL, between processes in namespaces of their own with a GPU each."""
+    """Messages by the network plugin for NCCL, between processes with a GPU and namespaces each."""
     report = session.report
     program = [sys.executable, BUNDLE / "gpu_test" / "nccl_net.py"]
     words = ["--plugin", BUNDLE / "nccl" / "libnccl-net-causeway.so", "--channels", "2"]
