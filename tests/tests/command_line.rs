@@ -33,6 +33,26 @@ fn version_names_commit_and_back_ends() {
 }
 
 #[test]
+fn triton_finds_a_stand_in_for_ptxas_where_all_gpus_are_software() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("k.ptx"), folder.path().join("k.o"));
+    let text = ".version 8.7\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n";
+    std::fs::write(&input, text).unwrap();
+    let script = r#""$TRITON_PTXAS_PATH" --version && "$TRITON_PTXAS_BLACKWELL_PATH" -v --gpu-name=sm_80 "$0" -o "$1""#;
+    let mut command = Command::new(causeway());
+    forget_environment(&mut command);
+    command.args(["run", "--on", "software", "--", "sh", "-c", script]).args([&input, &output]);
+    let version = run(&mut command, LIMIT).must_succeed().stdout;
+    assert!(version.contains("release 12.8"), "{version}");
+    assert_eq!(std::fs::read(&output).unwrap(), [text.as_bytes(), &[0]].concat());
+    let script = r#"test "$TRITON_PTXAS_PATH" = /mine"#;
+    command = Command::new(causeway());
+    forget_environment(&mut command);
+    command.env("TRITON_PTXAS_PATH", "/mine").args(["run", "--on", "software", "--", "sh", "-c", script]);
+    run(&mut command, LIMIT).must_succeed();
+}
+
+#[test]
 fn every_command_has_a_help_that_explains_each_option() {
     let commands = [
         "serve",

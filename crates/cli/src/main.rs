@@ -38,6 +38,7 @@
 //! | `copies`         | How did a program's copies travel, and what slowed them?                       |
 //! | `pool`           | Which GPUs of a pool of servers are free, and who has the others?              |
 //! | `pool_command`   | How does a batch system acquire GPUs of a pool and release them?               |
+//! | `ptxas`          | How does PTX of Triton come to the software GPU?                               |
 //! | `status_query`   | How is a server asked how it is?                                               |
 //! | `watch`          | How are servers, and what do their sessions do?                                |
 //! | `logging`        | Where do log lines go, and how do they look?                                   |
@@ -74,6 +75,8 @@ mod mpirun;
 mod own_server;
 mod pool;
 mod pool_command;
+#[cfg(feature = "software")]
+mod ptxas;
 mod renamed;
 mod report;
 mod run;
@@ -226,8 +229,8 @@ impl Command {
 /// What is to be done, as the command line says, and for `causeway serve` configuration files, too.
 fn parse() -> Result<Command, CommandError> {
     let all = Arguments::command();
-    let words = renamed::with_current_names(std::env::args_os().collect());
-    let typed = all.clone().get_matches_from(&words);
+    let typed_arguments = renamed::with_current_names(std::env::args_os().collect());
+    let typed = all.clone().get_matches_from(&typed_arguments);
     let matches = match typed.subcommand() {
         Some((config_file::SERVE, serve)) => {
             act_as(Role::Server);
@@ -235,7 +238,7 @@ fn parse() -> Result<Command, CommandError> {
             let with_defaults = config_file::with_defaults(all, files(), serve);
             with_defaults
                 .map_err(|errors| CommandError::of(1)(FilesError { errors }))?
-                .get_matches_from(&words)
+                .get_matches_from(&typed_arguments)
         }
         _ => typed,
     };
@@ -243,6 +246,13 @@ fn parse() -> Result<Command, CommandError> {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "software")]
+    {
+        let arguments: Vec<_> = std::env::args_os().collect();
+        if ptxas::is_meant(&arguments) {
+            return ptxas::run(&arguments);
+        }
+    }
     let outcome = parse().and_then(|command| {
         act_as(command.role());
         let (components, code) = command.environment();

@@ -14,6 +14,8 @@ use crate::keys::HandOverError;
 use crate::launch::{self, LaunchError};
 use crate::libc_detection;
 use crate::library::{self, LibraryError};
+#[cfg(feature = "software")]
+use crate::ptxas;
 use crate::report::{self, ReportError};
 use crate::server::{ServerArguments, ServerError, Servers};
 
@@ -85,13 +87,17 @@ pub fn prepare(
     // The client library would refuse the same, later and in the program.
     Table::of_user(PROCESS)?;
     if let Some(warning) = libc_detection::warning(&program[0]) {
-        // When nobody reads our standard error there is nobody to tell.
+        // Without a standard error it cannot be said.
         let _ = writeln!(io::stderr(), "causeway: warning: {warning}");
     }
     let servers = server.servers_of_program(verbose)?;
     server.check(&servers)?;
     let mut command = launch::command(program, &library);
     servers.hand_over(&mut command)?;
+    #[cfg(feature = "software")]
+    if servers.are_software() {
+        ptxas::hand_over(&mut command);
+    }
     if let Some(via) = server.via_of_program(&servers).map_err(ServerError::from)? {
         command.env(table::VIA.name, via.to_string());
     }

@@ -113,7 +113,7 @@ impl OnArguments {
     }
 
     /// The servers that are named by options, the variable or configuration files, as a list; nothing where
-    /// nobody names any.
+    /// none is named.
     pub fn list(&self) -> Option<String> {
         if self.on.is_empty() {
             return PROCESS.text(&table::ON);
@@ -302,6 +302,16 @@ impl Servers {
     /// Whether one of the servers ends with the command.
     pub fn has_private(&self) -> bool {
         !self.private.is_empty()
+    }
+
+    /// Whether all are software GPUs that end with the command.
+    #[cfg(feature = "software")]
+    pub fn are_software(&self) -> bool {
+        let is_software = |target: &Target| {
+            let server = self.private.iter().find(|private| private.target() == target);
+            server.is_some_and(|private| private.gpu() == GpuChoice::Cpu)
+        };
+        self.targets.iter().all(is_software)
     }
 
     /// Whether a server ends with the command.

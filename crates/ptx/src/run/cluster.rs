@@ -2,14 +2,14 @@
 //! other's shared memory.
 //!
 //! All blocks of a cluster share a thread, so that its barrier and operations on shared memory need no more
-//! synchronisation than those of a block. A block that nobody asked to be in a cluster is one of its own.
+//! synchronisation than those of a block. Without a request for clusters each block is one of its own.
 
 use super::block::{BlockState, Failure, Runner};
 use super::context::Launch;
 use super::signals::TrapState;
 
 /// Rounds of polling that a block has until the next one of its cluster has its turn.
-const ROUNDS_IN_TURN: u32 = 1;
+const POLLING_ROUNDS: u32 = 1;
 
 /// Runs clusters of one launch, one after the other, in memory of its own.
 pub(super) struct Cluster<'l> {
@@ -52,23 +52,23 @@ impl<'l> Cluster<'l> {
     pub(super) fn begin(&mut self, index: u64, rounds: u32) -> Result<BlockState, Failure> {
         let [x, y, _] = self.launch.clusters().map(u64::from);
         let cluster = [index % x, index / x % y, index / (x * y)].map(|index| index as u32);
-        let in_turn = self.rounds_in_turn(rounds);
-        let state = self.each(|block| block.begin(cluster, in_turn))?;
-        self.go_on(state, rounds)
+        let per_block = self.rounds_per_block(rounds);
+        let state = self.each(|block| block.begin(cluster, per_block))?;
+        self.run_rounds(state, rounds)
     }
 
     /// Goes on with a cluster whose blocks poll.
     pub(super) fn resume_rounds(&mut self, rounds: u32) -> Result<BlockState, Failure> {
-        let state = self.take_turns(rounds)?;
-        self.go_on(state, rounds)
+        let state = self.run_blocks(rounds)?;
+        self.run_rounds(state, rounds)
     }
 
     /// Goes on for the rest of the `rounds`, of which the blocks have had one that they ended in this state.
-    fn go_on(&mut self, mut state: BlockState, mut rounds: u32) -> Result<BlockState, Failure> {
+    fn run_rounds(&mut self, mut state: BlockState, mut rounds: u32) -> Result<BlockState, Failure> {
         while state != BlockState::Done {
             let is_released = self.release_barrier();
             if state == BlockState::Polling {
-                rounds = if self.blocks.len() == 1 { 0 } else { rounds.saturating_sub(ROUNDS_IN_TURN) };
+                rounds = if self.blocks.len() == 1 { 0 } else { rounds.saturating_sub(POLLING_ROUNDS) };
                 if rounds == 0 {
                     return Ok(BlockState::Polling);
                 }
@@ -76,15 +76,17 @@ impl<'l> Cluster<'l> {
                 let deadlock = block.deadlock();
                 return self.checked(Err(deadlock));
             }
-            state = self.take_turns(rounds)?;
+            state = self.run_blocks(rounds)?;
         }
         Ok(BlockState::Done)
     }
 
     /// Gives each block its turn.
-    fn take_turns(&mut self, rounds: u32) -> Result<BlockState, Failure> {
-        let in_turn = self.rounds_in_turn(rounds);
-        self.each(|block| if block.is_alive() { block.resume_rounds(in_turn) } else { Ok(BlockState::Done) })
+    fn run_blocks(&mut self, rounds: u32) -> Result<BlockState, Failure> {
+        let per_block = self.rounds_per_block(rounds);
+        self.each(
+            |block| if block.is_alive() { block.resume_rounds(per_block) } else { Ok(BlockState::Done) },
+        )
     }
 
     /// Has each block do something. The state of the whole: polling if one of them polls, done if all are.
@@ -106,8 +108,8 @@ impl<'l> Cluster<'l> {
     }
 
     /// Rounds of polling that each block has: a block that is alone need not make room for others.
-    fn rounds_in_turn(&self, rounds: u32) -> u32 {
-        if self.blocks.len() == 1 { rounds } else { ROUNDS_IN_TURN }
+    fn rounds_per_block(&self, rounds: u32) -> u32 {
+        if self.blocks.len() == 1 { rounds } else { POLLING_ROUNDS }
     }
 
     /// Abandons all blocks where one has failed.
@@ -128,7 +130,7 @@ impl<'l> Cluster<'l> {
         is_complete
     }
 
-    /// Abandons the blocks if there are any, and gives back the memory.
+    /// Abandons the blocks if there are any, and returns the memory.
     pub(super) fn end(self) {
         for block in self.blocks {
             self.launch.space.return_arena(block.end());

@@ -19,8 +19,8 @@ pub(crate) const NO_RANK: u32 = u32::MAX;
 
 const _: () = assert!(Arena::SHARED_WINDOW <= OFFSET && (MAX_CLUSTER_BLOCKS as u64) < NO_BLOCK);
 
-/// The shared memory that a thread reaches.
-struct Reach<'t> {
+/// The shared memory of the cluster, as one of its threads sees it.
+struct ClusterMemory<'t> {
     /// The base of the block's own.
     own: u64,
     /// Those of the cluster's blocks, by rank.
@@ -28,7 +28,7 @@ struct Reach<'t> {
     rank: u32,
 }
 
-impl Reach<'_> {
+impl ClusterMemory<'_> {
     /// The rank and offset of an address of the `.shared::cluster` window.
     fn of_window(&self, address: u64) -> Option<(u32, u64)> {
         match address >> RANK_AT {
@@ -55,17 +55,17 @@ impl Reach<'_> {
 
 /// # Safety
 /// `thread` is the context of a thread whose block is in a cluster.
-unsafe fn reach<'t>(thread: *const ThreadContext) -> Reach<'t> {
+unsafe fn cluster_memory<'t>(thread: *const ThreadContext) -> ClusterMemory<'t> {
     // SAFETY: as the caller promises; the runner of the block keeps the bases, one more than there are blocks.
     unsafe {
         let thread = &*thread;
         let bases = std::slice::from_raw_parts(thread.shared_bases.add(1), thread.cluster_blocks as usize);
-        Reach { own: thread.shared_base, bases, rank: thread.cluster_rank }
+        ClusterMemory { own: thread.shared_base, bases, rank: thread.cluster_rank }
     }
 }
 
-macro_rules! of_reach {
-    ($($(#[$comment:meta])* fn $name:ident($reach:ident $(, $argument:ident: $ty:ty)*) -> $result:ty $body:block)*) => {
+macro_rules! window_functions {
+    ($($(#[$comment:meta])* fn $name:ident($memory:ident $(, $argument:ident: $ty:ty)*) -> $result:ty $body:block)*) => {
         $(
             $(#[$comment])*
             ///
@@ -73,17 +73,17 @@ macro_rules! of_reach {
             /// Called by compiled code only, with the context of the running thread.
             pub(crate) unsafe extern "C" fn $name(thread: *const ThreadContext $(, $argument: $ty)*) -> $result {
                 // SAFETY: compiled code passes the context it was given.
-                let $reach = unsafe { reach(thread) };
+                let $memory = unsafe { cluster_memory(thread) };
                 $body
             }
         )*
     };
 }
 
-of_reach! {
+window_functions! {
     /// `mapa.shared::cluster`. Where there is no such block, an address that none has.
-    fn map_in_window(reach, address: u64, rank: u32) -> u64 {
-        let offset = reach.of_window(address).filter(|_| reach.base(rank).is_some()).map(|(_, offset)| offset);
+    fn map_in_window(memory, address: u64, rank: u32) -> u64 {
+        let offset = memory.of_window(address).filter(|_| memory.base(rank).is_some()).map(|(_, offset)| offset);
         match offset {
             Some(offset) => (u64::from(rank) + 1) << RANK_AT | offset,
             None => NO_BLOCK << RANK_AT | address & OFFSET,
@@ -91,32 +91,32 @@ of_reach! {
     }
 
     /// `mapa` of a generic address. Where there is no such block, an address that nothing has.
-    fn map_generic(reach, address: u64, rank: u32) -> u64 {
-        reach.of_generic(address).zip(reach.base(rank)).map_or(0, |((_, offset), base)| base + offset)
+    fn map_generic(memory, address: u64, rank: u32) -> u64 {
+        memory.of_generic(address).zip(memory.base(rank)).map_or(0, |((_, offset), base)| base + offset)
     }
 
     /// `getctarank.shared::cluster`
-    fn rank_in_window(reach, address: u64) -> u32 {
-        reach.of_window(address).map_or(NO_RANK, |(rank, _)| rank)
+    fn rank_in_window(memory, address: u64) -> u32 {
+        memory.of_window(address).map_or(NO_RANK, |(rank, _)| rank)
     }
 
     /// `getctarank` of a generic address; whether it is shared memory of the cluster at all.
-    fn rank_of_generic(reach, address: u64) -> u32 {
-        reach.of_generic(address).map_or(NO_RANK, |(rank, _)| rank)
+    fn rank_of_generic(memory, address: u64) -> u32 {
+        memory.of_generic(address).map_or(NO_RANK, |(rank, _)| rank)
     }
 
     /// `cvta.to.shared`, where other blocks' memory can be meant.
-    fn generic_to_window(reach, address: u64) -> u64 {
-        match reach.of_generic(address) {
-            Some((rank, offset)) if rank != reach.rank => (u64::from(rank) + 1) << RANK_AT | offset,
-            _ => address.wrapping_sub(reach.own),
+    fn generic_to_window(memory, address: u64) -> u64 {
+        match memory.of_generic(address) {
+            Some((rank, offset)) if rank != memory.rank => (u64::from(rank) + 1) << RANK_AT | offset,
+            _ => address.wrapping_sub(memory.own),
         }
     }
 
     /// `cvta.shared`, where other blocks' memory can be meant.
-    fn window_to_generic(reach, address: u64) -> u64 {
-        let base = reach.of_window(address).and_then(|(rank, offset)| Some((reach.base(rank)?, offset)));
-        base.map_or_else(|| reach.own.wrapping_add(address), |(base, offset)| base + offset)
+    fn window_to_generic(memory, address: u64) -> u64 {
+        let base = memory.of_window(address).and_then(|(rank, offset)| Some((memory.base(rank)?, offset)));
+        base.map_or_else(|| memory.own.wrapping_add(address), |(base, offset)| base + offset)
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn an_address_means_the_same_to_all_blocks_and_is_none_without_a_block() {
         let bases = [0x10_0000_0000, 0x20_0000_0000, 0x30_0000_0000];
-        let of = |rank: u32| Reach { own: bases[rank as usize], bases: &bases, rank };
+        let of = |rank: u32| ClusterMemory { own: bases[rank as usize], bases: &bases, rank };
         assert_eq!((of(1).of_window(0x40), of(2).of_window(0x40)), (Some((1, 0x40)), Some((2, 0x40))));
         let third = 3 << RANK_AT | 0x40;
         assert_eq!((of(0).of_window(third), of(2).of_window(third)), (Some((2, 0x40)), Some((2, 0x40))));
