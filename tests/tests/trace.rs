@@ -122,3 +122,35 @@ fn what_cannot_be_traced_is_said() {
     let program = trace(&server, &output, &["/no/such/program"]);
     assert_eq!(program.code(), Some(127), "{program}");
 }
+
+#[test]
+fn the_report_has_the_times_of_kernels_and_copies_where_they_are_asked_for() {
+    let server = Server::start();
+    let report = |options: &[&str]| {
+        let mut command = Command::new(causeway());
+        forget_environment(&mut command);
+        command.args(["run", "--on", &server.connect_string(), "--stats", "--json"]).args(options);
+        command.arg("--").arg(cuda_program("vector_add"));
+        let outcome = run(command.env("CAUSEWAY_CACHE_DIR", ""), LIMIT).must_succeed();
+        let start = outcome.stderr.find('{').unwrap_or_else(|| panic!("no report: {outcome}"));
+        serde_json::from_str::<Value>(&outcome.stderr[start..]).unwrap()
+    };
+    let timed = report(&["--device-times"]);
+    let times = &timed["device_time"];
+    assert!(times["kernels"]["count"].as_u64() >= Some(1), "{times}");
+    // A copy is timed piece by piece.
+    let pieces = |direction: &str| times[direction]["count"].as_u64().unwrap();
+    assert!(
+        pieces("to_device") >= 2 && pieces("from_device") >= 1 && pieces("within_device") == 0,
+        "{times}"
+    );
+    assert!(
+        timed["round_trips"]["all"]["event_elapsed"].is_null(),
+        "what we ask for is not the program's: {timed}"
+    );
+    let [kernels, busy, all] = [&times["kernels"]["seconds"], &times["busy_seconds"], &timed["seconds"]]
+        .map(|value| value.as_f64().unwrap());
+    assert!(0.0 < kernels && kernels <= busy && busy <= all, "{timed}");
+    assert!(times["by_kernel"].as_object().unwrap().keys().any(|name| name.contains("add")), "{times}");
+    assert!(report(&[])["device_time"].is_null());
+}

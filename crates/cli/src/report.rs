@@ -176,6 +176,9 @@ impl Report {
             seconds("wait_seconds"),
             self.number("waits")
         );
+        for line in self.device_times() {
+            let _ = writeln!(out, "  {line}");
+        }
         let waits = self.waits();
         if !waits.is_empty() {
             let _ = writeln!(out, "  waited for: {}", waits.join(", "));
@@ -199,6 +202,43 @@ impl Report {
         calls.truncate(NAMED);
         named.extend(calls.into_iter().map(|(count, name)| format!("{name} {count}x")));
         named
+    }
+
+    /// What kernels and copies took on the devices, where it was asked for.
+    fn device_times(&self) -> Vec<String> {
+        let all = &self.all["device_time"];
+        if !all.is_object() {
+            return Vec::new();
+        }
+        let seconds = |value: &Value| value.as_f64().unwrap_or(0.0);
+        let took = |field: &str| seconds(&all[field]["seconds"]);
+        let kernels = all["kernels"]["count"].as_u64().unwrap_or(0);
+        let mut lines = vec![
+            format!("on the devices: {:.3} s in {kernels} kernels", took("kernels")),
+            format!(
+                "copies there: {:.3} s to the device, {:.3} s from the device, {:.3} s within devices",
+                took("to_device"),
+                took("from_device"),
+                took("within_device")
+            ),
+            format!(
+                "devices were busy for {:.3} s, {:.3} s of it with kernels and copies at once",
+                seconds(&all["busy_seconds"]),
+                seconds(&all["overlap_seconds"])
+            ),
+        ];
+        let mut kernels: Vec<_> = all["by_kernel"].as_object().into_iter().flatten().collect();
+        kernels
+            .sort_by(|first, second| seconds(&second.1["seconds"]).total_cmp(&seconds(&first.1["seconds"])));
+        for (name, total) in kernels.into_iter().take(NAMED) {
+            let count = total["count"].as_u64().unwrap_or(0);
+            lines.push(format!("  {:.3} s in {count} of {name}", seconds(&total["seconds"])));
+        }
+        match all["not_timed"].as_u64() {
+            Some(count @ 1..) => lines.push(format!("{count} launches and copies more were not timed")),
+            _ => {}
+        }
+        lines
     }
 
     /// Why nothing else carried the session.
@@ -238,6 +278,11 @@ mod tests {
             "copies": { "to_device": { "tcp": { "copies": 1, "bytes": 2 << 20 }, "pageable": { "copies": 1, "bytes": 2 << 20 } } },
             "bytes_from_device": 1024, "module_bytes": 100, "between_servers": ["device 1 copies by itself"],
             "registered_memory": { "shared_bytes": 5, "mirrored_bytes": { "it may only be read": 4096 } },
+            "device_time": {
+                "kernels": { "count": 7, "seconds": 0.5 }, "to_device": { "count": 2, "seconds": 0.125 },
+                "busy_seconds": 0.6, "overlap_seconds": 0.025, "not_timed": 9,
+                "by_kernel": { "short": { "count": 3, "seconds": 0.1 }, "long": { "count": 4, "seconds": 0.4 } },
+            },
             "calls": { "cuLaunchKernel": { "posted": 5 }, "cuDeviceGetAttribute": { "local": 20, "called": 1 } },
         });
         let text = Report { all, processes: 1 }.summary();
@@ -254,6 +299,10 @@ mod tests {
             "0.250 s of it in 4 waits",
             "waited for: connection, hello, cuCtxSynchronize 3x, cuMemAlloc 1x",
             "cuDeviceGetAttribute 21x, cuLaunchKernel 5x",
+            "on the devices: 0.500 s in 7 kernels\n  copies there: 0.125 s to the device",
+            "busy for 0.600 s, 0.025 s of it with",
+            "  0.400 s in 4 of long\n    0.100 s in 3 of short",
+            "9 launches and copies more were not timed",
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }

@@ -33,6 +33,12 @@ pub struct Arguments {
     /// Say at the end, on standard error, which calls were made and how many bytes were moved.
     #[arg(long)]
     stats: bool,
+    /// With --stats: say how long kernels and copies took on the devices, and how much of it they did at once.
+    ///
+    /// Each launch and copy is put between two events, which makes it some microseconds longer; so it is for
+    /// the first 16,384 of them.
+    #[arg(long, requires = "stats")]
+    device_times: bool,
     /// With --stats: say it as JSON, everything that was counted.
     #[arg(long, requires = "stats")]
     json: bool,
@@ -125,6 +131,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     let report = arguments.stats.then(report::File::new).transpose()?;
     if let Some(report) = &report {
         report.ask_for(&mut command);
+    }
+    if arguments.device_times {
+        command.env(table::DEVICE_TIMES.name, "on");
     }
     let status = launch::run_program(command)?;
     // Before this process ends, which a signal may bring about at once.

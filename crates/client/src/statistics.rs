@@ -1,6 +1,7 @@
 //! Counts of what the program did, written as JSON to the file that `CAUSEWAY_STATS` names.
 
 pub mod copies;
+pub mod device_time;
 pub mod host_memory;
 
 use crate::locks::{Mutex, rank};
@@ -12,7 +13,7 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 /// How often one entry point was called, by how the call was carried out.
@@ -24,6 +25,8 @@ struct AllCounts {
     /// The waits before the first launch; until then [`NONE_YET`].
     waits_before_launch: AtomicU64,
     wait_nanoseconds: AtomicU64,
+    /// Whether the program has ended, and what is waited for is not its own any more.
+    is_over: AtomicBool,
     module_bytes: AtomicU64,
     bytes_not_sent: AtomicU64,
     waits: AtomicU64,
@@ -37,6 +40,7 @@ static COUNTS: AllCounts = AllCounts {
     calls: [const { Counts([const { AtomicU64::new(0) }; 3]) }; FUNCTIONS.len()],
     waits_before_launch: AtomicU64::new(NONE_YET),
     wait_nanoseconds: AtomicU64::new(0),
+    is_over: AtomicBool::new(false),
     module_bytes: AtomicU64::new(0),
     bytes_not_sent: AtomicU64::new(0),
     waits: AtomicU64::new(0),
@@ -103,24 +107,33 @@ pub fn count_call(index: usize, carried: Carried) {
     COUNTS.calls[index].0[carried as usize].fetch_add(1, Relaxed);
 }
 
+/// The program has ended: what is waited for from here on is not counted.
+pub fn end_program() {
+    COUNTS.is_over.store(true, Relaxed);
+}
+
 /// A wait for the server; it ends when this is dropped.
-pub struct Wait(Instant);
+pub struct Wait(Option<Instant>);
 
 /// Counts a wait for the server's answer to `what`, a round trip at least, that begins now: while the server
 /// is at it, this takes no time.
 pub fn begin_wait(what: &'static str) -> Wait {
+    if COUNTS.is_over.load(Relaxed) {
+        return Wait(None);
+    }
     COUNTS.waits.fetch_add(1, Relaxed);
     let mut waited_for = COUNTS.waited_for.lock();
     let waited = waited_for.entry(what).or_default();
     waited.all += 1;
     waited.before_first_launch += u64::from(COUNTS.waits_before_launch.load(Relaxed) == NONE_YET);
     drop(waited_for);
-    Wait(Instant::now())
+    Wait(Some(Instant::now()))
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        let time = u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let Some(started) = self.0 else { return };
+        let time = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         COUNTS.wait_nanoseconds.fetch_add(time, Relaxed);
     }
 }
@@ -209,6 +222,9 @@ struct Report<'a> {
     between_servers: &'a [String],
     /// What of it kernels got the address of.
     registered_memory: host_memory::RegisteredMemory,
+    /// What devices did when, if it was wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_time: Option<device_time::DeviceTime>,
     /// Since the session was opened.
     seconds: f64,
     /// By entry point, how often it was carried out in which way.
@@ -274,6 +290,7 @@ pub fn report(device: &str, servers: &[ServerPath<'_>], between: &[String]) -> S
         copies: copies::report(first.via, &first.link),
         between_servers: between,
         registered_memory: host_memory::report(),
+        device_time: device_time::report(),
         seconds: first.started.elapsed().as_secs_f64(),
         calls,
     };

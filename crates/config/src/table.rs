@@ -171,6 +171,11 @@ table! {
         "`%p` in the file's name becomes the number of the process: a program that starts others needs it, or the last one \
          to end leaves its counts alone. `causeway run --stats` puts those of all of them into words and warns of pageable \
          memory and of many short copies.";
+    DEVICE_TIMES: "CAUSEWAY_DEVICE_TIMES", [Client], Values::Switch, Default::Text("off"),
+        "the counts of `CAUSEWAY_STATS` have the time that kernels and copies took on the devices, and how much of it they \
+         did at once",
+        "Each launch and copy gets two events around it, of up to 16,384; what comes after them is counted alone. `causeway \
+         run --stats --device-times` sets it.";
     TRACE: "CAUSEWAY_TRACE", [Client], Values::Path, Default::Text("none is written"),
         "a file that gets the calls, waits and device times of the program with their times, as trace events, when \
          the program ends",

@@ -1,6 +1,6 @@
-//! Device timestamps for a trace.
+//! Device timestamps, for a trace and for the device times of the report.
 //!
-//! Around every launch and copy that is traced two events are recorded in its stream. What they say is asked
+//! Around every launch and copy two events are recorded in its stream. What they say is asked
 //! for when the program ends. Where that lies on this machine's clock is known by one event more, the
 //! context's *mark*: the program waits for it, so that its time is known but for half a round trip.
 
@@ -8,6 +8,7 @@ use crate::locks::{Mutex, rank};
 use crate::log::info;
 use crate::model::handles;
 use crate::remote::session;
+use crate::statistics::device_time::{self, Span, Work};
 use crate::trace;
 use causeway_api::calls::{self, Call, Opcode};
 use causeway_api::handle::{Context, Event, Handle, Stream};
@@ -25,6 +26,7 @@ const ROUND_TRIPS: usize = 5;
 
 /// A launch or copy between two events.
 struct Timed {
+    work: Work,
     name: String,
     context: Handle<Context>,
     stream: Handle<Stream>,
@@ -56,22 +58,33 @@ thread_local! {
 /// Names the launch that this thread is about to make.
 #[inline]
 pub fn name(name: &str) {
-    if trace::is_on() {
+    if is_on() {
         // In the last destructors of a thread there is no name.
         let _ = NAME.try_with(|cell| name.clone_into(&mut cell.borrow_mut()));
     }
 }
 
-const fn is_timed(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::launch
-            | Opcode::graph_launch
-            | Opcode::copy_to_device
-            | Opcode::copy_from_device
-            | Opcode::copy_within_device
-            | Opcode::copy_between_contexts
-    )
+/// Whether any times are wanted.
+#[inline]
+pub fn is_on() -> bool {
+    trace::is_on() || device_time::is_on()
+}
+
+/// What a device does for a command whose times are taken.
+const fn work(opcode: Opcode) -> Option<Work> {
+    match opcode {
+        Opcode::launch | Opcode::graph_launch => Some(Work::Kernel),
+        Opcode::copy_to_device => Some(Work::ToDevice),
+        Opcode::copy_from_device => Some(Work::FromDevice),
+        Opcode::copy_within_device | Opcode::copy_between_contexts => Some(Work::WithinDevice),
+        _ => None,
+    }
+}
+
+/// Counts launches and copies without times.
+fn lose(count: u64) {
+    trace::lose(count);
+    device_time::lose(count);
 }
 
 /// Sends a command by `send`, between two events where its times are wanted.
@@ -81,10 +94,8 @@ pub fn around<C: Call>(
     request: &C,
     send: impl FnOnce() -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
-    if !const { is_timed(C::OPCODE) } || !trace::is_on() {
-        return send();
-    }
-    let started = request.stream().and_then(|stream| begin(context, stream, C::OPCODE));
+    let Some(work) = const { work(C::OPCODE) }.filter(|_| is_on()) else { return send() };
+    let started = request.stream().and_then(|stream| begin(context, stream, work, C::OPCODE));
     let sent = send();
     if let Some(timed) = started {
         finish(timed, sent.is_ok());
@@ -93,17 +104,17 @@ pub fn around<C: Call>(
 }
 
 /// Records the first event; nothing where no more are taken.
-fn begin(context: Handle<Context>, stream: Handle<Stream>, opcode: Opcode) -> Option<Timed> {
+fn begin(context: Handle<Context>, stream: Handle<Stream>, work: Work, opcode: Opcode) -> Option<Timed> {
     let is_full = STATE.lock().get_or_insert_default().timed.len() >= MAX_TIMED;
     if is_full {
-        trace::lose(1);
+        lose(1);
         return None;
     }
     mark(context, stream).ok()?;
     let named = NAME.try_with(RefCell::take).unwrap_or_default();
     let name = if opcode == Opcode::launch && !named.is_empty() { named } else { opcode.name().to_owned() };
     let begin = record(context, stream).ok()?;
-    Some(Timed { name, context, stream, begin, end: Handle::NULL })
+    Some(Timed { work, name, context, stream, begin, end: Handle::NULL })
 }
 
 fn finish(mut timed: Timed, is_sent: bool) {
@@ -152,11 +163,11 @@ fn mark(context: Handle<Context>, stream: Handle<Stream>) -> Result<(), CUresult
     Ok(())
 }
 
-/// Asks for all times, and hands them to the trace. Contexts that have ended took theirs along.
+/// Asks for all times, and hands them to trace and report. Contexts that have ended took theirs along.
 pub fn gather() {
     let Some(State { timed, marks }) = STATE.lock().take() else { return };
     let mut unknown = 0;
-    for Timed { name, context, stream, begin, end } in timed {
+    for Timed { work, name, context, stream, begin, end } in timed {
         let Some(mark) = marks.get(&context.value()) else { continue };
         let since = |start: Handle<Event>, end: Handle<Event>| -> Result<f32, CUresult> {
             let request = calls::event_elapsed { start, end };
@@ -167,13 +178,25 @@ pub fn gather() {
             Ok((before, took)) => {
                 let nanoseconds = |milliseconds: f32| (f64::from(milliseconds).max(0.0) * 1e6) as u64;
                 let started = mark.recorded_at.saturating_add(nanoseconds(before));
-                trace::device(name, context.server(), stream.value(), started, nanoseconds(took));
+                let took = nanoseconds(took);
+                if device_time::is_on() {
+                    device_time::keep(Span {
+                        work,
+                        name: name.clone(),
+                        context: context.value(),
+                        started,
+                        took,
+                    });
+                }
+                if trace::is_on() {
+                    trace::device(name, context.server(), stream.value(), started, took);
+                }
             }
             Err(_) => unknown += 1,
         }
     }
     if unknown > 0 {
         info!("the times of {unknown} launches and copies are not known: their contexts have ended");
-        trace::lose(unknown);
+        lose(unknown);
     }
 }

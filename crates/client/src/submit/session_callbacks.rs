@@ -2,9 +2,9 @@
 
 use crate::remote::callbacks::SessionCallbacks;
 use crate::remote::image::pending_images;
+use crate::statistics;
 use crate::submit::pool::host_ranges;
 use crate::submit::{callbacks, device_times};
-use crate::trace;
 use causeway_api::sys::CUresult;
 
 /// This room, as seen from below.
@@ -32,7 +32,8 @@ impl SessionCallbacks for Submit {
     }
 
     fn before_end(&self) {
-        if trace::is_on() {
+        if device_times::is_on() {
+            statistics::end_program();
             device_times::gather();
         }
     }
