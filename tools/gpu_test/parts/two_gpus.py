@@ -85,10 +85,10 @@ def run_messages(session, mpi):
     figures = Figures()
     try_messages(session, mpi, None)
     kinds = "latency,bandwidth,bidirectional,copy"
-    words = ["--native", "--channel", "auto,ipc,vmm,staged,none"]
+    arguments = ["--native", "--channel", "auto,ipc,vmm,staged,none"]
     if session.native:
         seconds = int(min(MESSAGES_S, session.limit_s))
-        keep(session, figures, NATIVE, measure(session, mpi, NATIVE, words, {}, seconds, kinds))
+        keep(session, figures, NATIVE, measure(session, mpi, NATIVE, arguments, {}, seconds, kinds))
         pairs = ["--native", "--channel", "auto,none", "--pairs", "2"]
         with started() as (mps, why_not):
             if why_not:
@@ -101,8 +101,8 @@ def run_messages(session, mpi):
 
 def run_on(session, mpi, name, addresses):
     """Messages between ranks whose GPUs are those of servers."""
-    words = ["--on", ",".join(addresses), "--via", ",".join(session.modules), "--channel", "auto,vmm,staged"]
-    keep(session, Figures(), name, measure(session, mpi, name, words, {}, SERVER_S))
+    arguments = ["--on", ",".join(addresses), "--via", ",".join(session.modules), "--channel", "auto,vmm,staged"]
+    keep(session, Figures(), name, measure(session, mpi, name, arguments, {}, SERVER_S))
 
 
 def nccl_rates(session):
@@ -124,10 +124,10 @@ def run_plugin(session):
     """Messages by the network plugin for NCCL, between processes with a GPU and namespaces each."""
     report = session.report
     program = [sys.executable, BUNDLE / "gpu_test" / "nccl_net.py"]
-    words = ["--plugin", BUNDLE / "nccl" / "libnccl-net-causeway.so", "--channels", "2"]
+    arguments = ["--plugin", BUNDLE / "nccl" / "libnccl-net-causeway.so", "--channels", "2"]
     for memory in ("host", "gpu", "plain"):
         isolated = ["--memory", memory, "--isolate", "net,ipc,uts,pid,mount"]
-        outcome = run([*program, *words, *isolated], PLUGIN_S)
+        outcome = run([*program, *arguments, *isolated], PLUGIN_S)
         problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
         report.check(f"NCCL's plugin, isolated, {memory}", problem, outcome.seconds)
         for line in outcome.output.splitlines():

@@ -21,7 +21,7 @@ pub struct ClusterRules {
 }
 
 impl ClusterRules {
-    /// Blocks of a cluster along x, y and z in a launch of this grid; nothing where nobody asks for clusters.
+    /// Blocks of a cluster along x, y and z in a launch of this grid; nothing for a launch without clusters.
     ///
     /// # Errors
     /// As NVIDIA's driver (580, H200) `CUDA_ERROR_INVALID_CLUSTER_SIZE`, whatever is wrong: no size where there has to be
@@ -60,8 +60,8 @@ pub fn cluster_dimension(attribute: &LaunchAttribute) -> Option<[u32; 3]> {
 
 /// The three numbers of an attribute, if it is the one of this name.
 fn size_named(attribute: &LaunchAttribute, id: CUlaunchAttributeID) -> Option<[u32; 3]> {
-    let (words, _) = attribute.value.as_chunks::<4>();
-    (attribute.id == id.0).then(|| core::array::from_fn(|axis| u32::from_le_bytes(words[axis])))
+    let (axes, _) = attribute.value.as_chunks::<4>();
+    (attribute.id == id.0).then(|| core::array::from_fn(|axis| u32::from_le_bytes(axes[axis])))
 }
 
 #[cfg(test)]

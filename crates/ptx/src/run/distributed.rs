@@ -1,4 +1,4 @@
-//! Distributed shared memory: addresses by which a block reaches the shared memory of its cluster.
+//! Distributed shared memory: addresses of the shared memory of a cluster.
 //!
 //! An address in the `.shared::cluster` window is an offset in the block's own shared memory, as one in the
 //! `.shared::cta` window is, or has the rank of a block plus one in the bits from 24 on: then it means the same
