@@ -410,3 +410,21 @@ fn the_kernel_may_say_how_large_clusters_are() {
     refused(launch(&plain, 4, 1, 0, &params), "a cluster has 0 blocks");
     refused(launch_3d(&plain, [4, 4, 4], 1, [1 << 31, 1 << 31, 4], &params), "a cluster has");
 }
+
+#[test]
+fn the_barrier_waits_for_the_last_block() {
+    // The second block lets others run many times before it writes and arrives.
+    let device = kernel(
+        ".shared .align 4 .b32 s;",
+        &format!(
+            "mov.u32 %r2, s; st.shared.u32 [%r2], 0; mov.u32 %r4, 0; setp.eq.u32 %p1, rank, 0; @%p1 bra WAIT;
+             AGAIN: nanosleep.u32 1; add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, 100; @%p2 bra AGAIN;
+             st.shared.u32 [%r2], 7;
+             WAIT: {SYNC} mapa.shared::cluster.u32 %r3, %r2, peer; ld.shared::cluster.u32 %r5, [%r3];
+             mad.wide.u32 %a1, b, 4, out; st.global.u32 [%a1], %r5; {SYNC}"
+        ),
+    );
+    let out = device.zeros::<u32>(2);
+    launch(&device, 2, 1, 2, &Params::default().with(out)).unwrap();
+    assert_eq!(device.download::<u32>(out, 2), [7, 0]);
+}
