@@ -6,10 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
-use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use causeway_wire::handshake::{KeyId, LaneToken, TicketId};
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 use thiserror::Error;
 use zeroize::{Zeroize as _, Zeroizing};
 
@@ -148,7 +149,15 @@ fn socket_text(nonce: &[u8; 32]) -> Vec<u8> {
 /// When the operating system has none to give, which Linux does not do after boot.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    SystemRandom::new().fill(&mut bytes).expect("the operating system gives random bytes");
+    let mut filled = 0;
+    // Not AWS-LC's generator, which measures the processor's jitter for 30 to 60 ms before its first byte.
+    while filled < N {
+        match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(error) => panic!("the operating system gives no random bytes: {error}"),
+        }
+    }
     bytes
 }
 
