@@ -102,26 +102,34 @@ fn files(arguments: &[OsString]) -> Result<(PathBuf, PathBuf), PtxasError> {
     Ok((input.ok_or(PtxasError::NoInput)?, output.ok_or(PtxasError::NoOutput)?))
 }
 
-/// Has a program that uses software GPUs alone find the stand-in, where the user names no other.
-pub fn hand_over(command: &mut Command) {
+/// Has a program that uses software GPUs alone find the stand-in, where the user names no other program; one that
+/// uses others does not inherit it.
+pub fn hand_over(command: &mut Command, is_software: bool) {
     // A program that makes no machine code needs none.
     let Ok(link) = link() else { return };
     for name in VARIABLES {
-        if std::env::var_os(name).is_none() {
+        let named = std::env::var_os(name).filter(|path| !path.is_empty());
+        let is_ours = named.as_ref().is_some_and(|path| Path::new(path) == link);
+        if is_software && named.is_none() {
             command.env(name, &link);
+        } else if !is_software && is_ours {
+            command.env_remove(name);
         }
     }
 }
 
 /// The link of that name to this program, in the user's own folder.
 fn link() -> io::Result<PathBuf> {
-    let executable = std::env::current_exe()?;
+    // One that has been replaced meanwhile is nowhere.
+    let executable = std::env::current_exe()?.canonicalize()?;
     let link = private_folder()?.join(NAME);
     if fs::read_link(&link).is_ok_and(|there| there == executable) {
         return Ok(link);
     }
     // Another `causeway` may be making it, or programs of another one use it: never is there none.
     let made = link.with_extension(std::process::id().to_string());
+    // A process with this number that was killed may have left one.
+    let _ = fs::remove_file(&made);
     std::os::unix::fs::symlink(&executable, &made)?;
     fs::rename(&made, &link)?;
     Ok(link)

@@ -101,9 +101,7 @@ pub fn prepare(
     let mut command = launch::command(program, &library);
     servers.hand_over(&mut command)?;
     #[cfg(feature = "software")]
-    if servers.are_software() {
-        ptxas::hand_over(&mut command);
-    }
+    ptxas::hand_over(&mut command, servers.are_software());
     if let Some(via) = server.via_of_program(&servers).map_err(ServerError::from)? {
         command.env(table::VIA.name, via.to_string());
     }

@@ -12,7 +12,7 @@ use crate::statistics::device_time::{self, Span, Work};
 use crate::trace;
 use causeway_api::calls::{self, Call, Opcode};
 use causeway_api::handle::{Context, Event, Handle, Stream};
-use causeway_api::sys::CUresult;
+use causeway_api::sys::{CUresult, CUstream_flags};
 use causeway_wire::codec::{DecodeError, Decoder};
 use core::cell::RefCell;
 use std::collections::HashMap;
@@ -110,7 +110,7 @@ fn begin(context: Handle<Context>, stream: Handle<Stream>, work: Work, opcode: O
         lose(1);
         return None;
     }
-    mark(context, stream).ok()?;
+    mark(context).ok()?;
     let named = NAME.try_with(RefCell::take).unwrap_or_default();
     let name = if opcode == Opcode::launch && !named.is_empty() { named } else { opcode.name().to_owned() };
     let begin = record(context, stream).ok()?;
@@ -142,11 +142,15 @@ fn done(input: &mut Decoder<'_>) -> Result<bool, DecodeError> {
 }
 
 /// Sees to it that the context has its mark.
-fn mark(context: Handle<Context>, stream: Handle<Stream>) -> Result<(), CUresult> {
+fn mark(context: Handle<Context>) -> Result<(), CUresult> {
     if STATE.lock().get_or_insert_default().marks.contains_key(&context.value()) {
         return Ok(());
     }
     let session = session::of(context)?;
+    // In a stream of its own: the program's may wait for what this thread is about to do.
+    let stream = handles::create::<Stream>();
+    let flags = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
+    session.append(context, &calls::stream_create { stream, flags, priority: 0 }, || ())?;
     let event = record(context, stream)?;
     let wait = || session.call(context, &calls::event_synchronize { event }, done);
     wait()?;

@@ -59,7 +59,8 @@ pub unsafe fn cuOccupancyMaxActiveClusters(
     // SAFETY: a configuration, or null; its list has `numAttrs` entries.
     let (shape, attributes) = unsafe { launch::configuration(config.as_ref()) }?;
     let (function, state) = module::resolve_function(func)?;
-    let key = (context::current()?, function, shape, attributes, changeable(&state), state.cluster_rules());
+    let key =
+        (context::current()?, function, shape, attributes, changeable(&state), state.cluster_rules_here());
     let known = CACHE.clusters.lock().get(&key).copied();
     let clusters = match known {
         Some(clusters) => clusters,
