@@ -234,9 +234,8 @@ impl Report {
             let count = total["count"].as_u64().unwrap_or(0);
             lines.push(format!("  {:.3} s in {count} of {name}", seconds(&total["seconds"])));
         }
-        match all["not_timed"].as_u64() {
-            Some(count @ 1..) => lines.push(format!("{count} launches and copies more were not timed")),
-            _ => {}
+        if let Some(count @ 1..) = all["not_timed"].as_u64() {
+            lines.push(format!("{count} launches and copies more were not timed"));
         }
         lines
     }

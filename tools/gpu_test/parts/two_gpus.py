@@ -101,7 +101,8 @@ def run_messages(session, mpi):
 
 def run_on(session, mpi, name, addresses):
     """Messages between ranks whose GPUs are those of servers."""
-    arguments = ["--on", ",".join(addresses), "--via", ",".join(session.modules), "--channel", "auto,vmm,staged"]
+    arguments = ["--on", ",".join(addresses), "--via", ",".join(session.modules)]
+    arguments += ["--channel", "auto,vmm,staged"]
     keep(session, Figures(), name, measure(session, mpi, name, arguments, {}, SERVER_S))
 
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::lanes::{Lanes, PART_BYTES};
 use super::requests::{Request, Requests};
@@ -290,6 +291,12 @@ impl Receiver {
     }
 }
 
+/// How long copies may take whose sender has ended.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Between two looks at them.
+const DELIVERY_PAUSE: Duration = Duration::from_micros(50);
+
 /// The receive of a message that has not come as a whole.
 fn posted_of(state: &mut State, message: u64) -> Option<&mut Posted> {
     let at = usize::try_from(message.checked_sub(state.first)?).ok()?;
@@ -346,12 +353,28 @@ impl Connection for Receiver {
     fn ended(&self, _: usize, end: LaneEnd) {
         let mut state = self.state();
         state.closed_lanes += 1;
-        // What the others bring counts.
-        let is_waiting = matches!(end, LaneEnd::Closed)
-            && (state.closed_lanes < self.lanes.count() || !self.requests.has_pending());
+        let is_last = state.closed_lanes == self.lanes.count();
         drop(state);
-        if !is_waiting {
-            self.lose(&end);
+        if matches!(end, LaneEnd::Closed) {
+            // What the others bring counts.
+            if !is_last {
+                return;
+            }
+            self.finish_deliveries();
+            if !self.requests.has_pending() {
+                return;
+            }
+        }
+        self.lose(&end);
+    }
+}
+
+impl Receiver {
+    /// Waits for copies of what has come whole: a sender may end as soon as its bytes have left.
+    fn finish_deliveries(&self) {
+        let deadline = Instant::now() + DELIVERY_TIMEOUT;
+        while self.poll() && Instant::now() < deadline {
+            std::thread::sleep(DELIVERY_PAUSE);
         }
     }
 }

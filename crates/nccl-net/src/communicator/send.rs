@@ -58,6 +58,8 @@ struct State {
     offered: HashMap<u64, Message>,
     /// Exported memory that it cannot copy from.
     refused: HashSet<u32>,
+    /// Lanes whose peer has closed them.
+    closed_lanes: usize,
     /// The receiver has closed the connection.
     is_closed: bool,
     failed: Option<ResultCode>,
@@ -326,10 +328,17 @@ impl Connection for Sender {
 
     fn ended(&self, _: usize, end: LaneEnd) {
         let mut state = self.state();
-        if matches!(end, LaneEnd::Closed) && !self.requests.has_pending() {
-            // It is an error only if something is to be sent yet.
-            state.is_closed = true;
-            return;
+        if matches!(end, LaneEnd::Closed) {
+            state.closed_lanes += 1;
+            if !self.requests.has_pending() {
+                // It is an error only if something is to be sent yet.
+                state.is_closed = true;
+                return;
+            }
+            // The answer to what is pending may be on another lane.
+            if state.closed_lanes < self.lanes.count() {
+                return;
+            }
         }
         drop(state);
         self.lose(&end);

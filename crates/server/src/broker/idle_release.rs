@@ -14,11 +14,13 @@ use causeway_access::target::random_bytes;
 use causeway_config::Size;
 use causeway_sandbox::Jail;
 use causeway_wire::handshake::SessionId;
+use causeway_wire::status::DeviceStatus;
 use rustix::fs::{fstatfs, fstatvfs};
 use thiserror::Error;
 
 use super::shared::Shared;
 use crate::admission::Origin;
+use crate::back_end::GpuChoice;
 
 /// Between two releases of a session lies this at least: each of them is a line in the audit log.
 const MIN_STAY: Duration = Duration::from_millis(200);
@@ -62,6 +64,17 @@ pub enum Shortage {
     /// What the session may use cannot be raised.
     #[error("the limit of the session's memory cannot be raised meanwhile: {0}")]
     Limit(io::Error),
+    /// No session has so much.
+    #[error(
+        "the session is said to need {} of the host's memory for its device memory, and all GPUs of the server have {}",
+        Size(*bytes), Size(*total)
+    )]
+    TooMuch {
+        /// What it is said to take.
+        bytes: u64,
+        /// The memory of all GPUs.
+        total: u64,
+    },
     /// The disk does not suffice.
     #[error("the disk of {folder} has {} free, and the session needs {}", Size(*free), Size(*bytes))]
     Disk {
@@ -152,6 +165,18 @@ fn make_file(folder: &Path, bytes: u64) -> Result<OwnedFd, Shortage> {
     if bytes > free { Err(Shortage::Disk { folder: name(), free, bytes }) } else { Ok(file.into()) }
 }
 
+/// What the driver keeps beside a program's memory on each GPU, at most: contexts, code, heaps and stacks.
+const MAX_OVERHEAD: u64 = 16 << 30;
+
+/// A worker may be in the hands of its client: what it says it needs is no more than it can have on these GPUs.
+fn check_plausible(devices: &[DeviceStatus], host_bytes: u64) -> Result<(), Shortage> {
+    let memory = |device: &DeviceStatus| device.memory_total.saturating_add(MAX_OVERHEAD);
+    match devices.iter().map(memory).reduce(u64::saturating_add) {
+        Some(total) if host_bytes > total => Err(Shortage::TooMuch { bytes: host_bytes, total }),
+        _ => Ok(()),
+    }
+}
+
 /// Where a session's device memory is.
 #[derive(Debug, Clone, Copy)]
 enum State {
@@ -200,11 +225,16 @@ impl MemoryRelease {
             State::Leaving | State::Host { .. } => return Err(Shortage::Confused),
         }
         let file = if needs_file {
+            // Of NVIDIA's driver no device memory goes to a disk, whatever a worker says.
+            if !matches!(shared.config.gpu, GpuChoice::Cpu | GpuChoice::Auto { allows_software: true }) {
+                return Err(Shortage::Confused);
+            }
             let folder = shared.config.cache.as_ref().map_or(Path::new(FOLDER), |cache| &cache.folder);
             // The image cache makes its folder when it has something for it.
             let _ = std::fs::create_dir_all(folder);
             Some(make_file(folder, bytes)?)
         } else {
+            check_plausible(&shared.gpus.now(&shared.monitor), host_bytes)?;
             let host = std::fs::read_to_string("/proc/meminfo").ok();
             let host = host.as_deref().and_then(HostMemory::parse);
             check_memory(host, jail.memory_left(), host_bytes)?;
@@ -257,11 +287,11 @@ impl MemoryRelease {
         let State::Host { bytes, .. } = self.state else { return Ok(()) };
         if capacity == 0 {
             let devices = shared.gpus.now(&shared.monitor);
-            let free =
-                devices.iter().map(|device| device.memory_total.saturating_sub(device.memory_used)).max();
-            return match free {
+            // A session may have memory on all of them; where one of them lacks room, the driver says so.
+            let free = |device: &DeviceStatus| device.memory_total.saturating_sub(device.memory_used);
+            return match devices.iter().map(free).reduce(u64::saturating_add) {
                 Some(free) if free < bytes => Err(format!(
-                    "the GPU has {} of memory free, and the session's device memory is {}",
+                    "the GPUs have {} of memory free, and the session's device memory is {}",
                     Size(free),
                     Size(bytes)
                 )),
@@ -303,6 +333,21 @@ mod tests {
         let refused = check(Some(2 << 30), 3).unwrap_err().to_string();
         assert!(refused.contains("may use 2G more") && refused.contains("needs up to 3G"), "{refused}");
         assert!(check_memory(None, None, u64::MAX).is_ok(), "nothing is known");
+    }
+
+    #[test]
+    fn no_worker_gets_more_of_the_host_than_the_gpus_have() {
+        let devices = [DeviceStatus {
+            index: 0,
+            name: "a GPU".into(),
+            uuid: "GPU-0".into(),
+            memory_total: 80 << 30,
+            memory_used: 0,
+            utilisation: None,
+        }];
+        assert!(check_plausible(&devices, 82 << 30).is_ok() && check_plausible(&[], u64::MAX).is_ok());
+        let refused = check_plausible(&devices, 97 << 30).unwrap_err().to_string();
+        assert!(refused.contains("need 97G") && refused.contains("have 96G"), "{refused}");
     }
 
     #[test]
