@@ -213,8 +213,8 @@ class GpuMemory:
             cast(c_char_p(data), c_void_p),
             c_size_t(len(data)),
         )
-        # A copy from pageable memory returns when it has been read, and the plugin's copies are in streams that do not
-        # wait for it.
+        # A copy from pageable memory returns when it has been read, and the plugin's copies are in streams
+        # that do not wait for it.
         self._must("cuCtxSynchronize")
 
     def read(self, size, offset):
