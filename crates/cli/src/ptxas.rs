@@ -105,24 +105,28 @@ fn files(arguments: &[OsString]) -> Result<(PathBuf, PathBuf), PtxasError> {
 /// Has a program that uses software GPUs alone find the stand-in, where the user names no other program; one that
 /// uses others does not inherit it.
 pub fn hand_over(command: &mut Command, is_software: bool) {
-    // A program that makes no machine code needs none.
-    let Ok(link) = link() else { return };
     for name in VARIABLES {
-        let named = std::env::var_os(name).filter(|path| !path.is_empty());
-        let is_ours = named.as_ref().is_some_and(|path| Path::new(path) == link);
-        if is_software && named.is_none() {
-            command.env(name, &link);
-        } else if !is_software && is_ours {
-            command.env_remove(name);
+        match std::env::var_os(name).filter(|path| !path.is_empty()) {
+            // A program that makes no machine code needs none.
+            None if is_software => drop(link().map(|link| command.env(name, link))),
+            Some(path) if !is_software && link_path().is_ok_and(|link| link == Path::new(&path)) => {
+                command.env_remove(name);
+            }
+            _ => {}
         }
     }
 }
 
-/// The link of that name to this program, in the user's own folder.
+/// Where the link is, in the user's own folder.
+fn link_path() -> io::Result<PathBuf> {
+    Ok(private_folder()?.join(NAME))
+}
+
+/// The link of that name to this program.
 fn link() -> io::Result<PathBuf> {
     // One that has been replaced meanwhile is nowhere.
     let executable = std::env::current_exe()?.canonicalize()?;
-    let link = private_folder()?.join(NAME);
+    let link = link_path()?;
     if fs::read_link(&link).is_ok_and(|there| there == executable) {
         return Ok(link);
     }
