@@ -4,6 +4,7 @@ use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::through_run;
+use causeway_tests::hostile;
 use causeway_tests::process::{Outcome, Running, eventually, run};
 use causeway_tests::raw_session::RawSession;
 use causeway_tests::server::{Server, forget_environment};
@@ -76,6 +77,7 @@ fn metrics_tell_of_sessions_while_they_run_and_after() {
         sample(&page, "causeway_sessions_ended_total{outcome=\"ended\"}") == Some(2.0)
     });
     let page = get(port, "/metrics").1;
+    assert!(!page.contains("causeway_session_info"), "nothing is said of clients unless that is asked for");
     let at_least = |name: &str, least: f64| {
         let found = sample(&page, name);
         assert!(found >= Some(least), "{name} is {found:?} and not {least}\n{page}");
@@ -135,20 +137,39 @@ fn a_metrics_port_that_is_taken_or_wrong_is_an_error() {
 
 #[test]
 fn sessions_and_top_tell_whose_sessions_there_are() {
-    let (server, _) = watched(&[]);
-    let _session = RawSession::open(server.target());
-    eventually("the session is listed", LIMIT, || {
-        ask(&server, &["sessions"]).must_succeed().stdout.contains("1 of ")
-    });
+    let (server, port) = watched(&["--metrics-sessions"]);
+    let mut hello = hostile::hello();
+    (hello.user, hello.job) = ("love\"lace".into(), format!("slurm 7{}", "x".repeat(500)).into());
+    let _session = hostile::ask_for_session(server.target(), &hello);
+    let listed = ask(&server, &["sessions"]).must_succeed().stdout;
+    assert!(
+        listed.contains("1 of ") && listed.contains("love\"lace  slurm 7xxxxxxxxxxxxxxxxx~ "),
+        "{listed}"
+    );
     let told: Value =
         serde_json::from_str(&ask(&server, &["sessions", "--json"]).must_succeed().stdout).unwrap();
     assert_eq!(told["sessions"][0]["process"], std::process::id());
     assert_eq!(told["draining"], false);
+    let told = told["sessions"][0].clone();
+    assert_eq!((&told["user"], &told["client"]), (&Value::from("love\"lace"), &Value::from("")));
+    let job = told["job"].as_str().unwrap().to_owned();
+    assert!(job.starts_with("slurm 7x") && job.ends_with("x [cut]") && job.len() == 64, "{job}");
+    let by_user = ask(&server, &["sessions", "--by", "user,job", "--json"]).must_succeed().stdout;
+    let by_user: Value = serde_json::from_str(&by_user).unwrap();
+    assert_eq!((&by_user["by"][0]["user"], &by_user["by"][0]["sessions"]), (&told["user"], &Value::from(1)));
+    let metrics = get(port, "/metrics").1;
+    let info = format!("client=\"\",user=\"love\\\"lace\",job=\"{job}\"}}");
+    assert_eq!(
+        sample(&metrics, &format!("causeway_session_info{{session={},{info}", told["session"])),
+        Some(1.0)
+    );
+    assert_eq!(sample(&metrics, "causeway_sessions_unnamed"), Some(0.0));
     let page = ask(&server, &["top", "--once", "--interval", "0.1"]).must_succeed().stdout;
     assert!(page.contains("1 of ") && page.contains("Causeway software GPU"), "{page}");
     let line = ask(&server, &["top", "--once", "--json", "--interval", "0.1"]).must_succeed().stdout;
     let told: Value = serde_json::from_str(line.trim()).unwrap();
     assert!(told["devices"][0]["memory_bytes"].as_u64() > Some(0), "{line}");
+    assert_eq!(told["sessions"][0]["job"], job, "{line}");
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut wrong = Command::new(causeway());
     forget_environment(&mut wrong);

@@ -115,6 +115,10 @@ table! {
         "0: it ends with its connection. The server has to grant it (`causeway serve --resume-timeout`, 60 s unless said \
          otherwise), and the shorter time counts. A copy from pageable memory takes a round trip longer, since its bytes \
          are kept until the server has them.";
+    JOB: "CAUSEWAY_JOB", [Client], ANY,
+        Default::Text("the batch system and the number of the job: `SLURM_JOB_ID`, `PBS_JOBID`, `LSB_JOBID`, `CI_JOB_ID`"),
+        "the name of the job to which the program belongs, in `causeway sessions`, the audit log and `causeway usage`",
+        "The server believes it.";
     DEDUP: "CAUSEWAY_DEDUP", [Client], Values::Switch, Default::Text("off"),
         "copies of 1 MiB and more from pageable memory to a device send only what the server does not \
          have from earlier ones", "";

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 use crate::handshake::SessionId;
 use crate::record;
-use crate::text::Printable;
+use crate::text::{Printable, printable};
 
 /// What a client asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +90,9 @@ impl Encode for ServerStatus {
         let releases = self.sessions.iter().filter(is_any);
         let releases: Vec<_> = releases.map(|session| (session.session, session.release.clone())).collect();
         releases.encode(out);
+        let owned = self.sessions.iter().filter(|session| session.owner != SessionOwner::default());
+        let owners: Vec<_> = owned.map(|session| (session.session, session.owner.clone())).collect();
+        owners.encode(out);
     }
 }
 
@@ -113,6 +116,13 @@ impl<'a> Decode<'a> for ServerStatus {
             let mut releases: HashMap<_, _> = releases.into_iter().collect();
             for session in &mut status.sessions {
                 session.release = releases.remove(&session.session).unwrap_or_default();
+            }
+        }
+        if input.remaining() > 0 {
+            let owners: Vec<(SessionId, SessionOwner)> = input.value()?;
+            let mut owners: HashMap<_, _> = owners.into_iter().collect();
+            for session in &mut status.sessions {
+                session.owner = owners.remove(&session.session).unwrap_or_default();
             }
         }
         Ok(status)
@@ -143,6 +153,8 @@ pub struct SessionStatus {
     /// Whether its device memory is on the host. It travels behind all else of a [`ServerStatus`], which earlier clients
     /// pass over, and nowhere else.
     pub release: ReleaseStatus,
+    /// Whose it is. It travels as the release does.
+    pub owner: SessionOwner,
 }
 
 impl Encode for SessionStatus {
@@ -172,7 +184,32 @@ impl<'a> Decode<'a> for SessionStatus {
             open: input.value()?,
             activity: input.value()?,
             release: ReleaseStatus::default(),
+            owner: SessionOwner::default(),
         })
+    }
+}
+
+/// The most characters of each name in a [`SessionOwner`]: as many sessions as a server has fit into one reply.
+pub const MAX_OWNER_CHARACTERS: usize = 64;
+
+/// Whose a session is. Only the client's name is proved.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct SessionOwner {
+    /// The client that has a key of its own; empty for others.
+    pub client: Printable,
+    /// The user on the client's host, as the client says.
+    pub user: Printable,
+    /// The job, as the client says; empty where there is none.
+    pub job: Printable,
+}
+
+record!(SessionOwner { client, user, job });
+
+impl SessionOwner {
+    /// The owner by these names, each in at most [`MAX_OWNER_CHARACTERS`].
+    pub fn new(client: &str, user: &str, job: &str) -> Self {
+        let bounded = |name: &str| printable(name, MAX_OWNER_CHARACTERS).into();
+        Self { client: bounded(client), user: bounded(user), job: bounded(job) }
     }
 }
 

@@ -85,6 +85,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         audit_log: arguments.audit_log.clone(),
         listen,
         metrics,
+        metrics_sessions: arguments.metrics_sessions,
         socket,
         access,
         clear: arguments.clear,

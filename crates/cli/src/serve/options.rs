@@ -122,9 +122,14 @@ pub struct Arguments {
     #[arg(long, value_name = "TIME", default_value_t = TimeSpan(ReleaseTimes::default().returns_within()))]
     pub(super) idle_return_timeout: TimeSpan,
     /// Where monitoring systems read what happens here, HOST:PORT or :PORT: /metrics in Prometheus' format,
-    /// /healthz and /readyz. Whoever reaches the address may read; there is nothing of a client's in it.
+    /// /healthz and /readyz. Whoever reaches the address may read; there is nothing of a client's in it without
+    /// --metrics-sessions.
     #[arg(long, value_name = "ADDRESS")]
     pub(super) metrics: Option<String>,
+    /// Have the metrics name each open session with its client, user and job, and what it has done: at most 64 sessions of
+    /// one peer and 512 in all.
+    #[arg(long)]
+    pub(super) metrics_sessions: bool,
     /// Grace period in seconds: SIGTERM lets open sessions go on for so long, while new ones are refused; a second SIGTERM ends
     /// them. 0 ends them at once, as Ctrl-C does.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]

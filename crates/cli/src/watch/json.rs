@@ -3,6 +3,7 @@
 use causeway_wire::status::{DeviceStatus, ServerStatus, SessionStatus};
 use serde_json::{Value, json};
 
+use super::by::{By, Sum, Sums};
 use super::rates::Rates;
 
 /// A server that answers, as JSON. Sizes are in bytes, times in seconds.
@@ -23,6 +24,26 @@ pub fn server(name: &str, status: &ServerStatus, rates: &[Rates]) -> Value {
     })
 }
 
+/// The sums of sessions that have something in common, as JSON.
+pub fn sums(name: &str, by: &[By], sums: &Sums) -> Value {
+    let row = |(names, sum): (&Vec<String>, &Sum)| {
+        let done = &sum.activity;
+        let mut row = json!({
+            "sessions": sum.sessions,
+            "launches": done.launches,
+            "wait_seconds": done.wait_time as f64 / 1e9,
+            "bytes_to_device": done.bytes_to_device,
+            "bytes_from_device": done.bytes_from_device,
+            "released_bytes": sum.released,
+        });
+        for (by, name) in by.iter().zip(names) {
+            row[by.field()] = Value::from(name.as_str());
+        }
+        row
+    };
+    json!({ "server": name, "by": sums.iter().map(row).collect::<Vec<_>>() })
+}
+
 /// A server that does not answer, as JSON.
 pub fn silent(name: &str, why: &str) -> Value {
     json!({ "server": name, "error": why })
@@ -36,6 +57,9 @@ fn of(session: &SessionStatus, rates: &Rates) -> Value {
         "host": &*session.host,
         "process": session.process,
         "peer": &*session.peer,
+        "client": &*session.owner.client,
+        "user": &*session.owner.user,
+        "job": &*session.owner.job,
         "worker": session.worker,
         "via": &*session.via,
         "open_seconds": seconds(session.open),

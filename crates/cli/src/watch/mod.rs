@@ -9,9 +9,11 @@
 //! | `sessions` | `causeway sessions`: which sessions has a server?                |
 //! | `top`      | `causeway top`: what do they do now?                             |
 //! | `screen`   | What stands where on a terminal?                                 |
+//! | `by`       | What have the sessions of a user or a job done together?         |
 //! | `drain`    | `causeway drain`: how does a server end without ending sessions? |
 //! | `json`     | How do scripts read all that?                                    |
 
+mod by;
 pub mod drain;
 mod json;
 mod query;

@@ -3,8 +3,10 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use causeway_wire::status::ServerStatus;
 use clap::{Args, Subcommand};
 
+use super::by::{self, By};
 use super::query::{WatchArguments, WatchError, on_its_host};
 use super::rates::{self, Rates};
 use super::{json, table};
@@ -20,6 +22,10 @@ pub struct Arguments {
     command: Option<Command>,
     #[command(flatten)]
     servers: WatchArguments,
+    /// Add up the sessions that have these in common, with commas between several. Only clients are proved; users, jobs,
+    /// hosts and programs are what clients say of themselves.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    by: Vec<By>,
     /// Print JSON, a line for each server.
     #[arg(long)]
     json: bool,
@@ -58,19 +64,34 @@ fn list(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     for target in arguments.servers.servers()? {
         let mut server = ServerConnection::connect(&target)?;
         let status = server.status()?;
+        let by = &arguments.by;
+        if !by.is_empty() {
+            let sums = by::sums(&status, by);
+            if arguments.json {
+                print(json::sums(server.name(), by, &sums).to_string())?;
+                continue;
+            }
+            print(head(server.name(), &status))?;
+            by::lines(by, &sums).into_iter().try_for_each(&mut print)?;
+            continue;
+        }
         if arguments.json {
             print(json::server(server.name(), &status, &rates::of_sessions(None, &status)).to_string())?;
             continue;
         }
-        let draining = if status.is_draining { ", draining" } else { "" };
-        let (count, max) = (status.sessions.len(), status.max_sessions);
-        print(format!("{}: {count} of {max} sessions{draining}", server.name()))?;
-        if count > 0 {
+        print(head(server.name(), &status))?;
+        if !status.sessions.is_empty() {
             let rows: Vec<_> = status.sessions.iter().map(|session| (session, Rates::default())).collect();
             table::lines(table::DONE, &rows, usize::MAX).into_iter().try_for_each(&mut print)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The line above the sessions of a server.
+fn head(server: &str, status: &ServerStatus) -> String {
+    let draining = if status.is_draining { ", draining" } else { "" };
+    format!("{server}: {} of {} sessions{draining}", status.sessions.len(), status.max_sessions)
 }
 
 fn release_memory(release: &Release) -> Result<ExitCode, WatchError> {

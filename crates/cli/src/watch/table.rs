@@ -15,6 +15,8 @@ pub const DONE: &[Column] = &[
     ("from device", |session, _| bytes(session.activity.bytes_from_device as f64)),
     ("open", |session, _| age(session.open)),
     ("via", |session, _| or_none(&session.via)),
+    ("user", |session, _| or_none(&short_name(&session.owner.user))),
+    ("job", |session, _| or_none(&short_name(&session.owner.job))),
     ("released", |session, _| released(session)),
     ("client", |session, _| format!("{}:{}", session.host, session.process)),
     ("commands", |session, _| {
@@ -37,6 +39,8 @@ pub const DOING: &[Column] = &[
     ("cmd/s", |_, rates| short(rates.commands)),
     ("via", |session, _| or_none(&session.via)),
     ("open", |session, _| age(session.open)),
+    ("user", |session, _| or_none(&short_name(&session.owner.user))),
+    ("job", |session, _| or_none(&short_name(&session.owner.job))),
     ("released", |session, _| released(session)),
     ("client", |session, _| format!("{}:{}", session.host, session.process)),
     ("worker", |session, _| session.worker.to_string()),
@@ -76,7 +80,11 @@ pub fn lines(columns: &[Column], rows: &[(&SessionStatus, Rates)], width: usize)
 
 /// The last part of a program's path.
 fn short_program(program: &str) -> String {
-    let name = program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program);
+    short_name(program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program))
+}
+
+/// A name in the width of a column.
+fn short_name(name: &str) -> String {
     const MAX_COLUMN_WIDTH: usize = 24;
     match name.char_indices().nth(MAX_COLUMN_WIDTH) {
         Some((end, _)) => format!("{}~", &name[..end]),
@@ -133,6 +141,7 @@ pub fn age(milliseconds: u64) -> String {
 mod tests {
     use super::*;
     use crate::watch::rates::tests::status;
+    use causeway_wire::status::SessionOwner;
 
     #[test]
     fn as_many_columns_as_fit_are_shown() {
@@ -144,7 +153,7 @@ mod tests {
         }
         assert_eq!(lines(DONE, &rows, 20)[1], "program1      1.2M");
         assert_eq!(lines(DONE, &rows, 5)[1], "progr");
-        let wide = lines(DONE, &rows, 200);
+        let wide = lines(DONE, &rows, 240);
         assert!(wide[0].ends_with("from") && wide[1].contains("1.2 TiB") && wide[1].contains("node:101"));
     }
 
@@ -154,9 +163,24 @@ mod tests {
         status.sessions[1].release.released = Some((10 << 30, 61_000));
         let rows: Vec<_> = status.sessions.iter().map(|session| (session, Rates::default())).collect();
         for columns in [DONE, DOING] {
-            let lines = lines(columns, &rows, 200);
+            let lines = lines(columns, &rows, 240);
             assert!(lines[0].contains("released") && !lines[1].contains("ago"), "{lines:?}");
             assert!(lines[2].contains("10.0 GiB 1:01 ago"), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn users_and_jobs_are_columns_of_a_bounded_width() {
+        let mut status = status(1000, &[(1, 1), (2, 5)]);
+        status.sessions[0].owner = SessionOwner::new("", "lovelace", "slurm 7");
+        status.sessions[1].owner = SessionOwner::new("", &"x\u{1b}".repeat(200), "");
+        let rows: Vec<_> = status.sessions.iter().map(|session| (session, Rates::default())).collect();
+        for columns in [DONE, DOING] {
+            let lines = lines(columns, &rows, 240);
+            let heads: Vec<_> = lines[0].split_whitespace().collect();
+            assert!(heads.windows(2).any(|heads| heads == ["user", "job"]), "{lines:?}");
+            assert!(lines[1].contains("lovelace  slurm 7"), "{lines:?}");
+            assert!(lines[2].contains("x\\u001bx\\u001bx\\u001bx\\u~        -"), "{lines:?}");
         }
     }
 

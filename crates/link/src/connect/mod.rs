@@ -21,6 +21,8 @@ use crate::receiver::Receiver;
 use crate::transport_choice::Reason;
 use crate::transports::{Dialling, Facts, TRANSPORTS, Transport, cannot_be_had};
 use causeway_access::Target;
+use causeway_config::read::PROCESS;
+use causeway_config::table::JOB;
 use causeway_connection::channel::Connection;
 use causeway_connection::exchange::Exchange;
 use causeway_connection::socket::round_trip;
@@ -80,8 +82,12 @@ fn user() -> Printable {
     }
 }
 
-/// The job of a batch system to which this process belongs: the system and the job's number there.
+/// The job to which this process belongs: the name that the user has given it, or the batch system and the job's number
+/// there.
 fn job() -> Printable {
+    if let Some(name) = PROCESS.text(&JOB) {
+        return name.as_str().into();
+    }
     const SYSTEMS: [(&str, &str); 4] =
         [("SLURM_JOB_ID", "slurm"), ("PBS_JOBID", "pbs"), ("LSB_JOBID", "lsf"), ("CI_JOB_ID", "gitlab")];
     let found =

@@ -48,6 +48,8 @@ pub struct BrokerConfig {
     pub allowed: AllowedUsers,
     /// Where monitoring systems read what happens here, if anywhere; port 0 takes any free port.
     pub metrics: Option<SocketAddr>,
+    /// Whether metrics name open sessions and their owners.
+    pub metrics_sessions: bool,
     /// The program that is started as a worker.
     pub worker_program: PathBuf,
     /// Its arguments; it must call [`worker_main`](crate::worker_main).
@@ -105,6 +107,7 @@ impl BrokerConfig {
             socket: None,
             allowed: AllowedUsers::default(),
             metrics: None,
+            metrics_sessions: false,
             // Also right when the program's file has been replaced meanwhile.
             worker_program: PathBuf::from("/proc/self/exe"),
             worker_arguments: vec![OsString::from("worker")],

@@ -15,6 +15,7 @@ use causeway_connection::record::ConnectionKeys;
 use causeway_pipeline::MAX_LANES;
 use causeway_sandbox::{Jail, Purpose};
 use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
+use causeway_wire::status::SessionOwner;
 use causeway_wire::text::Printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -280,6 +281,11 @@ impl Worker {
                     program: hello.program.clone(),
                     host: hello.host.clone(),
                     process: hello.pid,
+                    owner: SessionOwner::new(
+                        peer.client().as_ref().map_or("", |client| client.as_str()),
+                        &hello.user,
+                        &hello.job,
+                    ),
                     peer,
                     worker: number,
                     started_at: Instant::now(),

@@ -9,7 +9,7 @@ use causeway_access::target::ticket_id;
 use causeway_pipeline::MAX_LANES;
 use causeway_sync::Monitor;
 use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, SessionId, TicketId, VerbsHello};
-use causeway_wire::status::{Activity, ReleaseStatus, SessionStatus};
+use causeway_wire::status::{Activity, ReleaseStatus, SessionOwner, SessionStatus};
 use causeway_wire::text::Printable;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -79,6 +79,8 @@ pub struct About {
     pub host: Printable,
     /// Its process.
     pub process: u32,
+    /// Whose it is.
+    pub owner: SessionOwner,
     /// Where it comes from, as the kernel says.
     pub peer: Origin,
     /// The worker's process.
@@ -136,7 +138,20 @@ fn status_of(session: SessionId, Session { about, release, .. }: &Session) -> Se
         open: u64::try_from(about.started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
         activity: Activity::default(),
         release: release.status(),
+        owner: about.owner.clone(),
     }
+}
+
+/// An open session, for metrics.
+pub struct OwnedSession {
+    /// Its number.
+    pub session: SessionId,
+    /// With which others it shares what one peer may have.
+    pub source: Source,
+    /// Whose it is.
+    pub owner: SessionOwner,
+    /// What it has done.
+    pub counts: Counts,
 }
 
 /// What a session has done, for people.
@@ -234,6 +249,20 @@ impl Sessions {
     pub fn activity(&self) -> Vec<Counts> {
         let pages: Vec<_> = self.0.lock().values().map(|session| session.page.clone()).collect();
         pages.into_iter().map(|page| page.map(|page| page.read()).unwrap_or_default()).collect()
+    }
+
+    /// The open sessions with their owners, the oldest first.
+    pub fn owned(&self) -> Vec<OwnedSession> {
+        let of = |(id, Session { about, page, .. }): (&SessionId, &Session)| {
+            (about.started_at, *id, Source::of(about.peer), about.owner.clone(), page.clone())
+        };
+        let mut all: Vec<_> = self.0.lock().iter().map(of).collect();
+        all.sort_by_key(|(started_at, ..)| *started_at);
+        let counted = all.into_iter().map(|(_, session, source, owner, page)| {
+            let counts = page.map(|page| page.read()).unwrap_or_default();
+            OwnedSession { session, source, owner, counts }
+        });
+        counted.collect()
     }
 
     /// The open sessions, the oldest first.

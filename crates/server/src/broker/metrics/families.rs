@@ -2,12 +2,14 @@
 //!
 //! The book's page "Watching it run" lists the families; a test compares.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use causeway_wire::status::DeviceStatus;
 
 use super::text::Page;
 use crate::activity::Counts;
+use crate::admission::Source;
+use crate::broker::sessions::OwnedSession;
 use crate::broker::shared::Shared;
 use crate::broker::totals::{Outcome, Refusal, via_label};
 
@@ -24,7 +26,60 @@ pub fn page(shared: &Shared) -> String {
     sessions(&mut page, shared, &open);
     work(&mut page, &added_up(ended, &open));
     devices(&mut page, &shared.gpus.now(&shared.monitor));
+    if shared.config.metrics_sessions {
+        owners(&mut page, shared.sessions.owned());
+    }
     page.finish()
+}
+
+/// The most sessions that are named.
+const MAX_NAMED: usize = 512;
+/// Those of one peer, so that none hides the others'.
+const MAX_NAMED_PER_PEER: usize = 64;
+
+/// The sessions that are named, the oldest ones, and how many are not.
+fn named(open: Vec<OwnedSession>) -> (Vec<OwnedSession>, usize) {
+    let count = open.len();
+    let mut of_peer: HashMap<Source, usize> = HashMap::new();
+    // Numbers are shown in part, and Prometheus takes no page with one sample twice.
+    let mut numbers = HashSet::new();
+    let mut named = open;
+    named.retain(|session| {
+        let held = of_peer.entry(session.source).or_default();
+        let fits = *held < MAX_NAMED_PER_PEER && numbers.len() < MAX_NAMED;
+        let is_named = fits && numbers.insert(session.session.to_string());
+        *held += usize::from(is_named);
+        is_named
+    });
+    let unnamed = count - named.len();
+    (named, unnamed)
+}
+
+/// The open sessions one by one, and whose they are.
+fn owners(page: &mut Page, open: Vec<OwnedSession>) {
+    let (named, unnamed) = named(open);
+    page.gauge(
+        "causeway_sessions_unnamed",
+        "Open sessions that are not named here, since there are too many.",
+    )
+    .sample(&[], unnamed);
+    let mut info = page.gauge("causeway_session_info", "Whose an open session is.");
+    for OwnedSession { session, owner, .. } in &named {
+        let (client, user, job) = (&owner.client, &owner.user, &owner.job);
+        let session = session.to_string();
+        info.sample(&[("session", &session), ("client", client), ("user", user), ("job", job)], 1);
+    }
+    let mut launches =
+        page.counter("causeway_session_launches_total", "Launches of kernels and graphs of an open session.");
+    for OwnedSession { session, counts, .. } in &named {
+        launches.sample(&[("session", &session.to_string())], counts.launches);
+    }
+    let mut bytes = page.counter("causeway_session_copy_bytes_total", "Bytes of copies of an open session.");
+    for OwnedSession { session, counts, .. } in &named {
+        let session = session.to_string();
+        bytes.sample(&[("session", &session), ("direction", "to_device")], counts.bytes_to_device);
+        bytes.sample(&[("session", &session), ("direction", "from_device")], counts.bytes_from_device);
+    }
 }
 
 fn server(page: &mut Page, shared: &Shared) {
@@ -163,5 +218,49 @@ fn devices(page: &mut Page, devices: &[DeviceStatus]) {
         if let Some(percent) = device.utilisation {
             busy.sample(&[("device", &index), ("uuid", &uuid)], f64::from(percent) / 100.0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_wire::handshake::SessionId;
+    use causeway_wire::status::SessionOwner;
+
+    fn sessions(of: u32, numbers: core::ops::Range<u32>, owner: &SessionOwner) -> Vec<OwnedSession> {
+        let session = |number: u32| {
+            let mut id = [0; 16];
+            id[..4].copy_from_slice(&number.to_be_bytes());
+            let source = Source::User(of);
+            OwnedSession { session: SessionId(id), source, owner: owner.clone(), counts: Counts::default() }
+        };
+        numbers.map(session).collect()
+    }
+
+    #[test]
+    fn no_peer_hides_the_sessions_of_others() {
+        let owner = SessionOwner::default();
+        let mut open = sessions(1, 0..200, &owner);
+        open.extend(sessions(2, 200..203, &owner));
+        // The same number again, as it is shown.
+        open.extend(sessions(3, 202..203, &owner));
+        let (few, unnamed) = named(open);
+        assert_eq!((few.len(), unnamed), (MAX_NAMED_PER_PEER + 3, 200 - MAX_NAMED_PER_PEER + 1));
+        let many = (0..20).flat_map(|of| sessions(of, of * 100..of * 100 + 60, &owner)).collect();
+        assert_eq!(named(many).0.len(), MAX_NAMED);
+    }
+
+    #[test]
+    fn hostile_names_neither_forge_samples_nor_fill_pages() {
+        let job = format!("\"}} 7\ncauseway_draining 1\\{}", "x".repeat(5000));
+        let owner = SessionOwner::new("ada", "eve\u{1b}[2J\"", &job);
+        let mut page = Page::default();
+        owners(&mut page, sessions(1, 5..6, &owner));
+        let text = page.finish();
+        assert!(text.lines().all(|line| !line.starts_with("causeway_draining")), "{text}");
+        let info = text.lines().find(|line| line.starts_with("causeway_session_info")).unwrap();
+        assert!(info.len() < 300 && !info.contains('\u{1b}') && info.ends_with("} 1"), "{info}");
+        let user = "session=\"00000005\",client=\"ada\",user=\"eve\\\\u001b[2J\\\"\",job=\"\\\"} 7\\\\ncauseway_draining";
+        assert!(info.contains(user), "{info}");
     }
 }

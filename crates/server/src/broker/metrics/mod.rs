@@ -1,7 +1,7 @@
 //! Metrics endpoint for Prometheus.
 //!
 //! Over HTTP at an address of its own, in Prometheus' text format. Whoever reaches the address may read:
-//! there is nothing of a client's in it, no names, no addresses, no content.
+//! there is nothing of a client's in it, no names, no addresses, no content, unless the owner asks for the sessions one by one.
 //!
 //! | Module     | Question it answers                                    |
 //! |------------|--------------------------------------------------------|
