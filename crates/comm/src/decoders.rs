@@ -3,12 +3,12 @@
 
 use crate::board::{SLOT_BYTES, Slot};
 use crate::bootstrap::MESSAGE_BYTES;
+use crate::channels::message::Message;
 use crate::device::announcement::Announcement;
 use crate::device::request::Request;
 use crate::job::Job;
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor, Source};
 use crate::tracer::Traffic;
-use crate::transfer::message::Message;
 use crate::verbs::{END_BYTES, EndpointAddress};
 use proptest::prelude::*;
 

@@ -21,11 +21,9 @@
 //! | [`profile`] | What do jobs remember of the costs of channels?                                   |
 //! | [`device`]  | How do kernels communicate?                                                       |
 //! | [`doctor`]  | Which channels have two processes, and how would they get the better ones?         |
-//! | `bar`       | How does the processor reach memory of a GPU by itself?                           |
 //! | `verbs`     | How does a rank use an RDMA device for messages?                                  |
 //! | [`moving`]  | When does a rank that moves to another container go on?                           |
 
-mod bar;
 pub mod board;
 pub mod bootstrap;
 pub mod capi;

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
+use crate::channels::TransferError;
 use crate::cuda::CudaError;
-use crate::transfer::TransferError;
 
 /// Why a call fails at this rank.
 #[derive(Debug, Error)]

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::bar;
 use crate::bootstrap::MESSAGE_BYTES;
+use crate::channels::bar;
 use crate::channels::{Ends, Gpu, Joined};
 use crate::cuda::{self, Abilities, Driver, GpuAccess, GpuNumber};
 use crate::verbs;

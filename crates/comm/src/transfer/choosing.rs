@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use causeway_config::read::PROCESS;
 use causeway_config::table::VIA;
 
-use super::error::TransferError;
 use super::failures::Failures;
+use crate::channels::TransferError;
 use crate::channels::{Channel, Ends, Joined, Missing};
 use crate::cuda::{self, Driver};
 use crate::live::Live;

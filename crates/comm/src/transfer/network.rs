@@ -2,10 +2,10 @@
 //! of memory of the host at both ends: while one piece travels the next is copied out of the sender's GPU,
 //! and the one before into the receiver's.
 
-use super::error::TransferError;
-use super::message::Message;
-use super::slots::{HostSlots, PendingCopies, Ring};
 use crate::bootstrap::Connection;
+use crate::channels::TransferError;
+use crate::channels::message::Message;
+use crate::channels::staging::{HostSlots, PendingCopies, Ring};
 use crate::cuda::{CudaError, PendingCopy, Scope};
 
 /// Sends a payload, each piece of which `begin` begins to copy to an address. It says where in the payload

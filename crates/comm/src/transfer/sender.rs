@@ -4,16 +4,16 @@ use std::os::fd::AsFd as _;
 
 use causeway_ibverbs::RemoteMemory;
 
-use super::error::TransferError;
-use super::message::{Message, Refusal};
 use super::network;
 use super::offers::Offer;
-use super::rdma_staging::RdmaStaging;
-use super::regions::Regions;
-use super::slots::{HOST_SLOTS, HostSlots, PendingCopies, Ring};
-use crate::bar::Windows;
 use crate::bootstrap::{Connection, MESSAGE_BYTES};
 use crate::channels::Channel;
+use crate::channels::TransferError;
+use crate::channels::bar::Windows;
+use crate::channels::message::{Message, Refusal};
+use crate::channels::rdma::regions::Regions;
+use crate::channels::rdma::staging::RdmaStaging;
+use crate::channels::staging::{HOST_SLOTS, HostSlots, PendingCopies, Ring};
 use crate::cuda::{self, Bounce, DeviceMemory, Driver, PendingCopy, Scope};
 use crate::verbs::{EndpointAddress, RdmaError, ReadTarget, Use};
 

@@ -3,13 +3,13 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::error::TransferError;
-use super::message::{Message, Refusal};
 use super::offers::{OfferState, Offers};
 use super::sender::{PayloadSender, RdmaPath};
-use super::slots::{HostSlots, Ring};
 use crate::bootstrap::{Connection, MESSAGE_BYTES};
 use crate::channels::Channel;
+use crate::channels::TransferError;
+use crate::channels::message::{Message, Refusal};
+use crate::channels::staging::{HostSlots, Ring};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
 use crate::moving::Gate;
 

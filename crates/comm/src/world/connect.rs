@@ -10,7 +10,7 @@ use causeway_sync::threads;
 use super::disconnect_listeners::Listener;
 use super::state::{Outgoing, PEER_TIMEOUT, Shared, World, lock};
 use crate::bootstrap::{self, Connection};
-use crate::transfer::message::Message;
+use crate::channels::message::Message;
 use crate::transfer::serve::{End, serve};
 use crate::transfer::state_words::{ControlSlots, StateWords};
 

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use super::state::{Copying, PEER_TIMEOUT, Shared, World, lock};
 use crate::bootstrap::Connection;
 use crate::channels::Channel;
+use crate::channels::TransferError;
 use crate::cuda::{self, CudaError, DeviceMemory, Driver};
 use crate::matching::Descriptor;
 use crate::pair::{ConnectedPeer, Pair};
 use crate::report::MessagePath;
 use crate::tracer::Operation;
-use crate::transfer::TransferError;
 use crate::transfer::fetch::{Fetcher, MappedMemory, Order, Outcome, Wait};
 use crate::transfer::offers::OfferState;
 

@@ -12,9 +12,9 @@ use causeway_sync::Monitor;
 
 use super::completion::Completion;
 use super::disconnect_listeners::DisconnectListeners;
-use crate::bar::EagerCopies;
 use crate::board::Board;
 use crate::bootstrap::{Connection, Stop};
+use crate::channels::bar::EagerCopies;
 use crate::cuda::CudaError;
 use crate::identity::Namespaces;
 use crate::job::Job;

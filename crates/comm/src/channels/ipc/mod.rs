@@ -1,6 +1,6 @@
 //! The peer's memory, opened by a handle of cudaIPC.
 
-use super::ends::{Ends, Missing};
+use super::channel::{Ends, Missing};
 use crate::pair::{Locality, Pair, Visibility};
 
 /// The driver opens a handle only where the exporter's process has an id in one of the two PID namespaces.

@@ -1,6 +1,6 @@
 //! By a card of this host, which reads one rank's memory and writes the other's.
 
-use super::ends::{Ends, Missing};
+use super::channel::{Ends, Missing};
 use super::rdma;
 use crate::pair::{Locality, Pair};
 

@@ -2,7 +2,10 @@
 //! memory where both drivers can (GPUDirect RDMA); otherwise bytes pass through memory of the host, at the
 //! end where it does not.
 
-use super::ends::{Ends, Missing};
+pub(crate) mod regions;
+pub(crate) mod staging;
+
+use super::channel::{Ends, Missing};
 use crate::pair::{Locality, Pair};
 
 pub(super) fn probe(pair: &Pair, ends: &Ends) -> Result<(), Missing> {

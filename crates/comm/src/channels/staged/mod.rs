@@ -1,7 +1,7 @@
 //! Through pinned memory of the host that both ranks share, in pieces: one copies from its GPU while the
 //! other copies to its own.
 
-use super::ends::{Ends, Missing};
+use super::channel::{Ends, Missing};
 use crate::pair::{Locality, Pair};
 
 /// A rank without a GPU takes part as well: its side is a copy within the host.

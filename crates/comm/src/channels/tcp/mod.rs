@@ -1,6 +1,6 @@
 //! Over TCP, through memory of the host at both ends: what is left where nothing else works.
 
-use super::ends::{Ends, Missing};
+use super::channel::{Ends, Missing};
 use crate::pair::Pair;
 
 pub(super) fn probe(pair: &Pair, _: &Ends) -> Result<(), Missing> {

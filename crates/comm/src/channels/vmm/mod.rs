@@ -4,7 +4,7 @@
 //! It is the channel of isolated containers: between two H200 it kept 392 GB/s in namespaces of every kind
 //! (driver 580.159.04, 2026-11-21), since a descriptor knows nothing of process ids.
 
-use super::ends::{Ends, Missing};
+use super::channel::{Ends, Missing};
 use crate::pair::{Locality, Pair};
 
 pub(super) fn probe(pair: &Pair, ends: &Ends) -> Result<(), Missing> {

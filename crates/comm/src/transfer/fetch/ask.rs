@@ -3,14 +3,14 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use super::super::error::TransferError;
-use super::super::message::Message;
 use super::super::network;
-use super::super::slots::{HOST_SLOTS, HostSlots, Ring};
 use super::fetcher::{Destination, Fetcher};
 use super::order::Order;
 use crate::bootstrap::MESSAGE_BYTES;
 use crate::channels::Channel;
+use crate::channels::TransferError;
+use crate::channels::message::Message;
+use crate::channels::staging::{HOST_SLOTS, HostSlots, Ring};
 use crate::cuda::{IPC_HANDLE_BYTES, Mapping, Opened};
 
 impl Fetcher {

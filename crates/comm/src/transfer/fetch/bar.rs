@@ -1,10 +1,10 @@
 //! Fetch through the GPUs' BARs.
 
-use super::super::error::TransferError;
-use super::super::message::Message;
 use super::fetcher::{Destination, Fetcher};
 use super::order::Order;
 use crate::channels::Channel;
+use crate::channels::TransferError;
+use crate::channels::message::Message;
 
 impl Fetcher {
     /// Receives a payload through the slots, which the sender has been told of. Where a copy fails the rest

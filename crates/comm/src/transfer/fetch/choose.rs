@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::super::choosing::Kind;
-use super::super::error::TransferError;
-use super::super::message::{Message, Refusal};
 use super::fetcher::{Destination, Fetcher};
 use super::open::Open;
 use super::order::{Order, Outcome, PendingFetch, Wait};
-use crate::bar;
+use crate::channels::TransferError;
+use crate::channels::bar;
+use crate::channels::message::{Message, Refusal};
 use crate::channels::{Channel, Ends, Gpu, Joined};
 use crate::cuda::{self, CudaError, GpuAccess};
 use crate::matching;

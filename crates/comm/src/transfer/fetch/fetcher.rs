@@ -3,17 +3,17 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::super::cache::Cache;
 use super::super::choosing::Chooser;
-use super::super::error::TransferError;
-use super::super::message::Message;
-use super::super::slots::HostSlots;
 use super::super::state_words::StateWords;
 use super::openings::Openings;
 use super::reading::Reading;
-use crate::bar::Windows;
 use crate::bootstrap::Connection;
 use crate::channels::Channel;
+use crate::channels::TransferError;
+use crate::channels::bar::Windows;
+use crate::channels::cache::Cache;
+use crate::channels::message::Message;
+use crate::channels::staging::HostSlots;
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, GpuAccess, GpuNumber, Mapping, Opened, Scope};
 use crate::live::Live;
 use crate::pair::Pair;

@@ -1,12 +1,12 @@
 //! Peer memory mapped for kernels. A peer offers it, and this rank opens it as it does to
 //! copy from it; but what happens there, and when it ends, is between the two ranks.
 
-use super::super::error::TransferError;
-use super::super::message::Message;
 use super::choose::ends;
 use super::fetcher::{Destination, Fetcher};
 use super::order::Source;
 use crate::channels::Channel;
+use crate::channels::TransferError;
+use crate::channels::message::Message;
 use crate::cuda::{DeviceMemory, Driver, GpuAccess, Scope};
 use crate::matching::Descriptor;
 

@@ -1,11 +1,11 @@
 //! Fetch through the staging ring.
 
-use super::super::error::TransferError;
-use super::super::message::Message;
-use super::super::slots::{PendingCopies, Ring};
 use super::fetcher::Fetcher;
 use super::order::Order;
 use crate::channels::Channel;
+use crate::channels::TransferError;
+use crate::channels::message::Message;
+use crate::channels::staging::{PendingCopies, Ring};
 use crate::cuda::{CudaError, PendingCopy, Scope};
 
 impl Fetcher {

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 
 use causeway_ibverbs::{RemoteMemory, Segment};
 
-use super::super::error::TransferError;
-use super::super::message::Message;
-use super::super::rdma_staging::RdmaStaging;
-use super::super::regions::Regions;
-use super::super::slots::{HOST_SLOTS, PendingCopies, Ring};
 use super::fetcher::{Destination, Fetcher};
 use super::order::Order;
 use super::reading::Reading;
 use crate::channels::Channel;
+use crate::channels::TransferError;
+use crate::channels::message::Message;
+use crate::channels::rdma::regions::Regions;
+use crate::channels::rdma::staging::RdmaStaging;
+use crate::channels::staging::{HOST_SLOTS, PendingCopies, Ring};
 use crate::cuda::{self, CudaError, PendingCopy, Scope};
 use crate::verbs::{MAX_READS, NicSelector, RdmaError, Reader, Use};
 

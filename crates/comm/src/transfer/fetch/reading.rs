@@ -2,9 +2,9 @@
 
 use causeway_ibverbs::RemoteMemory;
 
-use super::super::rdma_staging::RdmaStaging;
-use super::super::regions::Regions;
-use super::super::slots::Ring;
+use crate::channels::rdma::regions::Regions;
+use crate::channels::rdma::staging::RdmaStaging;
+use crate::channels::staging::Ring;
 use crate::verbs::Path;
 
 /// A path to the sender's card, and what bytes pass through.

@@ -33,8 +33,8 @@
 
 use thiserror::Error;
 
+use super::channel::Channel;
 use crate::bootstrap::MESSAGE_BYTES;
-use crate::channels::Channel;
 
 /// A message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::io;
 use causeway_memory::SealedMemoryError;
 use thiserror::Error;
 
+use super::bar::BarError;
 use super::message::Refusal;
-use crate::bar::BarError;
 use crate::cuda::CudaError;
 use crate::verbs::RdmaError;
 
@@ -38,7 +38,7 @@ pub enum TransferError {
         /// The peer.
         peer: u32,
         /// The channel.
-        channel: crate::Channel,
+        channel: super::channel::Channel,
         /// Why.
         refusal: Refusal,
     },

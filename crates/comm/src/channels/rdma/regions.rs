@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use causeway_ibverbs::{MemoryRegion, ProtectionDomain};
 
-use super::cache::Cache;
+use crate::channels::cache::Cache;
 use crate::cuda::{DeviceMemory, Scope};
 use crate::verbs::{self, Use};
 
@@ -17,18 +17,18 @@ const MAX_REFUSED: usize = 256;
 
 /// Registrations by the number of the buffer.
 #[derive(Debug)]
-pub(super) struct Regions {
+pub(crate) struct Regions {
     known: Cache<Arc<MemoryRegion>>,
     refused: Cache<()>,
 }
 
 impl Regions {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { known: Cache::new(MAX_REGISTERED_REGIONS), refused: Cache::new(MAX_REFUSED) }
     }
 
     /// The registration of an allocation, which is made if it can be; none where the card does not reach it.
-    pub(super) fn of(
+    pub(crate) fn of(
         &mut self,
         domain: &ProtectionDomain,
         scope: &Scope<'static>,

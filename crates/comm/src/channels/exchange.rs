@@ -14,7 +14,7 @@ const MAX_LEFT_OVER: usize = 1000;
 
 impl Connection {
     /// Sends a message.
-    pub(super) fn send_message(&self, message: Message) -> Result<(), TransferError> {
+    pub(crate) fn send_message(&self, message: Message) -> Result<(), TransferError> {
         self.send_with_descriptor(message, None)
     }
 
@@ -35,7 +35,7 @@ impl Connection {
     }
 
     /// Sends as many bytes as a message has.
-    pub(super) fn send_message_bytes(
+    pub(crate) fn send_message_bytes(
         &self,
         bytes: &[u8; MESSAGE_BYTES],
         descriptor: Option<BorrowedFd<'_>>,
@@ -44,7 +44,7 @@ impl Connection {
     }
 
     /// Receives a message, and the descriptor that came with it.
-    pub(super) fn receive_message(&self) -> Result<(Message, Option<OwnedFd>), TransferError> {
+    pub(crate) fn receive_message(&self) -> Result<(Message, Option<OwnedFd>), TransferError> {
         let (bytes, descriptor) = self.receive_message_bytes()?;
         let message = Message::decode(&bytes).ok_or_else(|| self.wrong("bytes that are no message"))?;
         if message == Message::Moving {
@@ -55,7 +55,7 @@ impl Connection {
 
     /// What the error of a transfer is. Where it ends the connection that is shut; the peer may have said before that it
     /// moves.
-    pub(super) fn ended_by(&self, error: TransferError) -> TransferError {
+    pub(crate) fn ended_by(&self, error: TransferError) -> TransferError {
         if !error.ends_connection() {
             return error;
         }
@@ -70,7 +70,7 @@ impl Connection {
     }
 
     /// Receives as many bytes as a message has.
-    pub(super) fn receive_message_bytes(
+    pub(crate) fn receive_message_bytes(
         &self,
     ) -> Result<([u8; MESSAGE_BYTES], Option<OwnedFd>), TransferError> {
         let received = self.receive().map_err(|cause| self.failed(cause))?;
@@ -78,7 +78,7 @@ impl Connection {
     }
 
     /// Sends an end of a path between cards, which the message before it has announced.
-    pub(super) fn send_endpoint(&self, end: &EndpointAddress) -> Result<(), TransferError> {
+    pub(crate) fn send_endpoint(&self, end: &EndpointAddress) -> Result<(), TransferError> {
         for part in end.encode().as_chunks::<MESSAGE_BYTES>().0 {
             self.send_message_bytes(part, None)?;
         }
@@ -86,7 +86,7 @@ impl Connection {
     }
 
     /// Receives such an end.
-    pub(super) fn receive_endpoint(&self) -> Result<EndpointAddress, TransferError> {
+    pub(crate) fn receive_endpoint(&self) -> Result<EndpointAddress, TransferError> {
         let mut bytes = [0; END_BYTES];
         for part in bytes.as_chunks_mut::<MESSAGE_BYTES>().0 {
             *part = self.receive_message_bytes()?.0;
@@ -96,22 +96,22 @@ impl Connection {
     }
 
     /// Sends bytes of a payload, which the message before them has announced.
-    pub(super) fn send_payload(&self, bytes: &[u8]) -> Result<(), TransferError> {
+    pub(crate) fn send_payload(&self, bytes: &[u8]) -> Result<(), TransferError> {
         self.send_bytes(bytes).map_err(|cause| self.failed(cause))
     }
 
     /// Receives bytes of a payload that was announced.
-    pub(super) fn receive_payload(&self, bytes: &mut [u8]) -> Result<(), TransferError> {
+    pub(crate) fn receive_payload(&self, bytes: &mut [u8]) -> Result<(), TransferError> {
         self.receive_bytes(bytes).map_err(|cause| self.failed(cause))
     }
 
     /// The error for a peer that says what makes no sense here.
-    pub(super) fn wrong(&self, what: &'static str) -> TransferError {
+    pub(crate) fn wrong(&self, what: &'static str) -> TransferError {
         TransferError::Protocol { peer: self.peer, what }
     }
 
     /// The error for a card that fails.
-    pub(super) fn rdma_failed(&self, cause: RdmaError) -> TransferError {
+    pub(crate) fn rdma_failed(&self, cause: RdmaError) -> TransferError {
         TransferError::Rdma { peer: self.peer, cause }
     }
 
