@@ -153,7 +153,7 @@ fn doctor(word: &str, folder: Option<&str>, seconds: u64) -> Result<(), Failure>
             Ok(()) => println!("channel {channel}: yes"),
             Err(missing) => println!("channel {channel}: {missing}"),
         }
-        let advice = outcome.as_ref().err().and_then(|missing| doctor::advice(*channel, missing));
+        let advice = outcome.as_ref().err().and_then(|missing| channel.advice(missing));
         if let Some(advice) = advice {
             println!("advice {channel}: {advice}");
         }

@@ -138,7 +138,7 @@ impl Live {
                 }
             }
             MessagePath::Mapped(channel) => page.count(CHANNELS + 2 * index(channel), bytes),
-            MessagePath::Eager => page.count(CHANNELS + 2 * index(Channel::Bar), bytes),
+            MessagePath::Eager => page.count(CHANNELS + 2 * index(Channel::EAGER), bytes),
             MessagePath::Inline(_) => page.count(MPI, bytes),
             // The receiver counts it.
             MessagePath::Offered => {}

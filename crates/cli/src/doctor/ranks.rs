@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use causeway_comm::Channel;
 use causeway_comm::channels::Missing;
-use causeway_comm::doctor::{Facts, Found, advice, rendezvous};
+use causeway_comm::doctor::{Facts, Found, rendezvous};
 use causeway_comm::pair::Visibility;
 use causeway_comm::settings::Settings;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ impl ChannelReport<'_> {
     fn advice(&self) -> Vec<&'static str> {
         let mut all = Vec::new();
         for (channel, outcome) in &self.found.channels {
-            let helps = outcome.as_ref().err().and_then(|missing| advice(*channel, missing));
+            let helps = outcome.as_ref().err().and_then(|missing| channel.advice(missing));
             all.extend(helps.filter(|helps| !all.contains(helps)));
         }
         all

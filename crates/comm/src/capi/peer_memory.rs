@@ -5,7 +5,7 @@ use super::{fail, world};
 use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
-use crate::transfer::fetch::MappedMemory;
+use crate::transfer::MappedMemory;
 use crate::world::World;
 use core::ffi::c_void;
 use std::sync::Arc;

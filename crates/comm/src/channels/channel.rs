@@ -29,6 +29,10 @@ impl Channel {
     pub const ALL: [Self; 7] =
         [Self::Ipc, Self::Vmm, Self::Staged, Self::Bar, Self::Rdma, Self::Loopback, Self::Tcp];
 
+    /// Short messages that the processor copies out of a GPU's BAR, or into it, while the MPI carries them, are switched
+    /// and counted as this channel's.
+    pub const EAGER: Self = Self::Bar;
+
     /// The name in settings and reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -40,21 +44,6 @@ impl Channel {
             Self::Loopback => "loopback",
             Self::Tcp => "tcp",
         }
-    }
-
-    /// Whether it joins ranks that meet over a network, and no others.
-    pub fn is_between_hosts(self) -> bool {
-        matches!(self, Self::Rdma | Self::Tcp)
-    }
-
-    /// Whether it carries what a program's memory held, where the program has that back already.
-    pub fn carries_copies(self) -> bool {
-        matches!(self, Self::Staged | Self::Bar | Self::Rdma | Self::Loopback | Self::Tcp)
-    }
-
-    /// Whether it is there for short messages, though both ranks have a part in each.
-    pub fn is_for_short(self) -> bool {
-        matches!(self, Self::Bar | Self::Loopback)
     }
 }
 

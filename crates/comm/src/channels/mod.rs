@@ -1,41 +1,156 @@
-//! Channels between two GPUs, and their requirements.
+//! Channels between two GPUs: a file or folder each, with all that a channel is and does, and the table of them.
 //!
-//! A channel is a folder. Its `probe` says what a pair of ranks needs for it, or in a sentence what is
-//! missing; it is pure, so that it can be asked about any pair that can be thought of.
+//! | Channel    | How bytes get from one GPU to the other                                             |
+//! |------------|-------------------------------------------------------------------------------------|
+//! | `ipc`      | A copy out of the peer's memory, opened by a handle of cudaIPC                      |
+//! | `vmm`      | The same, mapped from a descriptor, or through a bounce buffer on the peer's GPU    |
+//! | `staged`   | Through pinned memory of the host that both ranks map                               |
+//! | `bar`      | Through the GPUs' BARs, which the processors read and write (GDRCOPY)               |
+//! | `rdma`     | By the receiver's RDMA device, which reads the sender's memory on another host      |
+//! | `loopback` | The same within a host                                                              |
+//! | `tcp`      | Over TCP                                                                            |
+//!
+//! What they share: `ops` (the trait), `channel` (names, what a probe is asked about), `message` and `exchange` (the
+//! protocol), `receiver` and `sender` (what each end has of a peer), `destination`, `peer_memory` (memory opened where
+//! it lies), `staging` (slots in memory of the host), `cache`. To add one: a variant of [`Channel`], a file, and a line
+//! in the table.
 
 pub(crate) mod bar;
-pub(crate) mod cache;
+mod cache;
 mod channel;
-mod error;
+pub(crate) mod destination;
 mod exchange;
 mod ipc;
 mod loopback;
 pub(crate) mod message;
-pub(crate) mod rdma;
+pub(crate) mod ops;
+pub(crate) mod peer_memory;
+mod rdma;
+pub(crate) mod receiver;
+pub(crate) mod sender;
 mod staged;
-pub(crate) mod staging;
+mod staging;
 mod tcp;
 mod vmm;
 
 pub use channel::{Channel, Ends, Gpu, Joined, Missing, UnknownChannel};
-pub use error::TransferError;
+pub use exchange::TransferError;
 
+use destination::{Destination, Order};
+use ops::ChannelOps;
+use peer_memory::PeerMemoryOps;
+use receiver::Receiver;
+use sender::{Payload, PayloadSender};
+
+use crate::matching::Source;
 use crate::pair::Pair;
 
 impl Channel {
+    /// The table of channels.
+    fn ops(self) -> &'static dyn ChannelOps {
+        match self {
+            Self::Ipc => &ipc::Ipc,
+            Self::Vmm => &vmm::Vmm,
+            Self::Staged => &staged::Staged,
+            Self::Bar => &bar::Bar,
+            Self::Rdma => &rdma::Rdma,
+            Self::Loopback => &loopback::Loopback,
+            Self::Tcp => &tcp::Tcp,
+        }
+    }
+
     /// Whether two ranks have this channel, or why not.
     ///
     /// # Errors
     /// What is missing.
     pub fn probe(self, pair: &Pair, ends: &Ends) -> Result<(), Missing> {
-        match self {
-            Self::Ipc => ipc::probe(pair, ends),
-            Self::Vmm => vmm::probe(pair, ends),
-            Self::Staged => staged::probe(pair, ends),
-            Self::Bar => bar::probe(pair, ends),
-            Self::Rdma => rdma::probe(pair, ends),
-            Self::Loopback => loopback::probe(pair, ends),
-            Self::Tcp => tcp::probe(pair, ends),
+        self.ops().probe(pair, ends)
+    }
+
+    /// What to do about a channel that two ranks do not have, where something helps that is worth it.
+    pub fn advice(self, missing: &Missing) -> Option<&'static str> {
+        match missing {
+            Missing::LeftOut => Some("Take CAUSEWAY_COMM_CHANNELS away, or add the channel to it."),
+            missing => self.ops().advice(missing),
         }
+    }
+
+    /// Bytes in a nanosecond that it carries at most.
+    pub(crate) fn max_rate(self) -> f64 {
+        self.ops().max_rate()
+    }
+
+    /// Whether it joins ranks that meet over a network, and no others.
+    pub fn is_between_hosts(self) -> bool {
+        self.ops().is_between_hosts()
+    }
+
+    /// Whether it carries what a program's memory held, where the program has that back already.
+    pub fn carries_copies(self) -> bool {
+        self.ops().carries_copies()
+    }
+
+    /// Whether it is there for short messages, though both ranks have a part in each.
+    pub fn is_for_short(self) -> bool {
+        self.ops().is_for_short()
+    }
+
+    /// Whether RDMA devices move the bytes.
+    pub fn uses_rdma(self) -> bool {
+        self.ops().uses_rdma()
+    }
+
+    /// Whether memory that a sender describes so may come by it.
+    pub(crate) fn accepts(self, source: &Source) -> bool {
+        self.ops().accepts(source)
+    }
+
+    /// How it opens the peer's memory where that lies, if it does.
+    pub(crate) fn peer_memory(self) -> Option<&'static dyn PeerMemoryOps> {
+        self.ops().peer_memory()
+    }
+
+    /// Gives a payload to the peer that has asked for it.
+    pub(crate) fn send(
+        self,
+        sender: &mut PayloadSender<'_>,
+        payload: &Payload<'_>,
+    ) -> Result<(), TransferError> {
+        self.ops().send(sender, payload)
+    }
+
+    /// Gives the peer what a payload was, of which there is a copy.
+    pub(crate) fn send_copy(self, sender: &PayloadSender<'_>, copy: &[u8]) -> Result<(), TransferError> {
+        self.ops().send_copy(sender, self, copy)
+    }
+
+    /// Asks the peer for a payload, and puts it where it is to be.
+    pub(crate) fn receive(
+        self,
+        receiver: &mut Receiver,
+        order: &Order,
+        destination: &Destination,
+    ) -> Result<(), TransferError> {
+        self.ops().receive(receiver, order, destination)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_names_a_folder_where_one_helps() {
+        for (channel, missing) in [
+            (Channel::Staged, Missing::OtherHost),
+            (Channel::Staged, Missing::NoMemory("no socket".into())),
+            (Channel::Vmm, Missing::NoDescriptors("no socket".into())),
+        ] {
+            let advice = channel.advice(&missing).unwrap();
+            assert!(advice.contains("CAUSEWAY_SOCKET_DIR"), "{channel}: {missing}");
+        }
+        assert!(Channel::Ipc.advice(&Missing::Hidden).unwrap().contains("--pid"));
+        assert!(Channel::Tcp.advice(&Missing::LeftOut).unwrap().contains("CAUSEWAY_COMM_CHANNELS"));
+        assert_eq!(Channel::Rdma.advice(&Missing::SameHost), None);
     }
 }

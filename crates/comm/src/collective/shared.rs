@@ -14,7 +14,7 @@ use super::launch;
 use super::own::{CallMemory, LocalBuffer, Written};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
-use crate::transfer::fetch::MappedMemory;
+use crate::transfer::MappedMemory;
 
 /// Bytes of what a rank tells another one of its memory: whether it can, of which call it tells, and
 /// descriptors of what is read and of what is written.

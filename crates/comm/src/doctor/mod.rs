@@ -7,12 +7,9 @@
 //! |----------|-----------------------------------------------------------|
 //! | `rendezvous`   | How do two processes come together that agreed on a word? |
 //! | `facts`  | What does a process tell the other of its GPU and cards?  |
-//! | `advice` | What helps against a reason? Pure.                        |
 
-mod advice;
 mod facts;
 mod rendezvous;
 
-pub use advice::advice;
 pub use facts::Facts;
 pub use rendezvous::{DoctorError, Found, rendezvous};

@@ -131,7 +131,7 @@ impl Report {
             (MessagePath::Fetched(Decision { channel: by, .. }) | MessagePath::Mapped(by), Some(channel)) => {
                 *by == channel
             }
-            (MessagePath::Eager, Some(channel)) => channel == Channel::Bar,
+            (MessagePath::Eager, Some(channel)) => channel == Channel::EAGER,
             (MessagePath::Inline(_), None) => true,
             _ => false,
         };

@@ -40,15 +40,3 @@ pub(super) fn order(bytes: u64, traffic: Traffic) -> [Channel; 7] {
         _ => [Ipc, Vmm, Loopback, Staged, Bar, Rdma, Tcp],
     }
 }
-
-/// Bytes in a nanosecond that a channel carries at the most, from the rates that its parts are sold with: PCI
-/// Express 6.0 with 16 lanes for what goes through the host, 800 Gbit/s for cards, 400 for TCP. Copies within
-/// GPUs and between them have no bound here.
-pub(super) fn fastest(channel: Channel) -> f64 {
-    match channel {
-        Channel::Ipc | Channel::Vmm => f64::INFINITY,
-        Channel::Staged | Channel::Bar => 128.0,
-        Channel::Rdma | Channel::Loopback => 100.0,
-        Channel::Tcp => 50.0,
-    }
-}

@@ -6,7 +6,6 @@
 //! takes no less time than a shorter one, and no more than in proportion to its length.
 
 use super::known::{Measured, invented};
-use super::published;
 use crate::channels::Channel;
 
 /// A channel is far behind when it takes so many times what the best one does.
@@ -100,7 +99,7 @@ impl ChannelEstimate {
                 largest_measured = Some((at, of_class, time));
             }
         }
-        let by_rate = bytes_of(class) / published::fastest(channel);
+        let by_rate = bytes_of(class) / channel.max_rate();
         let Some((at, of_class, time)) = largest_measured else {
             return Self { min: by_rate, max: None, expected: by_rate };
         };

@@ -1,32 +1,32 @@
-//! Rendezvous transfers: offers, fetches, staging.
+//! Rendezvous transfers: what a rank offers, and what it fetches of others' offers.
 //!
 //! The sender *offers* a range of its memory under a number, which the message's descriptor tells. The
 //! receiver *fetches* it: it chooses the channel, asks over the connection that joins the two, and moves
 //! the bytes. At the sender a thread for each peer serves such requests, so that a transfer goes on whatever
-//! the program does meanwhile; no thread but the program's own ever calls the MPI.
+//! the program does meanwhile; no thread but the program's own ever calls the MPI. What a channel does at both ends is
+//! in `channels`.
 //!
-//! | Module      | Question it answers                                                    |
-//! |-------------|------------------------------------------------------------------------|
-//! | `state_words`     | How do both ends know what has become of an offer, without a message?  |
-//! | `control_slot`   | Through which memory do ranks exchange the words of collective calls?  |
-//! | `network`   | How do they travel over a network?                                     |
-//! | `offers`    | What does this rank send, and what has become of it?                   |
-//! | `short`     | Which short messages are offered?                                      |
-//! | `serve`     | What does the sender's thread do for a peer?                           |
-//! | `sender`    | How does it give a payload, by each channel?                           |
-//! | `fetch`     | How does the receiver get the bytes?                                   |
-//! | `in_flight` | Which copies of a receiver are under way, and which have ended?        |
-//! | `choosing`  | Which channel does a receiver take for the messages of a peer?         |
-//! | `failures`  | Which channels are left alone for a while, since they have failed?     |
+//! | Module         | Contents                                                                        |
+//! |----------------|---------------------------------------------------------------------------------|
+//! | `offers`       | What this rank sends, what has become of it, and copies that replace it         |
+//! | `short`        | Short messages that are offered                                                 |
+//! | `serve`        | The sender's thread for a peer                                                  |
+//! | `fetcher`      | What a receiver has of a peer; peer memory for kernels                          |
+//! | `fetch`        | The fetch of a payload, and the fallback to another channel                     |
+//! | `choice`       | The channels of a peer's messages, and which are left alone since they failed   |
+//! | `in_flight`    | Copies of a receiver that are under way, or have ended                          |
+//! | `state_words`  | Shared memory by which both ends know of an offer without a message             |
+//! | `control_slot` | Shared memory for the control messages of collective calls                      |
 
-pub(crate) mod choosing;
+pub(crate) mod choice;
 pub(crate) mod control_slot;
-mod failures;
 pub(crate) mod fetch;
+mod fetcher;
 pub(crate) mod in_flight;
-mod network;
 pub mod offers;
-mod sender;
 pub(crate) mod serve;
 pub(crate) mod short;
 pub(crate) mod state_words;
+
+pub(crate) use fetcher::Fetcher;
+pub use fetcher::MappedMemory;

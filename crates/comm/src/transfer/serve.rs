@@ -4,12 +4,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use super::offers::{OfferState, Offers};
-use super::sender::{PayloadSender, RdmaPath};
 use crate::bootstrap::{Connection, MESSAGE_BYTES};
-use crate::channels::Channel;
-use crate::channels::TransferError;
 use crate::channels::message::{Message, Refusal};
-use crate::channels::staging::{HostSlots, Ring};
+use crate::channels::sender::{Payload, PayloadSender};
+use crate::channels::{Channel, TransferError};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
 use crate::moving::Gate;
 
@@ -73,19 +71,9 @@ impl Server<'_> {
         let peer = self.connection.peer;
         match Message::decode(bytes) {
             Some(Message::Slots { count, bytes }) if !self.connection.is_network() => {
-                let ring = Ring::checked(count, bytes)
-                    .ok_or_else(|| self.connection.wrong("slots of such a size"))?;
-                // Where the descriptor is lost for lack of room, what passes through the slots is refused.
-                let slots = descriptor.map(|descriptor| HostSlots::of_peer(descriptor, ring));
-                self.sender.slots = slots.transpose().map_err(TransferError::Memory)?;
-                Ok(())
+                self.sender.accept_slots(count, bytes, descriptor)
             }
-            Some(Message::Join) => {
-                // One that is joined anew has lost its path.
-                self.sender.rdma_path = None;
-                self.sender.rdma_path = RdmaPath::join(self.connection)?;
-                Ok(())
-            }
+            Some(Message::Join) => self.sender.join_rdma(),
             Some(Message::Fetch { channel, operation }) => self.send_unless_moving(channel, operation),
             Some(Message::Moving) => Err(TransferError::Moved(peer)),
             Some(Message::Done { operation }) => {
@@ -130,7 +118,7 @@ impl Server<'_> {
             return Err(refused(Refusal::Channel));
         }
         if let Some(copy) = &offer.copy {
-            return self.sender.send_copy(channel, copy);
+            return channel.send_copy(&self.sender, copy);
         }
         let found =
             Driver::loaded().and_then(|driver| Some((driver, DeviceMemory::at(driver, offer.address)?)));
@@ -140,21 +128,10 @@ impl Server<'_> {
             .ok_or_else(|| refused(Refusal::Memory))?;
         let scope = Scope::of(driver, &memory)?;
         cuda::follow(&scope);
-        let is_within = memory.has(offer.address, offer.bytes);
-        let by_itself = channel == Channel::Ipc && memory.ipc || channel == Channel::Vmm && memory.exportable;
-        self.last = Some((operation, by_itself && is_within || channel.is_for_short()));
-        match channel {
-            Channel::Ipc if memory.ipc && is_within => self.sender.send_ipc_handle(driver, &memory, &offer),
-            Channel::Vmm if memory.exportable && is_within => {
-                self.sender.send_export(driver, &memory, &offer)
-            }
-            Channel::Vmm if memory.device_exports => self.sender.send_bounced(&scope, &memory, &offer),
-            Channel::Staged => self.sender.send_staged(&scope, &offer),
-            Channel::Bar => self.sender.send_from_bar(&scope, &memory, &offer),
-            Channel::Rdma | Channel::Loopback => self.sender.send_by_rdma(channel, &scope, &memory, &offer),
-            Channel::Tcp => self.sender.send_over_network(&scope, &offer),
-            _ => Err(refused(Refusal::Channel)),
-        }
+        let payload = Payload { scope: &scope, memory: &memory, address: offer.address, bytes: offer.bytes };
+        let by_itself = channel.peer_memory().is_some_and(|ops| ops.exports(&memory)) && payload.is_within();
+        self.last = Some((operation, by_itself || channel.is_for_short()));
+        channel.send(&mut self.sender, &payload)
     }
 }
 

@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 
 use super::state::{Copying, PEER_TIMEOUT, Shared, World, lock};
 use crate::bootstrap::Connection;
-use crate::channels::Channel;
-use crate::channels::TransferError;
+use crate::channels::destination::Order;
+use crate::channels::{Channel, TransferError};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver};
 use crate::matching::Descriptor;
 use crate::pair::{ConnectedPeer, Pair};
 use crate::report::MessagePath;
 use crate::tracer::Operation;
-use crate::transfer::fetch::{Fetcher, MappedMemory, Order, Outcome, Wait};
+use crate::transfer::fetch::{Outcome, Wait};
 use crate::transfer::offers::OfferState;
+use crate::transfer::{Fetcher, MappedMemory};
 
 /// How long a receiver waits for the connection of a peer that has sent word of a message.
 const ARRIVAL: Duration = Duration::from_secs(10);

@@ -43,7 +43,7 @@ impl World {
     }
 
     fn has_bar(&self) -> bool {
-        self.shared.settings.channels.contains(&Channel::Bar) && self.shared.live.allows(Channel::Bar)
+        self.shared.settings.channels.contains(&Channel::EAGER) && self.shared.live.allows(Channel::EAGER)
     }
 
     /// Copies between a GPU and any memory, and waits: short messages by the processor, where it reaches the GPU's
@@ -68,8 +68,7 @@ impl World {
     /// Whether a short message from memory may pay: the peer opens the memory, or the processor reaches it.
     fn has_way_for_short(&self, driver: &'static Driver, memory: &DeviceMemory) -> bool {
         let channels = &self.shared.settings.channels;
-        memory.ipc && channels.contains(&Channel::Ipc)
-            || memory.exportable && channels.contains(&Channel::Vmm)
+        channels.iter().any(|channel| channel.peer_memory().is_some_and(|ops| ops.exports(memory)))
             || self.has_bar() && bar::usable(driver, memory).is_ok()
     }
 
@@ -111,14 +110,7 @@ impl World {
             bar: self.has_bar() && bar::usable(driver, &memory).is_ok(),
             ..source(driver, &memory, address)?
         };
-        let fits = |channel: &Channel| match channel {
-            Channel::Ipc => source.ipc,
-            Channel::Vmm => source.export,
-            Channel::Rdma | Channel::Loopback => source.rdma,
-            Channel::Bar => source.bar,
-            Channel::Staged | Channel::Tcp => true,
-        };
-        if !self.shared.settings.channels.iter().any(fits) {
+        if !self.shared.settings.channels.iter().any(|channel| channel.accepts(&source)) {
             return None;
         }
         let (operation, word) = self.shared.offers.add(Offer {
@@ -147,8 +139,8 @@ impl World {
         bytes: u64,
     ) -> Option<(u64, Descriptor)> {
         let channels = &self.shared.settings.channels;
-        let opens = memory.ipc && channels.contains(&Channel::Ipc)
-            || memory.exportable && channels.contains(&Channel::Vmm);
+        let exports = |channel: &Channel| channel.peer_memory().is_some_and(|ops| ops.exports(memory));
+        let opens = channels.iter().any(exports);
         if !opens || !memory.has(address, bytes) {
             return None;
         }
@@ -188,11 +180,7 @@ impl World {
     }
 
     fn may_use_rdma(&self) -> bool {
-        self.shared
-            .settings
-            .channels
-            .iter()
-            .any(|channel| matches!(channel, Channel::Rdma | Channel::Loopback))
+        self.shared.settings.channels.iter().any(|channel| channel.uses_rdma())
     }
 
     /// What has become of an offer. One that has come to its end is forgotten with the answer.

@@ -25,7 +25,8 @@ use crate::report::{MessagePath, Report};
 use crate::scheduler::Table;
 use crate::settings::Settings;
 use crate::tracer::Tracers;
-use crate::transfer::fetch::{Fetcher, PendingFetch};
+use crate::transfer::Fetcher;
+use crate::transfer::fetch::PendingFetch;
 use crate::transfer::in_flight::InFlight;
 use crate::transfer::offers::Offers;
 

@@ -1,21 +1,118 @@
-//! By network cards, between two hosts: the receiver's card reads the sender's memory. A card reaches a GPU's
-//! memory where both drivers can (GPUDirect RDMA); otherwise bytes pass through memory of the host, at the
+//! Channel `rdma`: by network cards, between two hosts: the receiver's card reads the sender's memory. A card reaches a
+//! GPU's memory where both drivers can (GPUDirect RDMA); otherwise bytes pass through memory of the host, at the
 //! end where it does not.
+//!
+//! `path` has what each end keeps of the two joined cards, `read` the receiver's reads. `loopback` uses both.
 
-pub(crate) mod regions;
-pub(crate) mod staging;
+mod path;
+mod read;
 
-use super::channel::{Ends, Missing};
+pub(super) use path::{RdmaReader, RdmaStaging, RdmaTarget};
+pub(super) use read::receive;
+
+use causeway_ibverbs::RemoteMemory;
+
+use super::channel::{Channel, Ends, Missing};
+use super::destination::{Destination, Order};
+use super::exchange::TransferError;
+use super::message::Message;
+use super::ops::ChannelOps;
+use super::receiver::Receiver;
+use super::sender::{Payload, PayloadSender};
+use super::staging::HOST_SLOTS;
+use crate::cuda::PendingCopy;
+use crate::matching::Source;
 use crate::pair::{Locality, Pair};
 
-pub(super) fn probe(pair: &Pair, ends: &Ends) -> Result<(), Missing> {
-    if pair.locality != Locality::OtherHost {
-        return Err(Missing::SameHost);
+/// Bytes in a nanosecond that cards carry at most: 800 Gbit/s.
+pub(super) const MAX_RATE: f64 = 100.0;
+
+/// The channel.
+pub(super) struct Rdma;
+
+impl ChannelOps for Rdma {
+    fn probe(&self, pair: &Pair, ends: &Ends) -> Result<(), Missing> {
+        if pair.locality == Locality::OtherHost { probe_rdma(ends) } else { Err(Missing::SameHost) }
     }
-    probe_rdma(ends)
+
+    fn max_rate(&self) -> f64 {
+        MAX_RATE
+    }
+
+    fn is_between_hosts(&self) -> bool {
+        true
+    }
+
+    fn uses_rdma(&self) -> bool {
+        true
+    }
+
+    fn accepts(&self, source: &Source) -> bool {
+        source.rdma
+    }
+
+    fn carries_copies(&self) -> bool {
+        true
+    }
+
+    fn send(&self, sender: &mut PayloadSender<'_>, payload: &Payload<'_>) -> Result<(), TransferError> {
+        send(sender, Channel::Rdma, payload)
+    }
+
+    fn send_copy(
+        &self,
+        sender: &PayloadSender<'_>,
+        channel: Channel,
+        copy: &[u8],
+    ) -> Result<(), TransferError> {
+        send_copy(sender, channel, copy)
+    }
+
+    fn receive(
+        &self,
+        receiver: &mut Receiver,
+        order: &Order,
+        destination: &Destination,
+    ) -> Result<(), TransferError> {
+        receive(receiver, Channel::Rdma, order, destination)
+    }
 }
 
 /// What two cards need.
 pub(super) fn probe_rdma(ends: &Ends) -> Result<(), Missing> {
     ends.rdma.clone().map_err(Missing::NoRdmaDevice)
+}
+
+/// Lets the peer's card read the payload where it lies, or else out of slots.
+pub(super) fn send(
+    sender: &mut PayloadSender<'_>,
+    channel: Channel,
+    payload: &Payload<'_>,
+) -> Result<(), TransferError> {
+    let scope = payload.scope;
+    if let Some(target) = &mut sender.rdma {
+        let exposed =
+            payload.is_within().then(|| target.expose(scope, payload.memory, payload.address)).flatten();
+        if let Some(RemoteMemory { address, key }) = exposed {
+            return sender.connection.send_message(Message::Exposed { key, address });
+        }
+        target.slots.pin(scope);
+    }
+    let slots = sender.rdma_slots(channel)?;
+    sender.pass(payload.bytes, HOST_SLOTS, |slot, at, bytes| {
+        let (to, from) = (slots.address(slot), payload.address + at);
+        // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is mapped
+        // for as long as this runs, is nobody's now.
+        Ok(Some(unsafe { PendingCopy::begin(scope, to, from, bytes) }?))
+    })
+}
+
+/// Gives a copy out of slots.
+pub(super) fn send_copy(
+    sender: &PayloadSender<'_>,
+    channel: Channel,
+    copy: &[u8],
+) -> Result<(), TransferError> {
+    let slots = sender.rdma_slots(channel)?;
+    sender.pass_copy(copy, HOST_SLOTS, |slot| slots.address(slot))
 }

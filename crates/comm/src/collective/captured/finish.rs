@@ -14,7 +14,7 @@ use super::control::{Control, Controls, Owner};
 use super::recording::Kind;
 use crate::cuda::{self, Driver};
 use crate::report;
-use crate::transfer::fetch::MappedMemory;
+use crate::transfer::MappedMemory;
 
 /// Bytes of what a rank tells all others: the number of what it keeps for the group, a number that a new one may get,
 /// and its GPU.

@@ -9,7 +9,7 @@ use super::copies::Move;
 use super::recording::Step;
 use crate::cuda::{DeviceMemory, Driver};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
-use crate::transfer::fetch::MappedMemory;
+use crate::transfer::MappedMemory;
 
 /// Bytes of what a rank tells another one: a note, and a descriptor.
 const WORD_BYTES: usize = 1 + DESCRIPTOR_BYTES;

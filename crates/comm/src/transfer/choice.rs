@@ -1,4 +1,5 @@
-//! Channel choice of a receiver, with failures and costs.
+//! Channel choice of a receiver: which channels it has with a peer, which of them are left alone for a while since they
+//! failed, and whether the time of a fetch is what its channel costs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,9 +8,7 @@ use std::time::{Duration, Instant};
 use causeway_config::read::PROCESS;
 use causeway_config::table::VIA;
 
-use super::failures::Failures;
-use crate::channels::TransferError;
-use crate::channels::{Channel, Ends, Joined, Missing};
+use crate::channels::{Channel, Ends, Joined, Missing, TransferError};
 use crate::cuda::{self, Driver};
 use crate::live::Live;
 use crate::pair::Pair;
@@ -165,4 +164,134 @@ fn name(pair: &Pair, kind: &Kind) -> String {
     let gpudirect_suffix = if kind.is_gpudirect { ", GPUDirect" } else { "" };
     let distance = pair.distance;
     format!("{model}, {driver}, {}, {distance}, {:?}, {memory}{gpudirect_suffix}", pair.locality, kind.joined)
+}
+
+/// Failures in a row after which a channel is left alone for a while.
+const TOLERATED: u32 = 3;
+
+/// The first such pause, and the longest.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// What has failed with a peer.
+///
+/// A channel may fail for reasons that pass: a program frees memory too early, a context is reset, memory or
+/// descriptors are short. So nothing is left alone for good: what has failed several times in a row is tried again
+/// after a pause, which grows with each failure up to a minute, and at once where there is nothing else.
+#[derive(Debug, Default)]
+struct Failures(HashMap<Channel, Failed>);
+
+#[derive(Debug, Default)]
+struct Failed {
+    in_a_row: u32,
+    pause: Option<Pause>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    until: Instant,
+    length: Duration,
+}
+
+impl Failures {
+    /// A channel has failed. Of one that `needs_long` to become well again the longest pause is made at once.
+    fn failed(&mut self, channel: Channel, needs_long: bool, now: Instant) {
+        let failed = self.0.entry(channel).or_default();
+        failed.in_a_row = failed.in_a_row.saturating_add(1);
+        let next = failed.pause.map_or(MIN_PAUSE, |pause| (pause.length * 2).min(MAX_PAUSE));
+        let length = if needs_long { MAX_PAUSE } else { next };
+        if needs_long || failed.in_a_row >= TOLERATED {
+            failed.pause = Some(Pause { until: now + length, length });
+        }
+    }
+
+    /// It has brought a message.
+    fn succeeded(&mut self, channel: Channel) {
+        self.0.remove(&channel);
+    }
+
+    /// Whether it is left alone.
+    fn is_paused(&self, channel: Channel, now: Instant) -> bool {
+        self.0.get(&channel).and_then(|failed| failed.pause).is_some_and(|pause| now < pause.until)
+    }
+}
+
+/// Channels whose last fetch has opened memory that stays open.
+///
+/// The first message from a buffer has to open it, which takes milliseconds where memory of another GPU is mapped;
+/// the next ones find it open. One such time would keep a channel from being taken for long.
+#[derive(Debug, Default)]
+pub(super) struct Openings(Vec<Channel>);
+
+impl Openings {
+    /// A fetch by this channel has opened nothing.
+    pub(super) fn found_open(&mut self, channel: Channel) {
+        self.0.retain(|other| *other != channel);
+    }
+
+    /// A fetch has ended, and has opened memory or not. Says whether its time is what the channel costs: nothing was opened, or something is each time,
+    /// as for a program that sends from new memory.
+    pub(super) fn end(&mut self, channel: Channel, has_opened: bool) -> bool {
+        let had = self.0.contains(&channel);
+        match (has_opened, had) {
+            (true, false) => self.0.push(channel),
+            (true, true) => {}
+            (false, _) => self.found_open(channel),
+        }
+        !has_opened || had
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_that_fails_is_tried_again_after_pauses_that_grow() {
+        let (mut failures, start) = (Failures::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for _ in 1..TOLERATED {
+            failures.failed(Channel::Ipc, false, start);
+            assert!(!failures.is_paused(Channel::Ipc, start));
+        }
+        let mut now = 0;
+        for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
+            failures.failed(Channel::Ipc, false, at(now));
+            assert!(failures.is_paused(Channel::Ipc, at(now)) && !failures.is_paused(Channel::Vmm, at(now)));
+            now += pause;
+            assert!(!failures.is_paused(Channel::Ipc, at(now)), "after {pause} s");
+        }
+        // One success, and all is as at first.
+        failures.succeeded(Channel::Ipc);
+        failures.failed(Channel::Ipc, false, at(now));
+        assert!(!failures.is_paused(Channel::Ipc, at(now)));
+    }
+
+    #[test]
+    fn what_needs_long_is_left_alone_at_once_but_not_for_good() {
+        let (mut failures, start) = (Failures::default(), Instant::now());
+        failures.failed(Channel::Rdma, true, start);
+        assert!(
+            failures.is_paused(Channel::Rdma, start) && !failures.is_paused(Channel::Rdma, start + MAX_PAUSE)
+        );
+    }
+
+    #[test]
+    fn the_first_opening_does_not_count_and_many_do() {
+        let mut openings = Openings::default();
+        assert!(!openings.end(Channel::Vmm, true));
+        assert!(!openings.end(Channel::Ipc, true), "each channel opens memory of its own");
+        assert!(openings.end(Channel::Vmm, false));
+        assert!(!openings.end(Channel::Vmm, true), "it was open in between");
+        assert!(openings.end(Channel::Vmm, true));
+        assert!(openings.end(Channel::Vmm, true));
+    }
+
+    #[test]
+    fn memory_that_was_open_before_counts_without_a_word_to_the_sender() {
+        let mut openings = Openings::default();
+        assert!(!openings.end(Channel::Ipc, true));
+        openings.found_open(Channel::Ipc);
+        assert!(!openings.end(Channel::Ipc, true), "the next buffer is opened once, too");
+    }
 }

@@ -1,16 +1,100 @@
-//! Payloads over TCP. In pieces behind the words that announce them, by way
-//! of memory of the host at both ends: while one piece travels the next is copied out of the sender's GPU,
-//! and the one before into the receiver's.
+//! Channel `tcp`: over TCP, through memory of the host at both ends: what is left where nothing else works.
+//!
+//! A payload travels in pieces behind the messages that announce them: while one piece travels the next is copied out of
+//! the sender's GPU, and the one before into the receiver's.
 
+use super::channel::{Channel, Ends, Missing};
+use super::destination::{Destination, Order};
+use super::exchange::TransferError;
+use super::message::Message;
+use super::ops::ChannelOps;
+use super::receiver::Receiver;
+use super::sender::{Payload, PayloadSender};
+use super::staging::{HOST_SLOTS, HostSlots, PendingCopies, Ring};
 use crate::bootstrap::Connection;
-use crate::channels::TransferError;
-use crate::channels::message::Message;
-use crate::channels::staging::{HostSlots, PendingCopies, Ring};
 use crate::cuda::{CudaError, PendingCopy, Scope};
+use crate::matching::Source;
+use crate::pair::Pair;
+
+/// The channel.
+pub(super) struct Tcp;
+
+impl ChannelOps for Tcp {
+    fn probe(&self, pair: &Pair, _: &Ends) -> Result<(), Missing> {
+        pair.network.as_ref().map(drop).map_err(|why| Missing::NoNetwork(why.clone()))
+    }
+
+    /// A network of 400 Gbit/s.
+    fn max_rate(&self) -> f64 {
+        50.0
+    }
+
+    fn advice(&self, missing: &Missing) -> Option<&'static str> {
+        matches!(missing, Missing::NoNetwork(_)).then_some(
+            "For ranks that share nothing of a host, give both containers a network with addresses, and \
+             name the hosts in CAUSEWAY_COMM_HOSTS.",
+        )
+    }
+
+    fn is_between_hosts(&self) -> bool {
+        true
+    }
+
+    fn accepts(&self, _: &Source) -> bool {
+        true
+    }
+
+    fn carries_copies(&self) -> bool {
+        true
+    }
+
+    fn send(&self, sender: &mut PayloadSender<'_>, payload: &Payload<'_>) -> Result<(), TransferError> {
+        if sender.slots.is_none() {
+            sender.slots = Some(HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?.0);
+        }
+        if let Some(slots) = &mut sender.slots {
+            slots.pin(payload.scope);
+        }
+        send(sender.connection, sender.slots()?, payload.bytes, |to, at, bytes| {
+            // SAFETY: the program leaves the range alone until the offer ends, and the slot is nobody's now.
+            unsafe { PendingCopy::begin(payload.scope, to, payload.address + at, bytes) }
+        })
+    }
+
+    fn send_copy(&self, sender: &PayloadSender<'_>, _: Channel, copy: &[u8]) -> Result<(), TransferError> {
+        send_copy(sender.connection, HOST_SLOTS, copy)
+    }
+
+    fn receive(
+        &self,
+        receiver: &mut Receiver,
+        order: &Order,
+        destination: &Destination,
+    ) -> Result<(), TransferError> {
+        // Memory of the host is received into as it is.
+        let scope = destination.memory.and_then(|_| destination.scope().transpose()).transpose()?;
+        let slots = match receiver.slots.take() {
+            Some(slots) => slots,
+            None => {
+                receiver.has_opened = true;
+                HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?.0
+            }
+        };
+        let slots = receiver.slots.insert(slots);
+        if let Some(scope) = &scope {
+            slots.pin(scope);
+        }
+        receiver.request(Channel::Tcp, order)?;
+        let (slots, scope) = (receiver.slots()?, scope.as_ref());
+        let next = || receiver.receive_message(Channel::Tcp).map(|(message, _)| message);
+        // SAFETY: the receive's memory is this function's until the receive ends.
+        unsafe { receive(&receiver.connection, slots, order.bytes, order.to, scope, next) }
+    }
+}
 
 /// Sends a payload, each piece of which `begin` begins to copy to an address. It says where in the payload
 /// the piece begins, and its bytes.
-pub(super) fn send(
+fn send(
     connection: &Connection,
     slots: &HostSlots,
     payload: u64,
@@ -43,7 +127,7 @@ fn send_first(
 }
 
 /// Sends a payload that lies in memory of the host, in the pieces of the same ring.
-pub(super) fn send_copy(connection: &Connection, ring: Ring, copy: &[u8]) -> Result<(), TransferError> {
+fn send_copy(connection: &Connection, ring: Ring, copy: &[u8]) -> Result<(), TransferError> {
     for (slot, at, bytes) in ring.pieces(copy.len() as u64) {
         connection.send_message(Message::Piece { slot, bytes })?;
         connection.send_payload(&copy[at as usize..][..bytes as usize])?;
@@ -56,7 +140,7 @@ pub(super) fn send_copy(connection: &Connection, ring: Ring, copy: &[u8]) -> Res
 ///
 /// # Safety
 /// `to` is valid for the payload, and no other code uses it.
-pub(super) unsafe fn receive(
+unsafe fn receive(
     connection: &Connection,
     slots: &HostSlots,
     payload: u64,

@@ -1,17 +1,15 @@
-//! Fetch by RDMA read.
+//! Receiver's reads: a payload that this rank's card reads out of the sender's memory or slots.
 
 use std::collections::VecDeque;
 
 use causeway_ibverbs::{RemoteMemory, Segment};
 
-use super::fetcher::{Destination, Fetcher};
-use super::order::Order;
-use super::reading::Reading;
-use crate::channels::Channel;
-use crate::channels::TransferError;
+use super::path::{RdmaReader, RdmaStaging, Regions};
+use crate::channels::channel::Channel;
+use crate::channels::destination::{Destination, Order};
+use crate::channels::exchange::TransferError;
 use crate::channels::message::Message;
-use crate::channels::rdma::regions::Regions;
-use crate::channels::rdma::staging::RdmaStaging;
+use crate::channels::receiver::Receiver;
 use crate::channels::staging::{HOST_SLOTS, PendingCopies, Ring};
 use crate::cuda::{self, CudaError, PendingCopy, Scope};
 use crate::verbs::{MAX_READS, NicSelector, RdmaError, Reader, Use};
@@ -45,8 +43,8 @@ struct Read {
 
 /// A payload that is being read.
 struct Payload<'a> {
-    fetcher: &'a Fetcher,
-    reading: &'a mut Reading,
+    receiver: &'a Receiver,
+    reader: &'a mut RdmaReader,
     order: &'a Order,
     scope: Option<&'a Scope<'static>>,
     from: From,
@@ -60,97 +58,100 @@ struct Payload<'a> {
     failure: Option<RdmaError>,
 }
 
-impl Fetcher {
-    pub(super) fn fetch_by_rdma(
-        &mut self,
-        channel: Channel,
-        order: &Order,
-        destination: &Destination,
-    ) -> Result<(), TransferError> {
-        let mut reading = match self.reading.take() {
-            Some(reading) => reading,
-            None => {
-                self.openings.open();
-                self.connect_rdma(channel, destination)?
-            }
-        };
-        let outcome = self.read_payload(&mut reading, channel, order, destination);
-        if reading.path.is_idle() {
-            self.reading = Some(reading);
+/// Fetches a payload by RDMA read. The two cards are joined before the first one.
+pub(in crate::channels) fn receive(
+    receiver: &mut Receiver,
+    channel: Channel,
+    order: &Order,
+    destination: &Destination,
+) -> Result<(), TransferError> {
+    let mut reader = match receiver.rdma.take() {
+        Some(reader) => reader,
+        None => {
+            receiver.has_opened = true;
+            connect(receiver, channel, destination)?
         }
-        // Otherwise the path ends here, before anybody else uses the memory that it was to fill.
-        outcome
+    };
+    let outcome = read_payload(receiver, &mut reader, channel, order, destination);
+    if reader.path.is_idle() {
+        receiver.rdma = Some(reader);
     }
+    // Otherwise the path ends here, before anybody else uses the memory that it was to fill.
+    outcome
+}
 
-    /// Joins a card near the destination with the sender's.
-    fn connect_rdma(&self, channel: Channel, destination: &Destination) -> Result<Reading, TransferError> {
-        let connection = &self.connection;
-        let failed = |cause| connection.rdma_failed(cause);
-        let gpu = destination.device.and_then(|(driver, device)| cuda::pci_address(driver, device));
-        let selector = NicSelector { local: connection.local_address(), gpu, gid: None };
-        let reader = Reader::new(&selector).map_err(failed)?;
-        connection.send_message(Message::Join)?;
-        connection.send_endpoint(&reader.end())?;
-        let Message::Joined = self.receive_message(channel)?.0 else {
-            return Err(connection.wrong("another answer than to be joined"));
-        };
-        let end = connection.receive_endpoint()?;
-        let ring = Ring::checked(end.slots.count, end.slots.bytes);
-        let ring = ring.filter(|ring| ring.bytes <= HOST_SLOTS.bytes);
-        let ring = ring.ok_or_else(|| connection.wrong("slots of such a size"))?;
-        let path = reader.join(&end, connection.peer_address()).map_err(failed)?;
-        let slots = RdmaStaging::new(path.domain(), Use::Filled).map_err(failed)?;
-        Ok(Reading { path, regions: Regions::new(), slots, peer: end.slots.memory, ring })
-    }
+/// Joins a card near the destination with the sender's.
+fn connect(
+    receiver: &Receiver,
+    channel: Channel,
+    destination: &Destination,
+) -> Result<RdmaReader, TransferError> {
+    let connection = &receiver.connection;
+    let failed = |cause| connection.rdma_failed(cause);
+    let gpu = destination.device.and_then(|(driver, device)| cuda::pci_address(driver, device));
+    let selector = NicSelector { local: connection.local_address(), gpu, gid: None };
+    let joining = Reader::new(&selector).map_err(failed)?;
+    connection.send_message(Message::Join)?;
+    connection.send_endpoint(&joining.end())?;
+    let Message::Joined = receiver.receive_message(channel)?.0 else {
+        return Err(connection.wrong("another answer than to be joined"));
+    };
+    let end = connection.receive_endpoint()?;
+    let ring = Ring::checked(end.slots.count, end.slots.bytes);
+    let ring = ring.filter(|ring| ring.bytes <= HOST_SLOTS.bytes);
+    let ring = ring.ok_or_else(|| connection.wrong("slots of such a size"))?;
+    let path = joining.join(&end, connection.peer_address()).map_err(failed)?;
+    let slots = RdmaStaging::new(path.domain(), Use::Filled).map_err(failed)?;
+    Ok(RdmaReader { path, regions: Regions::new(), slots, peer: end.slots.memory, ring })
+}
 
-    fn read_payload(
-        &self,
-        reading: &mut Reading,
-        channel: Channel,
-        order: &Order,
-        destination: &Destination,
-    ) -> Result<(), TransferError> {
-        let scope = destination.scope()?;
-        if let Some(scope) = &scope {
-            reading.slots.pin(scope);
-        }
-        let straight = match (&scope, &destination.memory) {
-            (Some(scope), Some(memory)) if memory.has(order.to, order.bytes) => {
-                reading.regions.of(reading.path.domain(), scope, memory, Use::Filled)
-            }
-            _ => None,
-        };
-        self.connection.send_message(Message::Fetch { channel, operation: order.operation })?;
-        let first = self.receive_message(channel)?.0;
-        let from = match first {
-            Message::Exposed { key, address } => From::Exposed(RemoteMemory { address, key }),
-            Message::Piece { .. } => From::Slots,
-            _ => return Err(self.connection.wrong("another answer than the channel has")),
-        };
-        let ring = match from {
-            From::Slots => reading.ring,
-            From::Exposed(_) if straight.is_some() => STRAIGHT,
-            From::Exposed(_) => HOST_SLOTS,
-        };
-        let payload = Payload {
-            fetcher: self,
-            reading,
-            order,
-            scope: scope.as_ref(),
-            from,
-            straight: straight.as_ref().map(|region| region.local_key()),
-            pieces: 0,
-            reads: VecDeque::new(),
-            pending: PendingCopies::default(),
-            outcome: Ok(()),
-            failure: None,
-        };
-        payload.read(channel, first, ring)?;
-        if let (Some(_), Some(scope), Some(memory)) = (&straight, &scope, &destination.memory) {
-            cuda::flush_writes(scope, memory)?;
-        }
-        Ok(())
+fn read_payload(
+    receiver: &Receiver,
+    reader: &mut RdmaReader,
+    channel: Channel,
+    order: &Order,
+    destination: &Destination,
+) -> Result<(), TransferError> {
+    let scope = destination.scope()?;
+    if let Some(scope) = &scope {
+        reader.slots.pin(scope);
     }
+    let straight = match (&scope, &destination.memory) {
+        (Some(scope), Some(memory)) if memory.has(order.to, order.bytes) => {
+            reader.regions.of(reader.path.domain(), scope, memory, Use::Filled)
+        }
+        _ => None,
+    };
+    receiver.connection.send_message(Message::Fetch { channel, operation: order.operation })?;
+    let first = receiver.receive_message(channel)?.0;
+    let from = match first {
+        Message::Exposed { key, address } => From::Exposed(RemoteMemory { address, key }),
+        Message::Piece { .. } => From::Slots,
+        _ => return Err(receiver.connection.wrong("another answer than the channel has")),
+    };
+    let ring = match from {
+        From::Slots => reader.ring,
+        From::Exposed(_) if straight.is_some() => STRAIGHT,
+        From::Exposed(_) => HOST_SLOTS,
+    };
+    let payload = Payload {
+        receiver,
+        reader,
+        order,
+        scope: scope.as_ref(),
+        from,
+        straight: straight.as_ref().map(|region| region.local_key()),
+        pieces: 0,
+        reads: VecDeque::new(),
+        pending: PendingCopies::default(),
+        outcome: Ok(()),
+        failure: None,
+    };
+    payload.read(channel, first, ring)?;
+    if let (Some(_), Some(scope), Some(memory)) = (&straight, &scope, &destination.memory) {
+        cuda::flush_writes(scope, memory)?;
+    }
+    Ok(())
 }
 
 impl Payload<'_> {
@@ -160,10 +161,10 @@ impl Payload<'_> {
             if let From::Slots = self.from {
                 let message = match first.take() {
                     Some(message) => message,
-                    None => self.fetcher.receive_message(channel)?.0,
+                    None => self.receiver.receive_message(channel)?.0,
                 };
                 if message != (Message::Piece { slot, bytes }) {
-                    return Err(self.fetcher.connection.wrong("another piece than the next"));
+                    return Err(self.receiver.connection.wrong("another piece than the next"));
                 }
             } else if self.has_failed() {
                 break;
@@ -182,7 +183,7 @@ impl Payload<'_> {
             self.end_copy();
         }
         match self.failure {
-            Some(cause) => Err(self.fetcher.connection.rdma_failed(cause)),
+            Some(cause) => Err(self.receiver.connection.rdma_failed(cause)),
             None => Ok(self.outcome?),
         }
     }
@@ -220,17 +221,17 @@ impl Payload<'_> {
             // What the sender says may be anything: the card refuses what lies outside.
             From::Exposed(exposed) => RemoteMemory { address: exposed.address.wrapping_add(at), ..exposed },
             From::Slots => {
-                let peer = self.reading.peer;
+                let peer = self.reader.peer;
                 RemoteMemory { address: peer.address.wrapping_add(ring.offset(slot)), ..peer }
             }
         };
         let into = match self.straight {
             Some(key) => Segment { address: self.order.to + at, length: bytes, key },
-            None => self.reading.slots.segment(to_slot, bytes),
+            None => self.reader.slots.segment(to_slot, bytes),
         };
         // SAFETY: the receive's memory is this function's until the receive ends, and a slot is not copied
         // from any more. Whoever called waits for the read, or ends the path.
-        match unsafe { self.reading.path.read(from, into) } {
+        match unsafe { self.reader.path.read(from, into) } {
             Ok(number) => {
                 self.reads.push_back(Read { number, slot, to_slot, at, bytes });
                 self.pieces += 1;
@@ -251,7 +252,7 @@ impl Payload<'_> {
     fn end_first(&mut self) -> Result<(), TransferError> {
         let Some(Read { number, slot, to_slot, at, bytes }) = self.reads.pop_front() else { return Ok(()) };
         if self.failure.is_none()
-            && let Err(cause) = self.reading.path.wait(number, self.fetcher.connection.descriptor())
+            && let Err(cause) = self.reader.path.wait(number, self.receiver.connection.descriptor())
         {
             self.failure = Some(cause);
         }
@@ -259,7 +260,7 @@ impl Payload<'_> {
         if self.has_failed() || self.straight.is_some() {
             return Ok(());
         }
-        let (to, from) = (self.order.to + at, self.reading.slots.address(to_slot));
+        let (to, from) = (self.order.to + at, self.reader.slots.address(to_slot));
         match self.scope {
             // SAFETY: the receive's memory is this function's until the receive ends, the slot is mapped and
             // holds these bytes, and the copy is waited for before this returns.
@@ -289,7 +290,7 @@ impl Payload<'_> {
     /// Tells the sender that a slot of its may be filled again.
     fn free(&self, slot: u16) -> Result<(), TransferError> {
         match self.from {
-            From::Slots => self.fetcher.connection.send_message(Message::Free { slot }),
+            From::Slots => self.receiver.connection.send_message(Message::Free { slot }),
             From::Exposed(_) => Ok(()),
         }
     }

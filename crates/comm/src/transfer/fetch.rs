@@ -1,0 +1,216 @@
+//! Fetch of a payload: by memory that is open here, by the chosen channel, and by others where that one fails.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::choice::Kind;
+use super::fetcher::Fetcher;
+use super::state_words::StateWords;
+use crate::channels::destination::{Destination, Order};
+use crate::channels::message::{Message, Refusal};
+use crate::channels::peer_memory::OpenMemory;
+use crate::channels::{Channel, TransferError};
+use crate::cuda::{CudaError, PendingCopy};
+use crate::scheduler::{Choice, Decision};
+use crate::tracer::Traffic;
+
+/// Whether the payload is there when a call returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It is.
+    UntilThere,
+    /// It may be under way: the program does something else meanwhile.
+    ForNothing,
+}
+
+/// What a fetch has come to.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The payload is there.
+    There(Decision),
+    /// It is being copied.
+    InFlight(Box<PendingFetch>),
+}
+
+/// A payload that is being copied from memory that is open here.
+#[derive(Debug)]
+pub(crate) struct PendingFetch {
+    pub(super) copy: PendingCopy,
+    /// What is copied from, which stays open until then.
+    pub(super) _memory: OpenMemory,
+    pub(super) state_words: Arc<StateWords>,
+    pub(super) word: u16,
+    pub(super) operation: u64,
+    pub(crate) fetched: Decision,
+    pub(super) kind: Kind,
+    pub(crate) bytes: u64,
+    pub(super) traffic: Traffic,
+}
+
+impl PendingFetch {
+    /// The number of the context in whose stream the copy goes.
+    pub(crate) fn life(&self) -> u64 {
+        self.copy.life()
+    }
+
+    /// Tells the sender that the copy is over. Any thread may do so, and it is no message that could wait.
+    pub(crate) fn notify_sender(&self, is_well: bool) {
+        if is_well {
+            self.state_words.finish(self.word, self.operation);
+        } else {
+            self.state_words.fail(self.word, self.operation);
+        }
+    }
+
+    /// Whether the copy is done.
+    pub(crate) fn is_done(&self) -> Result<bool, CudaError> {
+        self.copy.is_done()
+    }
+}
+
+/// What came of the attempt to copy without asking the sender.
+enum Open {
+    No,
+    There,
+    Started(PendingCopy, OpenMemory, Arc<StateWords>, u16),
+}
+
+impl Fetcher {
+    /// Fetches a payload by the channel that is best, and by others where that one fails.
+    pub(crate) fn fetch(&mut self, order: &Order, wait: Wait) -> Result<Outcome, TransferError> {
+        let fetched = self.fetch_by_best(order, wait);
+        fetched.map_err(|error| self.receiver.connection.ended_by(error))
+    }
+
+    fn fetch_by_best(&mut self, order: &Order, wait: Wait) -> Result<Outcome, TransferError> {
+        self.receive_state_words()?;
+        let destination = Destination::at(order.to, order.source.gpu);
+        if order.to_gpu && destination.memory.is_none() {
+            self.receiver.connection.send_message(Message::Abandoned { operation: order.operation })?;
+            return Err(CudaError::UNKNOWN_MEMORY.into());
+        }
+        let ends = destination.ends(order.source);
+        let mut kind = Kind {
+            channels: self.chooser.channels(&ends),
+            joined: ends.joined,
+            is_direct: order.source.direct,
+            is_gpudirect: ends.own.is_some_and(|gpu| gpu.gpudirect) && order.source.gpudirect,
+            device: destination.memory.map(|memory| memory.device),
+        };
+        let (mut failed, mut tried) = (Vec::new(), Vec::new());
+        let traffic = order.traffic;
+        loop {
+            let Some(choice) = self.chooser.choose(&kind, order.bytes, traffic) else {
+                let is_untried = |channel: &Channel| !tried.contains(channel);
+                kind.channels = self.chooser.paused(&ends).into_iter().filter(is_untried).collect();
+                if kind.channels.is_empty() {
+                    break;
+                }
+                continue;
+            };
+            let to_gpu = destination.memory.is_some();
+            let Choice { channel, reason } = choice;
+            let is_gpudirect = kind.is_gpudirect && channel.uses_rdma();
+            let fetched = Decision { channel, reason, traffic, to_gpu, is_gpudirect };
+            let start = Instant::now();
+            let found = self.fetch_open(fetched.channel, order, &destination, wait);
+            if !matches!(found, Open::No) {
+                self.openings.found_open(fetched.channel);
+            }
+            match found {
+                Open::Started(copy, _memory, state_words, word) => {
+                    let (operation, bytes) = (order.operation, order.bytes);
+                    let pending_fetch = PendingFetch {
+                        copy,
+                        _memory,
+                        state_words,
+                        word,
+                        operation,
+                        fetched,
+                        kind,
+                        bytes,
+                        traffic,
+                    };
+                    return Ok(Outcome::InFlight(Box::new(pending_fetch)));
+                }
+                Open::There => {
+                    self.chooser.took(&kind, fetched.channel, order.bytes, traffic, start.elapsed());
+                    return Ok(Outcome::There(fetched));
+                }
+                Open::No => {}
+            }
+            self.receiver.has_opened = false;
+            match fetched.channel.receive(&mut self.receiver, order, &destination) {
+                Ok(()) => {
+                    self.receiver.connection.send_message(Message::Done { operation: order.operation })?;
+                    let time = start.elapsed();
+                    if self.openings.end(fetched.channel, self.receiver.has_opened) {
+                        self.chooser.took(&kind, fetched.channel, order.bytes, traffic, time);
+                    } else {
+                        self.chooser.opened(&kind, fetched.channel, order.bytes, traffic, time);
+                    }
+                    return Ok(Outcome::There(fetched));
+                }
+                Err(error) if error.ends_connection() => return Err(error),
+                Err(error) if error.is_of_message() => {
+                    self.receiver
+                        .connection
+                        .send_message(Message::Abandoned { operation: order.operation })?;
+                    return Err(error);
+                }
+                Err(error) => {
+                    if matches!(error, TransferError::Refused { refusal: Refusal::Slots, .. }) {
+                        self.receiver.forget_slots();
+                    }
+                    self.chooser.failed(fetched.channel, &error);
+                    tried.push(fetched.channel);
+                    failed.push(format!("{}: {error}", fetched.channel));
+                    kind.channels.retain(|other| *other != fetched.channel);
+                }
+            }
+        }
+        self.receiver.connection.send_message(Message::Abandoned { operation: order.operation })?;
+        let why = [failed, self.chooser.why_not(&ends)].concat().join("; ");
+        Err(TransferError::NoChannel { peer: self.receiver.connection.peer, why })
+    }
+
+    /// A payload that was under way is there after so long, or is not. The sender has heard of it.
+    pub(crate) fn end(
+        &mut self,
+        ended: &PendingFetch,
+        took: Result<Duration, CudaError>,
+    ) -> Result<(), TransferError> {
+        let time = took?;
+        self.chooser.took(&ended.kind, ended.fetched.channel, ended.bytes, ended.traffic, time);
+        Ok(())
+    }
+
+    /// Fetches a payload from memory that is open here already, without a message to the sender.
+    fn fetch_open(&mut self, channel: Channel, order: &Order, destination: &Destination, wait: Wait) -> Open {
+        let state_words = self.state_words.as_ref().and_then(Option::as_ref).cloned();
+        let Some((state_words, word)) = state_words.zip(order.word) else { return Open::No };
+        let Some(ops) = channel.peer_memory() else { return Open::No };
+        let Some(memory) = ops.find(&mut self.receiver, order.source.buffer, destination) else {
+            return Open::No;
+        };
+        let Ok(Some(scope)) = destination.scope() else { return Open::No };
+        if !state_words.take(word, order.operation) {
+            // The sender has it back, and gives a copy.
+            return Open::No;
+        }
+        let (from, bytes) = (memory.start().saturating_add(order.source.offset), order.bytes as usize);
+        if wait == Wait::ForNothing {
+            // SAFETY: the receive's memory is this function's until the receive ends, and the sender's stays
+            // as it is until its word says that this is done. The peer's buffer stays open with the copy.
+            let pending = unsafe { PendingCopy::begin(&scope, order.to, from, bytes) };
+            return pending.map_or(Open::No, |copy| Open::Started(copy, memory, state_words, word));
+        }
+        // SAFETY: as above.
+        if unsafe { scope.copy(order.to, from, bytes) }.is_err() {
+            // The sender is asked, and whatever is wrong is told then.
+            return Open::No;
+        }
+        state_words.finish(word, order.operation);
+        Open::There
+    }
+}
