@@ -1,9 +1,9 @@
-//! Live status: the messages of a rank so far, for other processes of its owner while it runs, and the channels that these
-//! let it use.
+//! Live status: the messages of a rank so far, for other processes of its owner while it runs, and the
+//! channels that these let it use.
 //!
-//! It is a page of memory in a file that cannot be cut short, which the rank keeps open under a name: who may look at the
-//! rank's open files, as its owner and root may, finds it below `/proc`. So nothing stays behind when a rank is killed,
-//! and containers need share nothing with the host from which they are looked at.
+//! It is a page of memory in a file that cannot be cut short, which the rank keeps open under a name: who may
+//! look at the rank's open files, as its owner and root may, finds it below `/proc`. So nothing stays behind
+//! when a rank is killed, and containers need share nothing with the host from which they are looked at.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
@@ -68,8 +68,8 @@ impl Page {
 
     fn numbers(&self) -> &[AtomicU64] {
         let first: *const AtomicU64 = self.0.as_ptr().cast();
-        // SAFETY: the mapping is page-aligned, has so many bytes, and stays as long as this; all processes use it as
-        // atomics alone, which any bytes are.
+        // SAFETY: the mapping is page-aligned, has so many bytes, and stays as long as this; all processes
+        // use it as atomics alone, which any bytes are.
         unsafe { core::slice::from_raw_parts(first, BYTES as usize / 8) }
     }
 

@@ -1,9 +1,9 @@
 //! Profile of channel costs. A text file in the user's cache.
 //!
 //! Each line tells of one kind of pair (the GPU's model, how the driver is reached, what lies between the
-//! ranks), a channel, a kind of traffic and a class of sizes: what such messages have cost. Others tell of a kind of
-//! GPU what its copies cost the proxies of kernels. A file that makes no sense is not used, and the next job that has
-//! something to tell writes a new one.
+//! ranks), a channel, a kind of traffic and a class of sizes: what such messages have cost. Others tell of a
+//! kind of GPU what its copies cost the proxies of kernels. A file that makes no sense is not used, and the
+//! next job that has something to tell writes a new one.
 
 use core::fmt::Write as _;
 use std::collections::BTreeMap;
@@ -185,8 +185,8 @@ impl Profile {
         Self::parse(text).map_err(damaged)
     }
 
-    /// Adds this to what the file has, for this user alone. Other jobs may do so at the same time: then one of
-    /// them is not remembered.
+    /// Adds this to what the file has, for this user alone. Other jobs may do so at the same time: then one
+    /// of them is not remembered.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -1,10 +1,10 @@
 //! Traffic classification: latency-bound or bandwidth-bound.
 //!
 //! Who sends and receives with blocking calls waits for each message; who uses non-blocking ones, or makes a
-//! collective call, has several under way. Each rank counts both for each peer. When one of the two counts reaches the threshold, the period
-//! ends: the larger count says what the traffic is, but what has been said once changes only when that count
-//! is at least twice the other, so that mixed traffic does not make the scheduler change channels all the
-//! time. Then both counts begin anew.
+//! collective call, has several under way. Each rank counts both for each peer. When one of the two counts
+//! reaches the threshold, the period ends: the larger count says what the traffic is, but what has been said
+//! once changes only when that count is at least twice the other, so that mixed traffic does not make the
+//! scheduler change channels all the time. Then both counts begin anew.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};

@@ -228,8 +228,8 @@ impl Board {
     }
 
     /// Takes the name of the board in System V memory away when all ranks of the job have been seen, as
-    /// [`forget_names`](Self::forget_names) does of all boards. Nothing shows that its ranks have ended when it is left
-    /// behind but that nobody has it attached, and there are few such segments on a host.
+    /// [`forget_names`](Self::forget_names) does of all boards. Nothing shows that its ranks have ended when
+    /// it is left behind but that nobody has it attached, and there are few such segments on a host.
     ///
     /// # Errors
     /// When the name cannot be removed.

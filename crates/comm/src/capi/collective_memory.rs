@@ -1,5 +1,5 @@
-//! Memory of collective calls for C programs: strided elements, scratch memory, and the control channel of the ranks of a
-//! node. `mpi/causeway_comm.h` declares and describes the functions.
+//! Memory of collective calls for C programs: strided elements, scratch memory, and the control channel of
+//! the ranks of a node. `mpi/causeway_comm.h` declares and describes the functions.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -102,8 +102,8 @@ pub unsafe extern "C" fn causeway_comm_release(handle: *mut c_void) {
     }
 }
 
-/// Allocates host memory for copies to and from the GPU of an address, pinned if possible; null if so many bytes cannot be
-/// allocated so. Writes the handle that releases it. The contents are undefined.
+/// Allocates host memory for copies to and from the GPU of an address, pinned if possible; null if so many
+/// bytes cannot be allocated so. Writes the handle that releases it. The contents are undefined.
 ///
 /// # Safety
 /// `handle` is valid.
@@ -155,7 +155,8 @@ pub unsafe extern "C" fn causeway_comm_open_control(
     control.map_or(ptr::null_mut(), |control| Box::into_raw(Box::new(control)))
 }
 
-/// Exchanges control messages. 1 if all have been received, 0 if it is to be called again, -1 if it has failed.
+/// Exchanges control messages. 1 if all have been received, 0 if it is to be called again, -1 if it has
+/// failed.
 ///
 /// # Safety
 /// The channel is open, and no other thread uses it; both buffers have so many bytes for each rank.

@@ -1,5 +1,5 @@
-//! Collective calls for C programs: groups, reductions, exchanges, and calls in CUDA graphs. `mpi/causeway_comm.h`
-//! declares and describes the functions.
+//! Collective calls for C programs: groups, reductions, exchanges, and calls in CUDA graphs.
+//! `mpi/causeway_comm.h` declares and describes the functions.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
@@ -28,8 +28,8 @@ pub struct CGroup {
     fetched_from: u64,
 }
 
-/// Makes a call of a group, which all its ranks describe by the same numbers. 0 if it is complete, 1 if nothing has been
-/// done, -1 if it has failed.
+/// Makes a call of a group, which all its ranks describe by the same numbers. 0 if it is complete, 1 if
+/// nothing has been done, -1 if it has failed.
 ///
 /// # Safety
 /// The group is as `causeway_comm.h` describes it.
@@ -63,7 +63,8 @@ unsafe fn with_group(
     unsafe { with_ranks(group, make) }
 }
 
-/// Calls a function with a group, and with what identifies it among the caller's groups. -1 if there is no such group.
+/// Calls a function with a group, and with what identifies it among the caller's groups. -1 if there is no
+/// such group.
 ///
 /// # Safety
 /// The group is as `causeway_comm.h` describes it.
@@ -93,7 +94,8 @@ struct Captured {
     device: i32,
 }
 
-/// Waits for the earlier work of a stream; or returns that the stream is being captured, which a wait would invalidate.
+/// Waits for the earlier work of a stream; or returns that the stream is being captured, which a wait would
+/// invalidate.
 fn sync_stream(stream: u64, gpu_address: u64) -> Result<Option<Captured>, CudaError> {
     let Some(driver) = Driver::loaded().filter(|_| stream != 0) else { return Ok(None) };
     let Some(memory) = DeviceMemory::at(driver, gpu_address) else {
@@ -212,7 +214,8 @@ mod name {
     pub(super) const ALLTOALL: u64 = 8;
 }
 
-/// Reduces two buffers on one GPU: to = from, operation, to. 0, 1 if no kernel supports such addresses, or -1.
+/// Reduces two buffers on one GPU: to = from, operation, to. 0, 1 if no kernel supports such addresses, or
+/// -1.
 ///
 /// # Safety
 /// Both are valid for so many elements.
@@ -243,8 +246,8 @@ pub unsafe extern "C" fn causeway_comm_reduce_local(
 
 const NO_REDUCTION: &str = "no kernel reduces such elements by that operation";
 
-/// An address of elements, or null, which is on no GPU, if no kernel can load them: then all ranks learn that this one
-/// cannot take part.
+/// An address of elements, or null, which is on no GPU, if no kernel can load them: then all ranks learn that
+/// this one cannot take part.
 fn aligned(address: *const c_void, element: c_int) -> u64 {
     let alignment = Element::of_code(element).map_or(1, Element::alignment);
     if (address as u64).is_multiple_of(alignment) { address as u64 } else { 0 }
@@ -364,8 +367,8 @@ pub unsafe extern "C" fn causeway_comm_reduce_scatter(
     }
 }
 
-/// Sends a range to each rank and receives one from each: what `MPI_Alltoallw` does, and, with empty ranges, any call that
-/// does not reduce.
+/// Sends a range to each rank and receives one from each: what `MPI_Alltoallw` does, and, with empty ranges,
+/// any call that does not reduce.
 ///
 /// # Safety
 /// As [`calls::exchange`], for a group of `causeway_comm.h`; there are two ranges for each rank.

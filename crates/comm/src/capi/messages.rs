@@ -1,5 +1,5 @@
-//! Point-to-point messages for C programs: joining a job, queries of memory, offers, fetches and the queue of unexpected
-//! messages. `mpi/causeway_comm.h` declares and describes the functions.
+//! Point-to-point messages for C programs: joining a job, queries of memory, offers, fetches and the queue of
+//! unexpected messages. `mpi/causeway_comm.h` declares and describes the functions.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,7 +56,8 @@ pub extern "C" fn causeway_comm_move() -> c_int {
     }
 }
 
-/// Leaves the job, after all messages, when all ranks have joined. Prints the report of `CAUSEWAY_COMM_EXPLAIN`.
+/// Leaves the job, after all messages, when all ranks have joined. Prints the report of
+/// `CAUSEWAY_COMM_EXPLAIN`.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_leave() {
     if world().is_some_and(|world| !world.drain()) {
@@ -95,7 +96,8 @@ pub extern "C" fn causeway_comm_is_host_accessible(address: *const c_void) -> c_
     c_int::from(memory.is_none_or(|memory| memory.is_managed))
 }
 
-/// Waits until all that the calling thread has started in the default streams is complete, as `cudaMemcpy` does.
+/// Waits until all that the calling thread has started in the default streams is complete, as `cudaMemcpy`
+/// does.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_sync_memory(address: *const c_void) {
     if let Some(driver) = Driver::loaded() {
@@ -122,8 +124,8 @@ pub unsafe extern "C" fn causeway_comm_copy(to: *mut c_void, from: *const c_void
     copied.map_or_else(fail, |()| 0)
 }
 
-/// The same for the bytes of a message that the MPI has delivered, which are counted. The peer is `u32::MAX` if it is not
-/// known. 0, or -1.
+/// The same for the bytes of a message that the MPI has delivered, which are counted. The peer is `u32::MAX`
+/// if it is not known. 0, or -1.
 ///
 /// # Safety
 /// As of [`causeway_comm_copy`].
@@ -144,8 +146,8 @@ pub unsafe extern "C" fn causeway_comm_deliver(
     copied.map_or_else(fail, |()| 0)
 }
 
-/// Whether a message to a peer should be offered, 1; or sent with the MPI, 0, which is counted. The address may be null:
-/// then the message is from memory that has not been sent before.
+/// Whether a message to a peer should be offered, 1; or sent with the MPI, 0, which is counted. The address
+/// may be null: then the message is from memory that has not been sent before.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_is_offered(peer: u32, address: *const c_void, bytes: u64) -> c_int {
     let Some(world) = world() else { return 0 };
@@ -165,8 +167,8 @@ pub extern "C" fn causeway_comm_is_short(bytes: u64) -> c_int {
     world().map_or(0, |world| c_int::from(world.is_short(bytes)))
 }
 
-/// Counts a send of memory on a GPU to a peer of this node, or a receive of bytes that the MPI delivered: by a blocking
-/// call, or a non-blocking one.
+/// Counts a send of memory on a GPU to a peer of this node, or a receive of bytes that the MPI delivered: by
+/// a blocking call, or a non-blocking one.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_count_operation(peer: u32, is_blocking: c_int) {
     let operation = if is_blocking != 0 { Operation::Blocking } else { Operation::NonBlocking };
@@ -183,8 +185,8 @@ pub extern "C" fn causeway_comm_count_copied(peer: u32, bytes: u64) {
     }
 }
 
-/// The number of messages of a GPU's memory so far that were received by the channel of this name, or that were sent
-/// with the MPI if it is `mpi`. 0 for other names.
+/// The number of messages of a GPU's memory so far that were received by the channel of this name, or that
+/// were sent with the MPI if it is `mpi`. 0 for other names.
 ///
 /// # Safety
 /// `channel` is a C string.
@@ -200,8 +202,8 @@ pub unsafe extern "C" fn causeway_comm_messages(channel: *const c_char) -> u64 {
     }
 }
 
-/// Offers memory on a GPU to a peer, and writes the 79 bytes of the descriptor. The number of the offer, or 0 if no
-/// channel supports such memory: then the caller sends the message with the MPI.
+/// Offers memory on a GPU to a peer, and writes the 79 bytes of the descriptor. The number of the offer, or 0
+/// if no channel supports such memory: then the caller sends the message with the MPI.
 ///
 /// # Safety
 /// `descriptor` has capacity for 79 bytes. The memory does not change until the offer ends.
@@ -235,8 +237,8 @@ pub extern "C" fn causeway_comm_offer_state(operation: u64) -> c_int {
     }
 }
 
-/// Copies the message of an offer that the peer is late to fetch, unless the fetch has started, and releases the memory.
-/// The state of the offer says whether it did.
+/// Copies the message of an offer that the peer is late to fetch, unless the fetch has started, and releases
+/// the memory. The state of the offer says whether it did.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_detach(operation: u64) {
     if let Some(world) = world() {
@@ -244,8 +246,8 @@ pub extern "C" fn causeway_comm_detach(operation: u64) {
     }
 }
 
-/// Classifies a received message, for a buffer of `capacity` bytes: 0 a payload, 1 one that is too long, 2 a descriptor.
-/// Writes the length of the payload.
+/// Classifies a received message, for a buffer of `capacity` bytes: 0 a payload, 1 one that is too long, 2 a
+/// descriptor. Writes the length of the payload.
 ///
 /// # Safety
 /// `start` has `length` bytes if that is 79, and `payload` is valid for a number.
@@ -277,8 +279,8 @@ pub unsafe extern "C" fn causeway_comm_classify(
     kind
 }
 
-/// Fetches the message of a descriptor into memory of `capacity` bytes, which is on a GPU if `on_gpu` is not 0, and waits
-/// for it. A longer message is not fetched. 0, or -1.
+/// Fetches the message of a descriptor into memory of `capacity` bytes, which is on a GPU if `on_gpu` is not
+/// 0, and waits for it. A longer message is not fetched. 0, or -1.
 ///
 /// # Safety
 /// `descriptor` has 79 bytes, and `to` is valid for `capacity` bytes that nothing else uses.
@@ -364,8 +366,8 @@ pub extern "C" fn causeway_comm_queue_unexpected(
     list.get_or_insert_default().push(communicator, source, tag, message as usize);
 }
 
-/// The first unexpected message that matches, or null; -1 matches any source or tag. It is removed if `is_removed` is
-/// not 0.
+/// The first unexpected message that matches, or null; -1 matches any source or tag. It is removed if
+/// `is_removed` is not 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_take_unexpected(
     communicator: u64,

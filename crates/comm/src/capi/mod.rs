@@ -1,5 +1,5 @@
-//! C API of `libcauseway_comm.so`, which `mpi/causeway_comm.h` declares and describes: the state of this process, the last
-//! error of each thread, and the version of the functions.
+//! C API of `libcauseway_comm.so`, which `mpi/causeway_comm.h` declares and describes: the state of this
+//! process, the last error of each thread, and the version of the functions.
 //!
 //! A process takes part in one job at a time.
 //!

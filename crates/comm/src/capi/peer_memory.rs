@@ -1,5 +1,5 @@
-//! Peer memory for C programs: exporting memory on a GPU, and mapping that of another rank. `mpi/causeway_comm.h`
-//! declares and describes the functions.
+//! Peer memory for C programs: exporting memory on a GPU, and mapping that of another rank.
+//! `mpi/causeway_comm.h` declares and describes the functions.
 
 use super::{fail, world};
 use crate::channels::Channel;
@@ -20,8 +20,8 @@ struct Open {
     world: Arc<World>,
 }
 
-/// Exports memory on a GPU to a peer, until it is withdrawn, and writes the 79 bytes of the descriptor. A number, or 0 if
-/// the peer does not respond or cannot map such memory.
+/// Exports memory on a GPU to a peer, until it is withdrawn, and writes the 79 bytes of the descriptor. A
+/// number, or 0 if the peer does not respond or cannot map such memory.
 ///
 /// # Safety
 /// `descriptor` has capacity for 79 bytes.
@@ -51,8 +51,8 @@ pub extern "C" fn causeway_comm_withdraw(number: u64) {
     }
 }
 
-/// Maps the memory of a descriptor, for the GPU of `gpu_address`, or the calling thread's if that is on no GPU. Its address
-/// in this process, and the handle that closes it; null if it cannot be mapped.
+/// Maps the memory of a descriptor, for the GPU of `gpu_address`, or the calling thread's if that is on no
+/// GPU. Its address in this process, and the handle that closes it; null if it cannot be mapped.
 ///
 /// # Safety
 /// `descriptor` has 79 bytes, and `handle` is valid.

@@ -29,8 +29,8 @@ impl Channel {
     pub const ALL: [Self; 7] =
         [Self::Ipc, Self::Vmm, Self::Staged, Self::Bar, Self::Rdma, Self::Loopback, Self::Tcp];
 
-    /// Short messages that the processor copies out of a GPU's BAR, or into it, while the MPI carries them, are switched
-    /// and counted as this channel's.
+    /// Short messages that the processor copies out of a GPU's BAR, or into it, while the MPI carries them,
+    /// are switched and counted as this channel's.
     pub const EAGER: Self = Self::Bar;
 
     /// The name in settings and reports.
@@ -85,8 +85,8 @@ pub enum Joined {
     SameGpu,
     /// Each GPU reaches the other's memory.
     Peers,
-    /// They do not reach each other's memory, but both are devices of the receiver, whose driver copies between
-    /// them: GPUs of two servers, or without peer access.
+    /// They do not reach each other's memory, but both are devices of the receiver, whose driver copies
+    /// between them: GPUs of two servers, or without peer access.
     ByDriver,
     /// They do not reach each other, and the receiver has only one of them.
     Apart,

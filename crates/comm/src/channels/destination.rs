@@ -1,4 +1,5 @@
-//! Destination of a fetch: the memory that bytes go to, the device that copies, and what is to be fetched there.
+//! Destination of a fetch: the memory that bytes go to, the device that copies, and what is to be fetched
+//! there.
 
 use super::bar::usable;
 use super::channel::{Ends, Gpu, Joined};
@@ -48,8 +49,8 @@ impl Destination {
         Self { device: Some((driver, memory.device)), memory: Some(memory), access }
     }
 
-    /// The device for which a peer's memory is opened: the one that copies where it reaches that memory, else the
-    /// peer's own.
+    /// The device for which a peer's memory is opened: the one that copies where it reaches that memory, else
+    /// the peer's own.
     pub(crate) fn opener(&self) -> Option<(&'static Driver, i32)> {
         let (driver, device) = self.device?;
         Some((driver, if let GpuAccess::Seen(other) = self.access { other } else { device }))

@@ -1,4 +1,5 @@
-//! Exchange of the rendezvous protocol's messages over a connection, and the errors of transfers, which name the peer.
+//! Exchange of the rendezvous protocol's messages over a connection, and the errors of transfers, which name
+//! the peer.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -57,8 +58,8 @@ impl Connection {
         Ok((message, descriptor))
     }
 
-    /// What the error of a transfer is. Where it ends the connection that is shut; the peer may have said before that it
-    /// moves.
+    /// What the error of a transfer is. Where it ends the connection that is shut; the peer may have said
+    /// before that it moves.
     pub(crate) fn ended_by(&self, error: TransferError) -> TransferError {
         if !error.ends_connection() {
             return error;
@@ -203,8 +204,8 @@ impl TransferError {
         matches!(self, Self::Refused { refusal: Refusal::Unknown | Refusal::Memory, .. })
     }
 
-    /// Whether it is of little use to ask for the channel again soon: what joins two cards comes back when somebody
-    /// sees to it.
+    /// Whether it is of little use to ask for the channel again soon: what joins two cards comes back when
+    /// somebody sees to it.
     pub(crate) fn needs_long(&self) -> bool {
         matches!(self, Self::Rdma { .. } | Self::Refused { refusal: Refusal::Rdma, .. })
     }

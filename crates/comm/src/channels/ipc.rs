@@ -19,8 +19,8 @@ use crate::pair::{Locality, Pair, Visibility};
 pub(super) struct Ipc;
 
 impl ChannelOps for Ipc {
-    /// The driver opens a handle only where the exporter's process has an id in one of the two PID namespaces.
-    /// Between two H200 in containers with their own ones `cuIpcOpenMemHandle` ended with
+    /// The driver opens a handle only where the exporter's process has an id in one of the two PID
+    /// namespaces. Between two H200 in containers with their own ones `cuIpcOpenMemHandle` ended with
     /// `CUDA_ERROR_INVALID_CONTEXT` (driver 580.159.04, 2026-11-21); an ancestor's namespace did no harm.
     fn probe(&self, pair: &Pair, ends: &Ends) -> Result<(), Missing> {
         match pair.locality {

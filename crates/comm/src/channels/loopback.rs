@@ -1,5 +1,5 @@
-//! Channel `loopback`: by an RDMA device of this host, which reads one rank's memory and writes the other's. All but the
-//! probe is as between hosts.
+//! Channel `loopback`: by an RDMA device of this host, which reads one rank's memory and writes the other's.
+//! All but the probe is as between hosts.
 
 use super::channel::{Channel, Ends, Missing};
 use super::destination::{Destination, Order};

@@ -29,7 +29,8 @@
 //!
 //! Where the receiver has the buffer open already, it says nothing of all that: it uses the offer's word
 //! (`words.rs`). Either end may say `Moving` between two payloads, and then nothing more: it goes to another
-//! container, and both look for each other again. Instead of anything that it is to say, the sender may say `Refused`.
+//! container, and both look for each other again. Instead of anything that it is to say, the sender may say
+//! `Refused`.
 
 use thiserror::Error;
 

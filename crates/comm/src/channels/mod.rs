@@ -1,4 +1,5 @@
-//! Channels between two GPUs: a file or folder each, with all that a channel is and does, and the table of them.
+//! Channels between two GPUs: a file or folder each, with all that a channel is and does, and the table of
+//! them.
 //!
 //! | Channel    | How bytes get from one GPU to the other                                             |
 //! |------------|-------------------------------------------------------------------------------------|
@@ -10,10 +11,10 @@
 //! | `loopback` | The same within a host                                                              |
 //! | `tcp`      | Over TCP                                                                            |
 //!
-//! What they share: `ops` (the trait), `channel` (names, what a probe is asked about), `message` and `exchange` (the
-//! protocol), `receiver` and `sender` (what each end has of a peer), `destination`, `peer_memory` (memory opened where
-//! it lies), `staging` (slots in memory of the host), `cache`. To add one: a variant of [`Channel`], a file, and a line
-//! in the table.
+//! What they share: `ops` (the trait), `channel` (names, what a probe is asked about), `message` and
+//! `exchange` (the protocol), `receiver` and `sender` (what each end has of a peer), `destination`,
+//! `peer_memory` (memory opened where it lies), `staging` (slots in memory of the host), `cache`. To add one:
+//! a variant of [`Channel`], a file, and a line in the table.
 
 pub(crate) mod bar;
 mod cache;

@@ -11,8 +11,9 @@ use crate::matching::Source;
 use crate::pair::Pair;
 
 /// Advice that helps several channels: one folder is all that two containers have to share.
-pub(super) const SHARE_A_FOLDER: &str = "Give both containers one folder, and name it in CAUSEWAY_SOCKET_DIR: podman run \
-     --volume /run/job:/job --env CAUSEWAY_SOCKET_DIR=/job. Nothing else has to be shared.";
+pub(super) const SHARE_A_FOLDER: &str = "Give both containers one folder, and name it in \
+     CAUSEWAY_SOCKET_DIR: podman run --volume /run/job:/job --env CAUSEWAY_SOCKET_DIR=/job. Nothing else has \
+     to be shared.";
 
 /// Advice for GPUs that do not reach each other's memory.
 pub(super) const CHOOSE_OTHER_GPUS: &str =
@@ -20,12 +21,12 @@ pub(super) const CHOOSE_OTHER_GPUS: &str =
 
 /// What a channel is and does. The table in `channels/mod.rs` has one value of each.
 pub(super) trait ChannelOps: Sync {
-    /// Whether two ranks have the channel, or what is missing. Pure, so that it can be asked about any pair that can be
-    /// thought of.
+    /// Whether two ranks have the channel, or what is missing. Pure, so that it can be asked about any pair
+    /// that can be thought of.
     fn probe(&self, pair: &Pair, ends: &Ends) -> Result<(), Missing>;
 
-    /// Bytes in a nanosecond that it carries at most, from the rates that its parts are sold with: the static cost,
-    /// which measurements correct.
+    /// Bytes in a nanosecond that it carries at most, from the rates that its parts are sold with: the static
+    /// cost, which measurements correct.
     fn max_rate(&self) -> f64;
 
     /// What to do about something that is missing, where anything helps that is worth it.
@@ -48,8 +49,8 @@ pub(super) trait ChannelOps: Sync {
         false
     }
 
-    /// Whether it carries what a program's memory held, where the program has that back already: whether it has
-    /// [`send_copy`](Self::send_copy).
+    /// Whether it carries what a program's memory held, where the program has that back already: whether it
+    /// has [`send_copy`](Self::send_copy).
     fn carries_copies(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! Peer memory that is opened here where it lies: the trait of the channels that do so, and the exchange before the
-//! first copy out of a buffer.
+//! Peer memory that is opened here where it lies: the trait of the channels that do so, and the exchange
+//! before the first copy out of a buffer.
 
 use std::sync::Arc;
 

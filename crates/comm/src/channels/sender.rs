@@ -104,8 +104,8 @@ impl PayloadSender<'_> {
         self.slots.as_ref().ok_or_else(|| self.refused(Channel::Staged, Refusal::Slots))
     }
 
-    /// Passes a payload through slots, which `begin` begins to fill. All that are free are begun at once, so that
-    /// the copies follow each other, and the peer hears of each as soon as it is seen to be full.
+    /// Passes a payload through slots, which `begin` begins to fill. All that are free are begun at once, so
+    /// that the copies follow each other, and the peer hears of each as soon as it is seen to be full.
     pub(super) fn pass(
         &self,
         payload: u64,

@@ -1,5 +1,5 @@
-//! Channel `staged`: through pinned memory of the host that both ranks map, in pieces: one copies from its GPU while the
-//! other copies to its own.
+//! Channel `staged`: through pinned memory of the host that both ranks map, in pieces: one copies from its
+//! GPU while the other copies to its own.
 
 use super::channel::{Channel, Ends, Missing};
 use super::destination::{Destination, Order};

@@ -19,8 +19,8 @@ const BOUNCES: u16 = 6;
 
 /// The most bytes of the first piece through a bounce buffer, and how many times as many the next one has at
 /// the most. Both ends say that a piece is there or read in some 7 us, in which NVLink carries 2.6 MB. So a
-/// shorter first piece would begin no sooner; and as memory within a GPU is copied three to four times as fast
-/// as NVLink carries it, one that is four times as long is there when the one before it has been read.
+/// shorter first piece would begin no sooner; and as memory within a GPU is copied three to four times as
+/// fast as NVLink carries it, one that is four times as long is there when the one before it has been read.
 const FIRST_BOUNCE: u32 = 1 << 20;
 const GROWTH: u64 = 4;
 
@@ -43,9 +43,9 @@ impl Ring {
         (count > 0 && bytes > 0 && ring.total() <= MAX_BYTES).then_some(ring)
     }
 
-    /// The slots of a bounce buffer on a GPU for a payload: a quarter of it each at the most, so that both ends
-    /// are busy for most of the time. While NVLink carries 4 MiB, 11 us, both ends can say that the last slot is
-    /// full or free; 8 MiB leave room for what else the processors do.
+    /// The slots of a bounce buffer on a GPU for a payload: a quarter of it each at the most, so that both
+    /// ends are busy for most of the time. While NVLink carries 4 MiB, 11 us, both ends can say that the last
+    /// slot is full or free; 8 MiB leave room for what else the processors do.
     pub(crate) fn of_bounce(payload: u64) -> Self {
         let bytes = (payload / 4).min(MAX_BOUNCE_BYTES).next_power_of_two().max(MIN_BOUNCE_BYTES);
         // At most MAX_BOUNCE_BYTES.

@@ -1,7 +1,7 @@
 //! Channel `tcp`: over TCP, through memory of the host at both ends: what is left where nothing else works.
 //!
-//! A payload travels in pieces behind the messages that announce them: while one piece travels the next is copied out of
-//! the sender's GPU, and the one before into the receiver's.
+//! A payload travels in pieces behind the messages that announce them: while one piece travels the next is
+//! copied out of the sender's GPU, and the one before into the receiver's.
 
 use super::channel::{Channel, Ends, Missing};
 use super::destination::{Destination, Order};
@@ -135,8 +135,9 @@ fn send_copy(connection: &Connection, ring: Ring, copy: &[u8]) -> Result<(), Tra
     Ok(())
 }
 
-/// Receives a payload into memory of the host, or of a GPU where there is a scope. `receive` gives the sender's
-/// next message. Where a copy fails the rest is received all the same, so that both ends stay in step.
+/// Receives a payload into memory of the host, or of a GPU where there is a scope. `receive` gives the
+/// sender's next message. Where a copy fails the rest is received all the same, so that both ends stay in
+/// step.
 ///
 /// # Safety
 /// `to` is valid for the payload, and no other code uses it.

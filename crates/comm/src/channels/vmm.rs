@@ -134,8 +134,8 @@ fn send_bounced(sender: &mut PayloadSender<'_>, payload: &Payload<'_>) -> Result
     let start = bounce.mapping.address;
     let passed = sender.pass(payload.bytes, ring, |slot, at, bytes| {
         let (to, from) = (start + ring.offset(slot), payload.address + at);
-        // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is mapped for as long
-        // as this runs, is nobody's now.
+        // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is mapped for
+        // as long as this runs, is nobody's now.
         Ok(Some(unsafe { PendingCopy::begin(scope, to, from, bytes) }?))
     });
     sender.bounce = Some((device, ring, bounce));

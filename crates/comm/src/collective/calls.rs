@@ -12,8 +12,8 @@ use super::range::Range;
 /// ranks give the same `bytes`, of which the caller says what they are.
 ///
 /// # Safety
-/// The ranges are valid, no other code uses those that are taken, and no range overlaps one that is taken, but for
-/// a rank's own, which may be the same.
+/// The ranges are valid, no other code uses those that are taken, and no range overlaps one that is taken,
+/// but for a rank's own, which may be the same.
 ///
 /// # Errors
 /// What goes wrong at this rank, or has at another one.

@@ -1,9 +1,9 @@
 //! Control channel of a group: small messages in shared memory.
 //!
-//! By mailboxes in memory that each two of them share: a word takes as long as a cache line from one core to the
-//! other, in isolated containers, too, where the MPI goes over the network. All ranks of a communicator have
-//! agreed on a mailbox, which no other communicator of theirs has, and on a generation, which it has not had
-//! before; so what an earlier communicator has left there is not taken for anything.
+//! By mailboxes in memory that each two of them share: a word takes as long as a cache line from one core to
+//! the other, in isolated containers, too, where the MPI goes over the network. All ranks of a communicator
+//! have agreed on a mailbox, which no other communicator of theirs has, and on a generation, which it has not
+//! had before; so what an earlier communicator has left there is not taken for anything.
 
 use thiserror::Error;
 
@@ -57,8 +57,8 @@ pub struct ControlChannel {
 }
 
 impl ControlChannel {
-    /// For a group of a job's ranks, of which this one is number `me`; none where a rank shares no memory with
-    /// this one.
+    /// For a group of a job's ranks, of which this one is number `me`; none where a rank shares no memory
+    /// with this one.
     pub fn open(
         world: &World,
         members: &[u32],

@@ -37,12 +37,13 @@ impl Note {
 }
 
 impl Group<'_> {
-    /// Gives each rank a range, and takes one from each. What this rank gives itself is copied. When it returns
-    /// all that is taken is here, and the others have what was given. A rank that fails takes part all the same.
+    /// Gives each rank a range, and takes one from each. What this rank gives itself is copied. When it
+    /// returns all that is taken is here, and the others have what was given. A rank that fails takes part
+    /// all the same.
     ///
     /// # Safety
-    /// All ranges are memory on this rank's GPU; those that are taken are not shared, and those that are given
-    /// stay as they are.
+    /// All ranges are memory on this rank's GPU; those that are taken are not shared, and those that are
+    /// given stay as they are.
     ///
     /// # Errors
     /// The first thing that goes wrong here, or that another rank has failed before.

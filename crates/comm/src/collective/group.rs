@@ -1,8 +1,8 @@
 //! Group of ranks: agreement on a call.
 //!
-//! A group is what calls together: some ranks of the job, in an order. All of its ranks make the same exchanges
-//! in the same order, whatever goes wrong at one of them: who has failed says so in the next exchange, and the
-//! others go on.
+//! A group is what calls together: some ranks of the job, in an order. All of its ranks make the same
+//! exchanges in the same order, whatever goes wrong at one of them: who has failed says so in the next
+//! exchange, and the others go on.
 
 use core::fmt;
 
@@ -16,8 +16,8 @@ pub(super) const SIGNATURE_BYTES: usize = 16;
 /// Where 4 of them say which call is captured: 0 for none.
 pub(super) const CAPTURED_AT: usize = 4;
 
-/// Exchanges words: gives so many bytes to each rank, and gets as many from each, in the order of ranks. 0, or an
-/// error's code.
+/// Exchanges words: gives so many bytes to each rank, and gets as many from each, in the order of ranks. 0,
+/// or an error's code.
 pub type Exchange<'a> = dyn FnMut(&[u8], &mut [u8], usize) -> i32 + 'a;
 
 /// A group in the middle of a call.
@@ -47,8 +47,8 @@ impl<'a> Group<'a> {
         Self { world, me, members, exchange, has_failed: false, fetched_from: 0, recording: None }
     }
 
-    /// The same, whose reductions of fewer bytes are not made where memory would have to be fetched. All ranks
-    /// say the same.
+    /// The same, whose reductions of fewer bytes are not made where memory would have to be fetched. All
+    /// ranks say the same.
     pub fn fetching_from(self, fetched_from: u64) -> Self {
         Self { fetched_from, ..self }
     }
@@ -104,8 +104,8 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Whether all ranks' terms are of the same call for so many bytes, and captured at all of them or at none; or
-/// which are not.
+/// Whether all ranks' terms are of the same call for so many bytes, and captured at all of them or at none;
+/// or which are not.
 pub(super) fn must_be_of_one_call<'a>(
     signatures: impl Iterator<Item = &'a [u8; SIGNATURE_BYTES]>,
     ours: u64,

@@ -120,8 +120,8 @@ impl Kernel {
         self.text_with("", "")
     }
 
-    /// The same for a kernel that does nothing where a word is not 0, whose address is one more parameter, the
-    /// last.
+    /// The same for a kernel that does nothing where a word is not 0, whose address is one more parameter,
+    /// the last.
     pub fn guarded_text(&self) -> Option<String> {
         self.text_with(GUARD_PARAMETER, GUARD)
     }

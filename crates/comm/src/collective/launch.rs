@@ -30,11 +30,12 @@ pub enum Name {
     },
 }
 
-/// Kernels that are loaded, by context (`Scope::life`) and name. Modules go with their context, and not every driver
-/// says that it has ended: a launch that fails is tried again with a module that is loaded anew.
+/// Kernels that are loaded, by context (`Scope::life`) and name. Modules go with their context, and not every
+/// driver says that it has ended: a launch that fails is tried again with a module that is loaded anew.
 static LOADED: Mutex<Option<HashMap<(u64, Name), Function>>> = Mutex::new(None);
 
-/// Runs a kernel with one thread for each of `work` items, as far as there are so many, and waits for its end.
+/// Runs a kernel with one thread for each of `work` items, as far as there are so many, and waits for its
+/// end.
 ///
 /// # Safety
 /// The parameters are what the kernel takes, and it stays within memory that is not shared.
@@ -90,8 +91,8 @@ pub unsafe fn run_kernel(
     unsafe { run(scope, Name::Elements(*kernel), text, work, &parameters) }
 }
 
-/// Puts elements of several sources together, in their order. Each of them may be the target, too. What the first
-/// kernel of several makes goes to `partial`, which is one of the first two sources, or the target.
+/// Puts elements of several sources together, in their order. Each of them may be the target, too. What the
+/// first kernel of several makes goes to `partial`, which is one of the first two sources, or the target.
 ///
 /// # Safety
 /// All addresses are of memory on the GPU of the scope with so many elements; the target and `partial` are

@@ -1,8 +1,8 @@
 //! Collective calls on GPU memory.
 //!
-//! Every rank gives the others what they need of its memory, and takes what it needs of theirs: they *exchange*
-//! words of offers in whatever way the caller has (the interposer's is `PMPI_Alltoall`), and fetch by the
-//! channels that messages take, too. Numbers are put together by kernels.
+//! Every rank gives the others what they need of its memory, and takes what it needs of theirs: they
+//! *exchange* words of offers in whatever way the caller has (the interposer's is `PMPI_Alltoall`), and fetch
+//! by the channels that messages take, too. Numbers are put together by kernels.
 //!
 //! | Module        | Question it answers                                                             |
 //! |---------------|---------------------------------------------------------------------------------|

@@ -1,7 +1,8 @@
 //! Pack and unpack of strided memory. By a kernel that copies runs.
 //!
-//! What is copied is a number of elements. Each has the same runs: so many bytes, from an offset on. Long runs are
-//! cut into pieces, so that enough threads work on them; as many threads work on a piece as it has units.
+//! What is copied is a number of elements. Each has the same runs: so many bytes, from an offset on. Long
+//! runs are cut into pieces, so that enough threads work on them; as many threads work on a piece as it has
+//! units.
 
 use core::fmt::Write as _;
 use std::collections::HashMap;
@@ -71,9 +72,9 @@ fn unit(numbers: impl Iterator<Item = u64>) -> u64 {
     1 << zeros
 }
 
-/// A kernel that copies runs in units of so many bytes. Its parameters: the typed place, the packed place, the
-/// table of pieces, how many there are, how many elements, the extent and the size of one, how many packed bytes
-/// there are, and the logarithm of the threads of a piece.
+/// A kernel that copies runs in units of so many bytes. Its parameters: the typed place, the packed place,
+/// the table of pieces, how many there are, how many elements, the extent and the size of one, how many
+/// packed bytes there are, and the logarithm of the threads of a piece.
 fn text(unit: u64, is_pack: bool) -> String {
     let (kind, register) = match unit {
         1 => ("u8", "%r9"),

@@ -56,8 +56,8 @@ pub enum Sharing<'a> {
     Made(Shared<'a>),
     /// It is on GPUs, and not all can open it: it is to be fetched.
     OnGpus,
-    /// Some of it is not on a GPU, or not where kernels of one context use all of a rank's; or it is not worth
-    /// being fetched.
+    /// Some of it is not on a GPU, or not where kernels of one context use all of a rank's; or it is not
+    /// worth being fetched.
     Elsewhere,
 }
 
@@ -221,8 +221,8 @@ impl<'a> Group<'a> {
 }
 
 impl Group<'_> {
-    /// Runs this rank's kernel on its chunk, whose elements begin at each of these addresses. Of a call that is
-    /// captured it becomes a part.
+    /// Runs this rank's kernel on its chunk, whose elements begin at each of these addresses. Of a call that
+    /// is captured it becomes a part.
     ///
     /// # Safety
     /// All addresses are in memory of this call, of the chunk that is this rank's.

@@ -3,8 +3,8 @@
 //! In vectors first, and then one by one over what is left behind the last of them: the threads of the grid's
 //! first dimension take turns.
 
-/// What a kernel has besides that does nothing where a word is not 0: a parameter, and its first instructions.
-/// The word is written by kernels before it in its stream.
+/// What a kernel has besides that does nothing where a word is not 0: a parameter, and its first
+/// instructions. The word is written by kernels before it in its stream.
 pub(super) const GUARD_PARAMETER: &str = ", .param .u64 guard";
 pub(super) const GUARD: &str = "    .reg .b64 %guard;
     ld.param.u64 %guard, [guard];
@@ -14,8 +14,8 @@ pub(super) const GUARD: &str = "    .reg .b64 %guard;
     @%ends bra end;
 ";
 
-/// Which way the threads go. Around it the kernel declares the predicate `%ends`, and has the label `end` behind
-/// it.
+/// Which way the threads go. Around it the kernel declares the predicate `%ends`, and has the label `end`
+/// behind it.
 pub(super) struct Walk<'a> {
     /// The register of 64 bits that has the count of vectors.
     pub vectors: &'a str,

@@ -37,8 +37,8 @@ impl Namespaces {
         Self::read(Path::new("/"))
     }
 
-    /// Reads `/proc/thread-self/ns` below a root: a thread may enter namespaces by itself, and those that it starts are
-    /// in them, too.
+    /// Reads `/proc/thread-self/ns` below a root: a thread may enter namespaces by itself, and those that it
+    /// starts are in them, too.
     fn read(root: &Path) -> Self {
         let number = |kind: &str| {
             let found = fs::metadata(root.join("proc/thread-self/ns").join(kind));

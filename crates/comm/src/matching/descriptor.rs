@@ -1,10 +1,11 @@
 //! What travels in place of bytes that lie on a GPU.
 //!
 //! 79 bytes, little-endian: `CWmsg2` and two zeros, the world ranks of sender and receiver, the number of the
-//! sender's operation, the payload's bytes, what the memory and the traffic are (a byte, 8 that name its GPU, 8 that number
-//! the buffer, 8 that say where in it the payload begins), the word by which both ends know of the offer (2
-//! bytes), 4 zeros, and a proof over all that. The length is a prime that few programs send, and the proof is
-//! made with the job's nonce: no other message is taken for a descriptor, and none of another job is.
+//! sender's operation, the payload's bytes, what the memory and the traffic are (a byte, 8 that name its GPU,
+//! 8 that number the buffer, 8 that say where in it the payload begins), the word by which both ends know of
+//! the offer (2 bytes), 4 zeros, and a proof over all that. The length is a prime that few programs send, and
+//! the proof is made with the job's nonce: no other message is taken for a descriptor, and none of another
+//! job is.
 
 use crate::job::{Job, PROOF_BYTES};
 use crate::tracer::Traffic;

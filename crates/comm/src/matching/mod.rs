@@ -3,8 +3,8 @@
 //! The rule is told in the book (`docs/src/concepts/messages.md`), and checked over all interleavings of
 //! small programs by `tests/matching_model/main.rs`. It leaves all matching to the MPI: a message whose bytes
 //! lie on a GPU is a [`Descriptor`] of fixed length that travels on the user's communicator and tag. What is
-//! here is the rest: how much room a receive must give the MPI ([`receive_size`]), what has come ([`classify`]),
-//! and where messages wait that a probe had to take out of the MPI's queue ([`Unexpected`]).
+//! here is the rest: how much room a receive must give the MPI ([`receive_size`]), what has come
+//! ([`classify`]), and where messages wait that a probe had to take out of the MPI's queue ([`Unexpected`]).
 
 mod descriptor;
 mod unexpected;

@@ -1,9 +1,9 @@
 //! State machine of a move: epochs.
 //!
 //! Moving has four steps, and nothing of an old place may be used in the new one: the rank *announces* that
-//! it moves and starts nothing new; what is under way is *drained*; it and its peers *detect* each other again
-//! on the boards; messages *go on*, in the next epoch. This is the decision alone, for one rank: which messages
-//! may start, and which step comes next; threads wait for it at a gate (`gate`).
+//! it moves and starts nothing new; what is under way is *drained*; it and its peers *detect* each other
+//! again on the boards; messages *go on*, in the next epoch. This is the decision alone, for one rank: which
+//! messages may start, and which step comes next; threads wait for it at a gate (`gate`).
 
 use thiserror::Error;
 
@@ -116,8 +116,8 @@ impl Epoch {
         self.step == Step::Detecting
     }
 
-    /// A move is given up: messages go on where they were, and those that have waited start now. Nothing where
-    /// there is no move.
+    /// A move is given up: messages go on where they were, and those that have waited start now. Nothing
+    /// where there is no move.
     pub fn give_up(&mut self) {
         if self.step != Step::Running {
             self.advance();

@@ -17,7 +17,8 @@ pub enum Staging {
     Group,
     /// No kernel reduces such elements by that operation.
     NoKernel,
-    /// The ranks are on so many hosts, and the call is not made between hosts otherwise, or not by these ranks.
+    /// The ranks are on so many hosts, and the call is not made between hosts otherwise, or not by these
+    /// ranks.
     Hosts(u32),
     /// Nobody asked the other ranks whether they can.
     Unasked,

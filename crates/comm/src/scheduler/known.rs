@@ -16,8 +16,8 @@ const SAMPLES: usize = 3;
 /// The share of a new observation in what is remembered.
 const SHARE: f64 = 1.0 / 8.0;
 
-/// An observation that is more times what was expected is taken for so much: the machine was busy. After one that
-/// is as many times less the channel is measured anew.
+/// An observation that is more times what was expected is taken for so much: the machine was busy. After one
+/// that is as many times less the channel is measured anew.
 const MAX_CORRECTION: f64 = 2.0;
 
 /// The greatest cost, as a multiple, that makes sense; the least is one over it.
@@ -32,8 +32,9 @@ pub(super) fn invented(bytes: f64) -> f64 {
     BASE_COST_NS + bytes / RATE
 }
 
-/// Classes of sizes: those whose sizes have the same highest bit, and one of all that are shorter than 128 bytes. What
-/// passes in two cache lines costs the same, and each class is measured by messages that take longer than others.
+/// Classes of sizes: those whose sizes have the same highest bit, and one of all that are shorter than 128
+/// bytes. What passes in two cache lines costs the same, and each class is measured by messages that take
+/// longer than others.
 pub const MAX_SIZE_CLASS: u8 = 64;
 
 const MIN_SIZE_CLASS: u8 = 7;

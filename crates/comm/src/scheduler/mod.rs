@@ -1,10 +1,11 @@
 //! Channel selection.
 //!
 //! A pure decision from the message's size, the traffic with its peer, the channels that the two ranks have,
-//! and what each has cost. Where the user gives a table, that decides (`table`). Otherwise the first message of a class of sizes goes by the channel of the published table
-//! of C-GDR (2019, K80 and ConnectX-4); the next ones measure each channel, unless a profile of earlier jobs
-//! knows what they cost, or it is not worth while (`sampling`); then the cheapest is taken. What messages
-//! really take corrects the costs ([`Scheduler::observe`]).
+//! and what each has cost. Where the user gives a table, that decides (`table`). Otherwise the first message
+//! of a class of sizes goes by the channel of the published table of C-GDR (2019, K80 and ConnectX-4); the
+//! next ones measure each channel, unless a profile of earlier jobs knows what they cost, or it is not worth
+//! while (`sampling`); then the cheapest is taken. What messages really take corrects the costs
+//! ([`Scheduler::observe`]).
 
 mod known;
 mod published;
@@ -278,15 +279,16 @@ impl Scheduler {
         }
     }
 
-    /// A message has taken so long, since memory was opened for it that stays open: that is not what its channel
-    /// costs, but it is what it has cost to try the channel again.
+    /// A message has taken so long, since memory was opened for it that stays open: that is not what its
+    /// channel costs, but it is what it has cost to try the channel again.
     pub fn observe_opening(&mut self, channel: Channel, bytes: u64, traffic: Traffic, nanoseconds: f64) {
         if self.last[usize::from(class(bytes))][column(traffic)].is_some_and(|last| last != channel) {
             self.budget.add_again(self.more_than_others(channel, bytes, traffic, nanoseconds));
         }
     }
 
-    /// How much longer a message has taken than by the best of the other channels; nothing where none is known.
+    /// How much longer a message has taken than by the best of the other channels; nothing where none is
+    /// known.
     fn more_than_others(&self, channel: Channel, bytes: u64, traffic: Traffic, nanoseconds: f64) -> f64 {
         let (class, column) = (usize::from(class(bytes)), column(traffic));
         let others = self.candidates.iter().filter(|candidate| candidate.channel != channel);
@@ -295,8 +297,8 @@ impl Scheduler {
         best.map_or(0.0, |best| nanoseconds - best)
     }
 
-    /// Adds to `known` what has been found out. A channel that was not measured to the end counts where it was dearer
-    /// than one that was: short jobs do not get further with it, and would each begin anew.
+    /// Adds to `known` what has been found out. A channel that was not measured to the end counts where it
+    /// was dearer than one that was: short jobs do not get further with it, and would each begin anew.
     pub fn learn_into(&self, known: &mut Known) {
         for class in 0..=MAX_SIZE_CLASS {
             for traffic in [Traffic::Latency, Traffic::Bandwidth] {

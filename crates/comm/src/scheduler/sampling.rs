@@ -15,8 +15,8 @@ const HOPELESS_RATIO: f64 = 2.0;
 /// that extent. 300 us were seen for cudaIPC.
 const MAX_MAPPING_COST_NS: f64 = 500_000.0;
 
-/// The share of the messages' time that measuring one channel may cost. Each has its own: samples of a slow one
-/// must not keep from being measured one whose first sample was chance.
+/// The share of the messages' time that measuring one channel may cost. Each has its own: samples of a slow
+/// one must not keep from being measured one whose first sample was chance.
 const SAMPLING_BUDGET: f64 = 0.025;
 
 /// The share that may go into trying channels again that were dearer: what is known of them may be wrong, and
@@ -26,8 +26,8 @@ const RESAMPLING_BUDGET: f64 = 0.01;
 /// Nanoseconds that it may cost before there were messages.
 const INITIAL_BUDGET_NS: f64 = 500_000.0;
 
-/// Nanoseconds that the first message of a process by a channel may take besides, since memory is made for it and
-/// opened: 3 to 5 ms were seen for bounce buffers of two H100 (2026-11-27).
+/// Nanoseconds that the first message of a process by a channel may take besides, since memory is made for it
+/// and opened: 3 to 5 ms were seen for bounce buffers of two H100 (2026-11-27).
 const FIRST_USE_NS: f64 = 5e6;
 
 /// What measuring a channel has cost, in nanoseconds.

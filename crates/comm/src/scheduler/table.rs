@@ -12,8 +12,8 @@
 //! sizes     =  [ size ] ".." [ size ]                           the second one is not included
 //! ```
 //!
-//! Of several rules that fit a message the last one counts. Its first channel that the two ranks have is taken, without
-//! measuring; where they have none of them, or no rule fits, all is as without a table.
+//! Of several rules that fit a message the last one counts. Its first channel that the two ranks have is
+//! taken, without measuring; where they have none of them, or no rule fits, all is as without a table.
 
 use core::fmt;
 use core::ops::Range;

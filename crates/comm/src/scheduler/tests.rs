@@ -107,7 +107,8 @@ fn measuring_takes_three_messages_a_channel_in_turn() {
         taken.push((choice.channel, choice.reason));
     }
     assert_eq!(taken[0], (Ipc, Reason::Published));
-    // The one through the host at last: its parts are slower, so that it might have turned out not to be worth it.
+    // The one through the host at last: its parts are slower, so that it might have turned out not to be
+    // worth it.
     let rest = [Vmm, Ipc, Vmm, Ipc, Vmm, Staged, Staged, Staged].map(|channel| (channel, Reason::Measuring));
     assert_eq!(taken[1..9], rest);
     assert!(taken[9..].iter().all(|(channel, reason)| *channel != Staged && *reason >= Reason::Cheapest));
@@ -295,8 +296,8 @@ fn trying_again_costs_little() {
 
 #[test]
 fn a_slow_channel_does_not_keep_a_fast_one_from_being_measured() {
-    // Of two H100: the first message of a size that touches new memory takes several times what the next ones do,
-    // and samples through the host take milliseconds.
+    // Of two H100: the first message of a size that touches new memory takes several times what the next ones
+    // do, and samples through the host take milliseconds.
     let curves = [(Ipc, 12_000.0, 390.0), (Vmm, 60_000.0, 390.0), (Staged, 100_000.0, 5.0)];
     let mut scheduler = unmeasured(&[Ipc, Vmm, Staged]);
     for bytes in [1 << 20, 4 << 20, 16 << 20, 64 << 20] {

@@ -1,5 +1,5 @@
-//! Channel choice of a receiver: which channels it has with a peer, which of them are left alone for a while since they
-//! failed, and whether the time of a fetch is what its channel costs.
+//! Channel choice of a receiver: which channels it has with a peer, which of them are left alone for a while
+//! since they failed, and whether the time of a fetch is what its channel costs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -108,8 +108,8 @@ impl Chooser {
         Channel::ALL.into_iter().filter(|channel| self.has(*channel, ends).is_ok()).collect()
     }
 
-    /// Those that they have and that are left alone, since they have failed or are switched off: they are tried where no
-    /// other brings a message.
+    /// Those that they have and that are left alone, since they have failed or are switched off: they are
+    /// tried where no other brings a message.
     pub(super) fn paused(&self, ends: &Ends) -> Vec<Channel> {
         let is_paused = |channel: &Channel| {
             matches!(self.has(*channel, ends), Err(Missing::Failed | Missing::SwitchedOff))
@@ -176,8 +176,9 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// What has failed with a peer.
 ///
 /// A channel may fail for reasons that pass: a program frees memory too early, a context is reset, memory or
-/// descriptors are short. So nothing is left alone for good: what has failed several times in a row is tried again
-/// after a pause, which grows with each failure up to a minute, and at once where there is nothing else.
+/// descriptors are short. So nothing is left alone for good: what has failed several times in a row is tried
+/// again after a pause, which grows with each failure up to a minute, and at once where there is nothing
+/// else.
 #[derive(Debug, Default)]
 struct Failures(HashMap<Channel, Failed>);
 
@@ -218,8 +219,8 @@ impl Failures {
 
 /// Channels whose last fetch has opened memory that stays open.
 ///
-/// The first message from a buffer has to open it, which takes milliseconds where memory of another GPU is mapped;
-/// the next ones find it open. One such time would keep a channel from being taken for long.
+/// The first message from a buffer has to open it, which takes milliseconds where memory of another GPU is
+/// mapped; the next ones find it open. One such time would keep a channel from being taken for long.
 #[derive(Debug, Default)]
 pub(super) struct Openings(Vec<Channel>);
 
@@ -229,8 +230,8 @@ impl Openings {
         self.0.retain(|other| *other != channel);
     }
 
-    /// A fetch has ended, and has opened memory or not. Says whether its time is what the channel costs: nothing was opened, or something is each time,
-    /// as for a program that sends from new memory.
+    /// A fetch has ended, and has opened memory or not. Says whether its time is what the channel costs:
+    /// nothing was opened, or something is each time, as for a program that sends from new memory.
     pub(super) fn end(&mut self, channel: Channel, has_opened: bool) -> bool {
         let had = self.0.contains(&channel);
         match (has_opened, had) {

@@ -1,8 +1,9 @@
 //! Control slots: small messages of collectives in shared memory.
 //!
-//! A mailbox carries words one way between two ranks, in memory that both map. It has two sides, which exchanges
-//! use in turn. That is enough without a word back: whoever writes for the exchange after next has read what the
-//! other rank wrote for the next one, and that rank had read everything of the one before by then.
+//! A mailbox carries words one way between two ranks, in memory that both map. It has two sides, which
+//! exchanges use in turn. That is enough without a word back: whoever writes for the exchange after next has
+//! read what the other rank wrote for the next one, and that rank had read everything of the one before by
+//! then.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,5 @@
-//! Fetch of a payload: by memory that is open here, by the chosen channel, and by others where that one fails.
+//! Fetch of a payload: by memory that is open here, by the chosen channel, and by others where that one
+//! fails.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

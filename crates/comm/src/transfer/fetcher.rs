@@ -115,8 +115,8 @@ impl Fetcher {
     /// Hears the words of the peer's offers, which it sends before all else.
     pub(super) fn receive_state_words(&mut self) -> Result<(), TransferError> {
         if self.state_words.is_none() {
-            // A peer that has said nothing and gone has not kept this connection, as where it takes this rank for
-            // another one while that moves; it comes again.
+            // A peer that has said nothing and gone has not kept this connection, as where it takes this rank
+            // for another one while that moves; it comes again.
             let heard = self.receiver.connection.receive_message();
             let has_disconnected = heard.is_err() && self.receiver.connection.has_ended();
             let heard = if has_disconnected { Err(TransferError::Moved(self.peer())) } else { heard };
@@ -131,8 +131,8 @@ impl Fetcher {
     }
 
     /// Opens the memory that a descriptor describes for kernels that use this rank's own memory, too; none
-    /// where no channel opens it there. A peer offers it, and this rank opens it as it does to copy from it; but what
-    /// happens there, and when it ends, is between the two ranks.
+    /// where no channel opens it there. A peer offers it, and this rank opens it as it does to copy from it;
+    /// but what happens there, and when it ends, is between the two ranks.
     pub(crate) fn map_for_kernels(
         &mut self,
         descriptor: &Descriptor,

@@ -46,7 +46,8 @@ impl<T> InFlight<T> {
 
     /// What has become of a copy; none while it is under way. One that is over is forgotten with the answer.
     /// `is_done` is asked for the oldest of a queue alone, and only where that is the one in question: the
-    /// others cannot be done before it. `notify_sender` hears of each that is seen to be over, and whether it is well.
+    /// others cannot be done before it. `notify_sender` hears of each that is seen to be over, and whether it
+    /// is well.
     pub(crate) fn end(
         &mut self,
         number: u64,

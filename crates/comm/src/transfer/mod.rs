@@ -1,10 +1,10 @@
 //! Rendezvous transfers: what a rank offers, and what it fetches of others' offers.
 //!
 //! The sender *offers* a range of its memory under a number, which the message's descriptor tells. The
-//! receiver *fetches* it: it chooses the channel, asks over the connection that joins the two, and moves
-//! the bytes. At the sender a thread for each peer serves such requests, so that a transfer goes on whatever
-//! the program does meanwhile; no thread but the program's own ever calls the MPI. What a channel does at both ends is
-//! in `channels`.
+//! receiver *fetches* it: it chooses the channel, asks over the connection that joins the two, and moves the
+//! bytes. At the sender a thread for each peer serves such requests, so that a transfer goes on whatever the
+//! program does meanwhile; no thread but the program's own ever calls the MPI. What a channel does at both
+//! ends is in `channels`.
 //!
 //! | Module         | Contents                                                                        |
 //! |----------------|---------------------------------------------------------------------------------|

@@ -33,8 +33,8 @@ pub(crate) enum End {
 
 /// Serves a peer until it goes, says what makes no sense, or one of both moves.
 ///
-/// Gives what is left of it, to be dropped when all have been told that the peer has gone: memory of the driver is in
-/// that, and to free it may take as long as a kernel runs that waits for this very peer.
+/// Gives what is left of it, to be dropped when all have been told that the peer has gone: memory of the
+/// driver is in that, and to free it may take as long as a kernel runs that waits for this very peer.
 #[must_use]
 pub(crate) fn serve<'a>(
     connection: &'a Connection,

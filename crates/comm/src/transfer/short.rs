@@ -2,10 +2,11 @@
 //! brings the bytes, where two are needed by way of the host. But to open a buffer takes longer than many
 //! short messages, and a sender of short messages expects to go on before they are received.
 //!
-//! So a buffer is offered from the ninth short message on. Where the receiver does not come to copy from it, and takes
-//! no other channel that is quick for short messages either, they go with the MPI for a while. The receiver measures its
-//! channels first, so that one message which went otherwise says nothing. A sender whose offer is not taken soon takes it back; then short messages to that peer go with the MPI
-//! for a while, each time for longer.
+//! So a buffer is offered from the ninth short message on. Where the receiver does not come to copy from it,
+//! and takes no other channel that is quick for short messages either, they go with the MPI for a while. The
+//! receiver measures its channels first, so that one message which went otherwise says nothing. A sender
+//! whose offer is not taken soon takes it back; then short messages to that peer go with the MPI for a while,
+//! each time for longer.
 
 use std::collections::HashMap;
 
@@ -15,12 +16,12 @@ const BEFORE: u8 = 8;
 /// Buffers that are known of each peer.
 const MAX_BUFFERS: usize = 64;
 
-/// Short messages from a buffer that the receiver may fetch with this rank's help alone: as many as it needs to measure
-/// all channels, for several classes of sizes.
+/// Short messages from a buffer that the receiver may fetch with this rank's help alone: as many as it needs
+/// to measure all channels, for several classes of sizes.
 const MAX_HELPED_MESSAGES: u8 = 100;
 
-/// Messages that go with the MPI after an offer that was taken back, or from a buffer that is not opened: at first,
-/// and at most.
+/// Messages that go with the MPI after an offer that was taken back, or from a buffer that is not opened: at
+/// first, and at most.
 const FIRST_PAUSE: u32 = 64;
 const MAX_PAUSE: u32 = 1 << 16;
 
@@ -29,7 +30,8 @@ const MAX_PAUSE: u32 = 1 << 16;
 enum State {
     /// So many short messages have gone with the MPI.
     Counted(u8),
-    /// So many were fetched with this rank's help alone. The pause that follows where none is fetched otherwise.
+    /// So many were fetched with this rank's help alone. The pause that follows where none is fetched
+    /// otherwise.
     Helped(u8, u32),
     /// The peer copies from it, or fetches from it by a channel that is quick.
     Open,
@@ -98,8 +100,8 @@ impl ShortMessages {
         }
     }
 
-    /// A peer has fetched something from a buffer: in a way that pays for short messages (by itself, or by a channel
-    /// that is quick), or in another, which says of one that is open nothing new.
+    /// A peer has fetched something from a buffer: in a way that pays for short messages (by itself, or by a
+    /// channel that is quick), or in another, which says of one that is open nothing new.
     pub(crate) fn fetched(&mut self, peer: u32, buffer: u64, pays: bool) {
         let state = self.peers.entry(peer).or_default().state(buffer);
         *state = match *state {

@@ -1,6 +1,6 @@
-//! State words of offers in shared memory. By words in memory that both map: the
-//! sender writes into one that it offers, the receiver that it takes the payload, and that it has it or that the
-//! copy has failed. Each offer has a word of its own, and each word says of which operation it tells.
+//! State words of offers in shared memory. By words in memory that both map: the sender writes into one that
+//! it offers, the receiver that it takes the payload, and that it has it or that the copy has failed. Each
+//! offer has a word of its own, and each word says of which operation it tells.
 //!
 //! Behind them lie mailboxes for the words of collective calls (`control_slot`).
 //!
@@ -22,8 +22,8 @@ pub(crate) const STATE_WORDS: u16 = 512;
 /// The words, and the mailboxes behind them.
 const BYTES: u64 = (STATE_WORDS as u64 + control_slot::CELLS as u64) * 8;
 
-/// What the two lowest bits of a word say of the operation whose number, which is never 0, stands above them. Where
-/// none is offered, a word is 0.
+/// What the two lowest bits of a word say of the operation whose number, which is never 0, stands above them.
+/// Where none is offered, a word is 0.
 const FAILED: u64 = 0;
 const OFFERED: u64 = 1;
 const TAKEN: u64 = 2;
@@ -56,8 +56,8 @@ impl StateWords {
 
     fn cells(&self) -> &[AtomicU64] {
         let first: *const AtomicU64 = self.mapping.as_ptr().cast();
-        // SAFETY: the mapping is page-aligned, has so many bytes, and stays as long as this; both processes use
-        // it as atomics alone, which any bytes are.
+        // SAFETY: the mapping is page-aligned, has so many bytes, and stays as long as this; both processes
+        // use it as atomics alone, which any bytes are.
         unsafe { core::slice::from_raw_parts(first, BYTES as usize / 8) }
     }
 
@@ -89,7 +89,8 @@ impl StateWords {
         self.replace(slot, operation << 2 | OFFERED, 0)
     }
 
-    /// The sender: whether the receiver has the payload (`true`), or has failed to copy it; none before either.
+    /// The sender: whether the receiver has the payload (`true`), or has failed to copy it; none before
+    /// either.
     pub(crate) fn outcome(&self, slot: u16, operation: u64) -> Option<bool> {
         match self.word(slot).load(Ordering::Acquire) {
             word if word == operation << 2 | DONE => Some(true),
@@ -148,7 +149,8 @@ impl ControlSlots {
         control_slot::Side::of(self.theirs.control_slots(), control_slot, exchange).has(exchange)
     }
 
-    /// Takes what the peer gives for an exchange: whether it is there, or how many bytes it has given instead.
+    /// Takes what the peer gives for an exchange: whether it is there, or how many bytes it has given
+    /// instead.
     ///
     /// # Errors
     /// The length that the peer gave, where it is another one.

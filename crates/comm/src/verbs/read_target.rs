@@ -22,8 +22,8 @@ pub(crate) struct ReadTarget {
 }
 
 impl ReadTarget {
-    /// An end for this peer, who has come over the address `local`, if over a network. Within a host its own card is used,
-    /// which it has chosen by its GPU.
+    /// An end for this peer, who has come over the address `local`, if over a network. Within a host its own
+    /// card is used, which it has chosen by its GPU.
     pub(crate) fn new(peer: &EndpointAddress, local: Option<IpAddr>) -> Result<Self, RdmaError> {
         let gid = Some(peer.remote.gid).filter(|gid| local.is_none() && !peer.by_manager && !gid.is_empty());
         let nic = RdmaDevice::open(&NicSelector { local, gpu: None, gid })?;

@@ -1,5 +1,5 @@
-//! PCI topology: RDMA devices nearest to a GPU. By the bridges that the paths of both have in common on the PCI bus, in the words of
-//! `nvidia-smi topo`.
+//! PCI topology: RDMA devices nearest to a GPU. By the bridges that the paths of both have in common on the
+//! PCI bus, in the words of `nvidia-smi topo`.
 
 use std::fs;
 use std::net::IpAddr;
@@ -57,9 +57,10 @@ impl Location {
     }
 }
 
-/// The port to use for a GPU at a PCI address: of those that can be used the one that is nearest, then the fastest.
-/// `name` restricts the choice to a device. Over a network, from the address `local`, the peer must be reached: then
-/// the card with that address is used, and another one only if it is in the same InfiniBand subnet.
+/// The port to use for a GPU at a PCI address: of those that can be used the one that is nearest, then the
+/// fastest. `name` restricts the choice to a device. Over a network, from the address `local`, the peer must
+/// be reached: then the card with that address is used, and another one only if it is in the same InfiniBand
+/// subnet.
 pub(super) fn choose_nearest<'a>(
     root: &Path,
     devices: &'a [Description],

@@ -18,14 +18,15 @@ use crate::transfer::state_words::{ControlSlots, StateWords};
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LAST_RETRY: Duration = Duration::from_secs(2);
 
-/// For how long a call waits for a peer of this host that has not answered: it may be stopped, or have no descriptor
-/// left. Messages go with the MPI until it does.
+/// For how long a call waits for a peer of this host that has not answered: it may be stopped, or have no
+/// descriptor left. Messages go with the MPI until it does.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The same when the peer is looked for again.
 const RETRY_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// The same for a call in which all ranks are to find the same: as long as each of two sockets may take to answer.
+/// The same for a call in which all ranks are to find the same: as long as each of two sockets may take to
+/// answer.
 const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which peers that were reached still are, for threads that outlive a call.
@@ -44,8 +45,8 @@ impl Presence {
 }
 
 impl Shared {
-    /// A peer has gone. What is left of it may hold memory of the driver, which is to be freed behind this: the
-    /// driver may wait for kernels then that wait for that very peer, and lets no other call in.
+    /// A peer has gone. What is left of it may hold memory of the driver, which is to be freed behind this:
+    /// the driver may wait for kernels then that wait for that very peer, and lets no other call in.
     fn peer_disconnected(&self, peer: u32) {
         self.outgoing.lock().remove(&peer);
         self.disconnect_listeners.notify(peer);
@@ -53,8 +54,8 @@ impl Shared {
 }
 
 impl World {
-    /// The mailboxes of a peer of this host; none where the two share no memory. To be asked when the peer has
-    /// reached this rank, too: its connection may come in a moment.
+    /// The mailboxes of a peer of this host; none where the two share no memory. To be asked when the peer
+    /// has reached this rank, too: its connection may come in a moment.
     pub fn control_slots(&self, peer: u32) -> Option<ControlSlots> {
         if !self.is_local(peer) {
             return None;
@@ -80,8 +81,8 @@ impl World {
         self.shared.settings.graph_limit
     }
 
-    /// Whether a peer knows what a descriptor is and fetches what is offered: its socket has answered. One that does
-    /// not answer soon is looked for behind this.
+    /// Whether a peer knows what a descriptor is and fetches what is offered: its socket has answered. One
+    /// that does not answer soon is looked for behind this.
     pub fn is_reachable(&self, peer: u32) -> bool {
         if peer == self.shared.rank {
             return true;
@@ -124,8 +125,8 @@ impl World {
         found.unwrap_or(false)
     }
 
-    /// Whether a peer is reached on this host. Unlike [`is_reachable`](Self::is_reachable) it looks again at once for a
-    /// peer that was not there before; it may have joined since.
+    /// Whether a peer is reached on this host. Unlike [`is_reachable`](Self::is_reachable) it looks again at
+    /// once for a peer that was not there before; it may have joined since.
     pub fn is_local(&self, peer: u32) -> bool {
         if let Some(Outgoing::Missing { again, .. }) = self.shared.outgoing.lock().get_mut(&peer) {
             *again = Instant::now();
@@ -140,7 +141,8 @@ impl World {
         }
     }
 
-    /// Looks for a peer in a thread of its own, which serves the peer when it is found. Says whether there is one.
+    /// Looks for a peer in a thread of its own, which serves the peer when it is found. Says whether there is
+    /// one.
     fn look_for(&self, peer: u32, pause: Duration) -> bool {
         let (shared, has_nearer) = (Arc::clone(&self.shared), self.shared.has_nearer());
         let look = move || {
@@ -219,8 +221,9 @@ impl Shared {
         self.peer_disconnected(peer);
     }
 
-    /// Looks for a peer that was there before one of both moved, until it must have been there again. Another thread does,
-    /// in the container where this rank is then, where that has moved more often than so many times.
+    /// Looks for a peer that was there before one of both moved, until it must have been there again. Another
+    /// thread does, in the container where this rank is then, where that has moved more often than so many
+    /// times.
     pub(super) fn find_again(&self, peer: u32, moves: u64) -> Option<Arc<Connection>> {
         let until = Instant::now() + PEER_TIMEOUT;
         let has_moved_on = || self.moves.load(Ordering::Acquire) != moves;

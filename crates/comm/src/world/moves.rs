@@ -1,10 +1,11 @@
 //! Migration of this rank to another container.
 //!
-//! The thread that sends and receives may enter other namespaces (`setns`, `unshare`) while the job runs. Channels are suspended: nothing starts
-//! any more, and messages that it sends meanwhile go with the MPI. What is in flight comes to its end. Then the rank joins
-//! the boards that it sees now with its new identity, and tells each peer that it moves: both end their connections, look
-//! for each other again, by threads that are where it is now, and find out anew what lies between them. Offers stay, with their words, so that no message is
-//! lost; peers call nothing for that.
+//! The thread that sends and receives may enter other namespaces (`setns`, `unshare`) while the job runs.
+//! Channels are suspended: nothing starts any more, and messages that it sends meanwhile go with the MPI.
+//! What is in flight comes to its end. Then the rank joins the boards that it sees now with its new identity,
+//! and tells each peer that it moves: both end their connections, look for each other again, by threads that
+//! are where it is now, and find out anew what lies between them. Offers stay, with their words, so that no
+//! message is lost; peers call nothing for that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -101,7 +102,8 @@ impl World {
         Ok(())
     }
 
-    /// Leaves the boards and sockets of the place before, and joins those of the place where the process is now.
+    /// Leaves the boards and sockets of the place before, and joins those of the place where the process is
+    /// now.
     fn join_again(&self) -> Result<(), MoveFailed> {
         let shared = &self.shared;
         if let Some((stop, thread)) = lock(&self.acceptor).take() {

@@ -104,8 +104,8 @@ impl World {
         }
     }
 
-    /// Copies a message that the MPI has brought to where it is received, and waits. A message from a peer that the
-    /// processor copies is counted.
+    /// Copies a message that the MPI has brought to where it is received, and waits. A message from a peer
+    /// that the processor copies is counted.
     ///
     /// # Safety
     /// As of [`copy`](Self::copy).
@@ -186,8 +186,8 @@ impl World {
         Ok(copied?)
     }
 
-    /// Does something with what this rank has of a peer that has sent word of a message: again, where one of both moves to
-    /// another container meanwhile.
+    /// Does something with what this rank has of a peer that has sent word of a message: again, where one of
+    /// both moves to another container meanwhile.
     fn with_fetcher<T>(
         &self,
         peer: u32,

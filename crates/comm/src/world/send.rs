@@ -46,8 +46,8 @@ impl World {
         self.shared.settings.channels.contains(&Channel::EAGER) && self.shared.live.allows(Channel::EAGER)
     }
 
-    /// Copies between a GPU and any memory, and waits: short messages by the processor, where it reaches the GPU's
-    /// memory. Says whether it was by that.
+    /// Copies between a GPU and any memory, and waits: short messages by the processor, where it reaches the
+    /// GPU's memory. Says whether it was by that.
     ///
     /// # Safety
     /// Both addresses are valid for so many bytes, or addresses of a GPU.
@@ -78,8 +78,9 @@ impl World {
         bytes < self.shared.settings.fetch_bytes
     }
 
-    /// Counts a send to a peer, or a receive from it, of memory on a GPU. Peers that have not been met on this host
-    /// are not counted: between hosts one network carries all. What a [`fetch`](Self::fetch) brings is counted by that.
+    /// Counts a send to a peer, or a receive from it, of memory on a GPU. Peers that have not been met on
+    /// this host are not counted: between hosts one network carries all. What a [`fetch`](Self::fetch) brings
+    /// is counted by that.
     pub fn count_operation(&self, peer: u32, operation: Operation) {
         let is_local = || {
             let outgoing = self.shared.outgoing.lock();
@@ -90,9 +91,9 @@ impl World {
         }
     }
 
-    /// What the traffic with a peer is bound by, as far as this rank has seen it. That of the sender goes with each
-    /// message, since whoever waits for a message, or has several in flight, is the one who sends it: a receiver that
-    /// blocks in `MPI_Recv` says nothing of how many are on their way.
+    /// What the traffic with a peer is bound by, as far as this rank has seen it. That of the sender goes
+    /// with each message, since whoever waits for a message, or has several in flight, is the one who sends
+    /// it: a receiver that blocks in `MPI_Recv` says nothing of how many are on their way.
     pub fn traffic(&self, peer: u32) -> Traffic {
         self.shared.tracers.traffic(peer)
     }
@@ -128,8 +129,8 @@ impl World {
     }
 
     /// Lets a peer, which must be reached, open memory in which a range lies, so that its kernels use that
-    /// where it is, until this rank [revokes](Self::revoke) it. Gives a number and what is sent to tell of it;
-    /// none where no channel is allowed by which such memory is opened, or the range is not in it.
+    /// where it is, until this rank [revokes](Self::revoke) it. Gives a number and what is sent to tell of
+    /// it; none where no channel is allowed by which such memory is opened, or the range is not in it.
     pub fn export(
         &self,
         peer: u32,
@@ -194,7 +195,8 @@ impl World {
         self.detach_after(operation, Duration::ZERO)
     }
 
-    /// The same, where the peer is late: a program that waits for its send may be what the receiver waits for.
+    /// The same, where the peer is late: a program that waits for its send may be what the receiver waits
+    /// for.
     pub fn detach_late(&self, operation: u64) -> bool {
         self.detach_after(operation, LATE)
     }

@@ -71,7 +71,8 @@ pub(super) struct Shared {
     pub(super) eager: EagerCopies,
     /// Peers that have come to hand messages over.
     pub(super) incoming: Monitor<HashMap<u32, Arc<Mutex<Fetcher>>>>,
-    /// Those of peers that have moved, or that this rank has moved away from, whose next connection is to come.
+    /// Those of peers that have moved, or that this rank has moved away from, whose next connection is to
+    /// come.
     pub(super) retired: Mutex<HashMap<u32, Arc<Mutex<Fetcher>>>>,
     /// Payloads that are being copied.
     pub(super) in_flight: Mutex<InFlight<Copying>>,
@@ -131,15 +132,15 @@ pub(super) struct ContainerCheck {
 #[derive(Debug)]
 pub(super) enum Outgoing {
     Connected(Arc<Connection>),
-    /// It is looked for, and calls wait for it until then; not where it is looked for at other hosts, which may take long
-    /// to answer.
+    /// It is looked for, and calls wait for it until then; not where it is looked for at other hosts, which
+    /// may take long to answer.
     LookedFor {
         until: Option<Instant>,
         /// It was reached before one of both moved, and is not gone.
         has_moved: bool,
     },
-    /// It could not be reached, and is looked for again then. One that `is_silent` took long to give no answer: no call
-    /// waits for it any more.
+    /// It could not be reached, and is looked for again then. One that `is_silent` took long to give no
+    /// answer: no call waits for it any more.
     Missing {
         again: Instant,
         pause: Duration,

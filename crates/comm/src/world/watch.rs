@@ -1,10 +1,10 @@
 //! Completion thread of asynchronous copies.
 //!
-//! A receiver that its program does not wait for begins its copy and returns. The sender waits for the end of that
-//! copy, and the program may wait for the sender in any way: in a call of its MPI that knows nothing of copies, at a
-//! lock of a file, at a socket. So a thread looks at the copies that are under way, and tells senders of those that
-//! are over by their words. It is started with the first such copy, sleeps while there are none, and never calls the
-//! MPI: it works whatever level of threads the program has asked its MPI for.
+//! A receiver that its program does not wait for begins its copy and returns. The sender waits for the end of
+//! that copy, and the program may wait for the sender in any way: in a call of its MPI that knows nothing of
+//! copies, at a lock of a file, at a socket. So a thread looks at the copies that are under way, and tells
+//! senders of those that are over by their words. It is started with the first such copy, sleeps while there
+//! are none, and never calls the MPI: it works whatever level of threads the program has asked its MPI for.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,12 +18,13 @@ use crate::cuda::{self, Driver};
 const MIN_POLL_INTERVAL: Duration = Duration::from_micros(50);
 const MAX_POLL_INTERVAL: Duration = Duration::from_micros(500);
 
-/// For how long the thread looks on when none is under way any more: whoever begins the next one soon need not wake it.
+/// For how long the thread looks on when none is under way any more: whoever begins the next one soon need
+/// not wake it.
 const IDLE_TIME: Duration = Duration::from_millis(50);
 
 impl World {
-    /// Whether a thread looks at copies that are under way, which is started now if there is none. Where the system
-    /// gives no thread, a copy must be waited for by whoever begins it.
+    /// Whether a thread looks at copies that are under way, which is started now if there is none. Where the
+    /// system gives no thread, a copy must be waited for by whoever begins it.
     pub(super) fn watches_copies(&self) -> bool {
         *self.shared.completion.is_started.get_or_init(|| {
             let shared = Arc::clone(&self.shared);

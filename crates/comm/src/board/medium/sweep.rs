@@ -15,8 +15,8 @@ use super::kind::{BOARD_SUFFIX, FILE_PREFIX};
 /// A board that is younger than this may belong to ranks that have not locked it yet.
 const YOUNG: Duration = Duration::from_secs(60);
 
-/// Removes boards of this user that no process has locked, and sockets at which nobody listens. What cannot be removed
-/// stays.
+/// Removes boards of this user that no process has locked, and sockets at which nobody listens. What cannot
+/// be removed stays.
 pub(super) fn sweep(folder: &OwnedFd, own: &str) {
     let names = names(folder).unwrap_or_default();
     let boards = names.iter().filter(|name| name.ends_with(BOARD_SUFFIX) && *name != own);

@@ -75,7 +75,8 @@ fn is_own(status: &libc::shmid_ds) -> bool {
     status.shm_perm.uid == user && status.shm_perm.cuid == user && status.shm_perm.mode & 0o077 == 0
 }
 
-/// `SHM_STAT` and `SHM_INFO`: the status of the segment at a place of the kernel's table, and that table's last place.
+/// `SHM_STAT` and `SHM_INFO`: the status of the segment at a place of the kernel's table, and that table's
+/// last place.
 const SHM_STAT: libc::c_int = 13;
 const SHM_INFO: libc::c_int = 14;
 
@@ -85,8 +86,8 @@ const MAX_SEGMENT_INDEX: libc::c_int = 1 << 16;
 /// A board that is younger than this may belong to ranks that have not attached it yet, in seconds.
 const YOUNG: libc::time_t = 60;
 
-/// Removes boards of this user that no process has attached: their ranks were all ended before they could do so. What
-/// cannot be removed stays.
+/// Removes boards of this user that no process has attached: their ranks were all ended before they could do
+/// so. What cannot be removed stays.
 fn sweep() {
     // SAFETY: plain data, all zeros are a value of it; the kernel writes less than this.
     let mut places: libc::shmid_ds = unsafe { core::mem::zeroed() };

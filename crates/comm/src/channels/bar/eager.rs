@@ -1,5 +1,5 @@
-//! Eager copies: short messages that the processor copies out of a GPU's memory, and into it. No call of the GPU's driver
-//! is needed for them, which takes longer than such a message.
+//! Eager copies: short messages that the processor copies out of a GPU's memory, and into it. No call of the
+//! GPU's driver is needed for them, which takes longer than such a message.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,12 +11,12 @@ use crate::cuda::{self, DeviceMemory, Driver, Scope};
 /// The most bytes that are read. Each read waits for the bus.
 const MAX_READ: u64 = 256;
 
-/// The most bytes that are written. Writes are gathered, and not waited for: they take less than a copy by the driver as
-/// long as a message is short at all.
+/// The most bytes that are written. Writes are gathered, and not waited for: they take less than a copy by
+/// the driver as long as a message is short at all.
 const MAX_WRITTEN: u64 = 4096;
 
-/// Copies of a buffer before it is mapped, which takes as long as many of them. A program that sends from new memory each
-/// time would map it each time.
+/// Copies of a buffer before it is mapped, which takes as long as many of them. A program that sends from new
+/// memory each time would map it each time.
 const BEFORE: u8 = 3;
 
 /// Buffers that are counted.
@@ -55,7 +55,8 @@ pub(crate) struct EagerCopy {
 }
 
 impl EagerCopies {
-    /// Whether the processor reads a message out of a GPU's memory, which is mapped for that from its fourth message on.
+    /// Whether the processor reads a message out of a GPU's memory, which is mapped for that from its fourth
+    /// message on.
     pub(crate) fn reads(
         &self,
         driver: &'static Driver,
@@ -66,9 +67,9 @@ impl EagerCopies {
         self.window(driver, memory, address, bytes, Direction::FromGpu, true).is_some()
     }
 
-    /// A copy by the processor; none where it is not for the processor: it is not between a GPU and the host, or is too
-    /// long, or the memory is not mapped. Only memory that is written is mapped for it: a sender has [asked](Self::reads).
-    /// The program's own copies that have returned come first.
+    /// A copy by the processor; none where it is not for the processor: it is not between a GPU and the host,
+    /// or is too long, or the memory is not mapped. Only memory that is written is mapped for it: a sender
+    /// has [asked](Self::reads). The program's own copies that have returned come first.
     pub(crate) fn prepare(
         &self,
         driver: &'static Driver,
@@ -155,7 +156,8 @@ impl EagerCopy {
     /// Makes the copy, and says whether it has.
     ///
     /// # Safety
-    /// The host's memory is valid for so many bytes. No other code writes what is read, or uses what is written.
+    /// The host's memory is valid for so many bytes. No other code writes what is read, or uses what is
+    /// written.
     pub(crate) unsafe fn make(self) -> bool {
         let Self { window, direction, on_gpu, on_host, bytes } = self;
         // SAFETY: as promised by the caller.

@@ -1,7 +1,6 @@
-//! MMIO copies to and from device memory. By accesses that are neither left out nor put
-//! together by the compiler, of 8 bytes where they can be: each is a transaction of the bus, or a part of
-//! one. Reads are of 16 bytes where the processor has loads for memory that gathers writes: four of them make one
-//! transaction.
+//! MMIO copies to and from device memory. By accesses that are neither left out nor put together by the
+//! compiler, of 8 bytes where they can be: each is a transaction of the bus, or a part of one. Reads are of
+//! 16 bytes where the processor has loads for memory that gathers writes: four of them make one transaction.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -17,7 +16,8 @@ pub(super) unsafe fn read(device: *const u8, host: *mut u8, bytes: usize) {
     if bytes >= VECTOR && std::arch::is_x86_feature_detected!("sse4.1") {
         let head = device.align_offset(VECTOR).min(bytes);
         at = head + (bytes - head) / VECTOR * VECTOR;
-        // SAFETY: as promised by the caller; the vectors are aligned at the device, and the processor has the loads.
+        // SAFETY: as promised by the caller; the vectors are aligned at the device, and the processor has the
+        // loads.
         unsafe {
             read_integers(device, host, head);
             read_vectors(device.add(head), host.add(head), at - head);
@@ -34,7 +34,8 @@ const VECTOR: usize = 16;
 /// Copies whole vectors by streaming loads, which memory that is not cached answers a line at a time.
 ///
 /// # Safety
-/// As of [`read`]; `device` is aligned to a vector, `bytes` a multiple of its length, and the processor has SSE4.1.
+/// As of [`read`]; `device` is aligned to a vector, `bytes` a multiple of its length, and the processor has
+/// SSE4.1.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.1")]
 unsafe fn read_vectors(device: *const u8, host: *mut u8, bytes: usize) {

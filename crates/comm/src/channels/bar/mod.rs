@@ -87,8 +87,8 @@ impl ChannelOps for Bar {
         sender.pass_copy(copy, slots.ring, |slot| slots.address(slot))
     }
 
-    /// Has the processor write into the GPU's BAR what comes through the slots. Where a copy fails the rest is received
-    /// all the same, so that the peer and this end stay in step.
+    /// Has the processor write into the GPU's BAR what comes through the slots. Where a copy fails the rest
+    /// is received all the same, so that the peer and this end stay in step.
     fn receive(
         &self,
         receiver: &mut Receiver,

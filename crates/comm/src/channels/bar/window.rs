@@ -97,8 +97,8 @@ impl Window {
     /// Copies between the GPU's memory from an address on and memory of the host, with the processor.
     ///
     /// # Safety
-    /// `host` is valid for so many bytes of the host's memory. No other code writes what is read, or uses what
-    /// is written.
+    /// `host` is valid for so many bytes of the host's memory. No other code writes what is read, or uses
+    /// what is written.
     pub(super) unsafe fn copy(
         &self,
         on_gpu: u64,

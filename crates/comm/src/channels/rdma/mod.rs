@@ -1,6 +1,6 @@
-//! Channel `rdma`: by network cards, between two hosts: the receiver's card reads the sender's memory. A card reaches a
-//! GPU's memory where both drivers can (GPUDirect RDMA); otherwise bytes pass through memory of the host, at the
-//! end where it does not.
+//! Channel `rdma`: by network cards, between two hosts: the receiver's card reads the sender's memory. A card
+//! reaches a GPU's memory where both drivers can (GPUDirect RDMA); otherwise bytes pass through memory of the
+//! host, at the end where it does not.
 //!
 //! `path` has what each end keeps of the two joined cards, `read` the receiver's reads. `loopback` uses both.
 

@@ -1,5 +1,5 @@
-//! RDMA paths: what each end keeps of two joined cards, with the registration cache of GPU memory and the registered
-//! staging slots.
+//! RDMA paths: what each end keeps of two joined cards, with the registration cache of GPU memory and the
+//! registered staging slots.
 
 use std::sync::Arc;
 

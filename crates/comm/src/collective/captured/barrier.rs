@@ -2,22 +2,23 @@
 //! Pure.
 //!
 //! Each rank has a cell for each other one in memory that all have mapped, and a count of its meetings in
-//! memory of its own. Its kernel counts up, writes the count into its cell at each other rank, and waits until
-//! each of its own cells has come to it. The count lies in memory, and no launch brings one along: the same
-//! graph is launched again and again, and different ones in turn, as long as all ranks launch them in the same
-//! order. A rank is at most one meeting ahead, so a cell never passes a count that is still waited for.
+//! memory of its own. Its kernel counts up, writes the count into its cell at each other rank, and waits
+//! until each of its own cells has come to it. The count lies in memory, and no launch brings one along: the
+//! same graph is launched again and again, and different ones in turn, as long as all ranks launch them in
+//! the same order. A rank is at most one meeting ahead, so a cell never passes a count that is still waited
+//! for.
 //!
 //! Order, in the words of the PTX memory consistency model ("Causality order", PTX ISA 6.0 and later): what
 //! kernels before this one in its stream have written happens before it begins. A fence of system scope and a
 //! relaxed store behind it are a release pattern, which is cumulative: whoever sees the store sees all that
-//! came before, also what other blocks and other GPUs had written and was seen here. The other end is an acquire
-//! pattern: a relaxed load that has seen the count, and a fence behind it. Kernels behind this one in its stream
-//! begin when all its threads have passed that. Without the fences a count may come, on another way through the
-//! machine, before the bytes that it tells of.
+//! came before, also what other blocks and other GPUs had written and was seen here. The other end is an
+//! acquire pattern: a relaxed load that has seen the count, and a fence behind it. Kernels behind this one in
+//! its stream begin when all its threads have passed that. Without the fences a count may come, on another
+//! way through the machine, before the bytes that it tells of.
 //!
-//! A wait that has lasted too long, or that the host has ended, is a failure. It stays, later meetings wait for
-//! nobody, and all others are told in their cells, so that they need not wait for their own limit. The kernels
-//! between meetings look at it first, and then leave all memory alone.
+//! A wait that has lasted too long, or that the host has ended, is a failure. It stays, later meetings wait
+//! for nobody, and all others are told in their cells, so that they need not wait for their own limit. The
+//! kernels between meetings look at it first, and then leave all memory alone.
 
 /// Ranks that meet at most.
 pub const MAX_RANKS: usize = super::super::kernels::MAX_SOURCES;
@@ -32,8 +33,8 @@ pub const CELLS_BYTES: u64 = CELL_BYTES * MAX_RANKS as u64;
 pub const COUNT_AT: u64 = 0;
 /// Not 0 where one has failed: a code of [`Failure`], and in the upper half the rank's number in the group.
 pub const FAILED_AT: u64 = 8;
-/// The host ends all waits: 0, or 1 and the number of the rank that has ended. The word lies here for a GPU that is
-/// elsewhere, and else in memory of the host.
+/// The host ends all waits: 0, or 1 and the number of the rank that has ended. The word lies here for a GPU
+/// that is elsewhere, and else in memory of the host.
 pub const ENDED_AT: u64 = 16;
 /// Nanoseconds that a wait takes at most.
 pub const LIMIT_AT: u64 = 24;
@@ -44,8 +45,8 @@ pub const PEERS_AT: u64 = 64;
 /// Bytes of all that.
 pub const OWN_BYTES: u64 = PEERS_AT + 8 * MAX_RANKS as u64;
 
-/// Threads of the kernel's one block: one for each rank. More blocks might not run at the same time as those of
-/// other ranks on the same GPU.
+/// Threads of the kernel's one block: one for each rank. More blocks might not run at the same time as those
+/// of other ranks on the same GPU.
 pub const THREADS: u32 = 32;
 
 /// How often a thread looks at its cell before it looks at the clock and at what the host says.
@@ -78,8 +79,8 @@ impl Failure {
     }
 }
 
-/// The kernel. Its parameters, all of 8 bytes: where this rank's own words lie, where its cells do, its number,
-/// and how many ranks there are.
+/// The kernel. Its parameters, all of 8 bytes: where this rank's own words lie, where its cells do, its
+/// number, and how many ranks there are.
 pub fn text() -> String {
     format!(
         "\

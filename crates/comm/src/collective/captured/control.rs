@@ -1,8 +1,8 @@
 //! Control memory of a group's graphs. The words by which their GPUs meet, the memory of each
 //! other that graphs use, and the kernels.
 //!
-//! It belongs to the group, since nobody tells when a graph is launched for the last time, and lives until the
-//! caller says that none is launched any more, or this rank leaves its job.
+//! It belongs to the group, since nobody tells when a graph is launched for the last time, and lives until
+//! the caller says that none is launched any more, or this rank leaves its job.
 
 use core::any::Any;
 use core::fmt;
@@ -172,8 +172,8 @@ pub struct Owner {
     pub caller: [u64; 2],
 }
 
-/// What the groups of a rank keep. There are several for a group whose graphs are of several contexts, or whose
-/// other ranks have begun anew.
+/// What the groups of a rank keep. There are several for a group whose graphs are of several contexts, or
+/// whose other ranks have begun anew.
 #[derive(Debug, Default)]
 pub struct Controls(Mutex<Vec<(Owner, Arc<Control>)>>);
 

@@ -1,7 +1,7 @@
 //! Kernel that copies several ranges. PTX text. Pure.
 //!
-//! Each range has blocks of its own, in the grid's second dimension, so that what comes from several ranks comes at
-//! the same time.
+//! Each range has blocks of its own, in the grid's second dimension, so that what comes from several ranks
+//! comes at the same time.
 
 use core::fmt::Write as _;
 
@@ -24,9 +24,9 @@ pub fn unit(moves: &[Move]) -> u64 {
     1 << zeros
 }
 
-/// A kernel that copies so many ranges in units of so many bytes, and what is left behind the last unit of each
-/// byte by byte. Its parameters, all of 8 bytes: for each range where it goes, where it is and its bytes; and the
-/// address of a word: where that is not 0 nothing is copied.
+/// A kernel that copies so many ranges in units of so many bytes, and what is left behind the last unit of
+/// each byte by byte. Its parameters, all of 8 bytes: for each range where it goes, where it is and its
+/// bytes; and the address of a word: where that is not 0 nothing is copied.
 pub fn text(moves: usize, unit: u64) -> String {
     let (kind, register) = match unit {
         1 => ("u8", "%word"),

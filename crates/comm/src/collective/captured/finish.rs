@@ -16,8 +16,8 @@ use crate::cuda::{self, Driver};
 use crate::report;
 use crate::transfer::MappedMemory;
 
-/// Bytes of what a rank tells all others: the number of what it keeps for the group, a number that a new one may get,
-/// and its GPU.
+/// Bytes of what a rank tells all others: the number of what it keeps for the group, a number that a new one
+/// may get, and its GPU.
 const WORD_BYTES: usize = 24;
 
 /// What a rank says of what it has done: it is well, it has failed, or memory cannot be opened.
@@ -26,12 +26,12 @@ const FAILED: u8 = 1;
 const CLOSED: u8 = 2;
 
 impl Group<'_> {
-    /// Captures what has been recorded, between a meeting of all ranks and another one, and keeps what is open for
-    /// it.
+    /// Captures what has been recorded, between a meeting of all ranks and another one, and keeps what is
+    /// open for it.
     ///
     /// # Safety
-    /// What is recorded stays within memory of the call, which is there and nobody else's whenever the graph is
-    /// launched.
+    /// What is recorded stays within memory of the call, which is there and nobody else's whenever the graph
+    /// is launched.
     ///
     /// # Errors
     /// What has gone wrong here, or that something has at another rank.
@@ -124,7 +124,8 @@ impl Group<'_> {
         Ok(control)
     }
 
-    /// Opens the cells of all ranks at all of them: where they lie, and what is open; none where a rank has none.
+    /// Opens the cells of all ranks at all of them: where they lie, and what is open; none where a rank has
+    /// none.
     fn share_cells(&mut self, control: Option<&Control>) -> Result<Option<Cells>, CollectiveError> {
         let own = LocalBuffer { from: control.map_or(0, Control::cells), to: None, bytes: CELLS_BYTES };
         match self.share(&own, Written::NoRank, control.is_some(), true)? {

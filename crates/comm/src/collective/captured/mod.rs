@@ -1,5 +1,5 @@
-//! Collective calls in CUDA graphs. By kernels alone: what hosts have to tell each other they
-//! tell while the graph is captured, and in the graph the ranks' GPUs meet by words in memory that all have mapped.
+//! Collective calls in CUDA graphs. By kernels alone: what hosts have to tell each other they tell while the
+//! graph is captured, and in the graph the ranks' GPUs meet by words in memory that all have mapped.
 //!
 //! | Module        | Question it answers                                                            |
 //! |---------------|---------------------------------------------------------------------------------|

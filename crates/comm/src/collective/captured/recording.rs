@@ -30,8 +30,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its text. That of kernels that work has one more parameter, behind those of [`Step`]: the word that says
-    /// whether a meeting has failed.
+    /// Its text. That of kernels that work has one more parameter, behind those of [`Step`]: the word that
+    /// says whether a meeting has failed.
     pub fn text(&self) -> String {
         match self {
             Self::Barrier => barrier::text(),
@@ -59,7 +59,8 @@ fn blocks(work: u64, concurrent: usize) -> u32 {
 }
 
 impl Step {
-    /// Puts so many elements of all sources together; none where there is nothing to do. One source is copied.
+    /// Puts so many elements of all sources together; none where there is nothing to do. One source is
+    /// copied.
     pub fn elements(kernel: &Kernel, targets: &[u64], sources: &[u64], count: u64) -> Option<Self> {
         if count == 0 {
             return None;

@@ -69,8 +69,8 @@ impl Group<'_> {
         Some((driver, memory))
     }
 
-    /// What this rank copies, after it has opened what the others have shown. It begins with what the rank behind
-    /// it gives, so that not all copy from the first at once.
+    /// What this rank copies, after it has opened what the others have shown. It begins with what the rank
+    /// behind it gives, so that not all copy from the first at once.
     fn moves(
         &self,
         sends: &[Range],

@@ -10,8 +10,8 @@ use crate::world::{Listener, World};
 /// Where the word lies.
 #[derive(Debug)]
 pub enum Ended {
-    /// In memory of the host, which is written without the driver: that may be within a call that waits for the very
-    /// kernel, such as one that frees memory, and lets no other in (seen on two H100, 2026-11-27).
+    /// In memory of the host, which is written without the driver: that may be within a call that waits for
+    /// the very kernel, such as one that frees memory, and lets no other in (seen on two H100, 2026-11-27).
     Host(PinnedWord),
     /// In the GPU's own, for one that is elsewhere.
     Device(u64),
@@ -75,8 +75,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Of the first of these ranks of a job that goes, or has gone, it writes the place in this list and 1 to a word
-    /// that kernels of a context read.
+    /// Of the first of these ranks of a job that goes, or has gone, it writes the place in this list and 1 to
+    /// a word that kernels of a context read.
     pub fn begin(
         world: &World,
         members: Vec<u32>,

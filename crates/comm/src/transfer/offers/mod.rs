@@ -1,4 +1,5 @@
-//! Offers of this rank: the table of them, and copies of those that the program has back before they are fetched.
+//! Offers of this rank: the table of them, and copies of those that the program has back before they are
+//! fetched.
 
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -199,9 +200,10 @@ impl Offers {
         Some(entry.offer.clone())
     }
 
-    /// Gives the program its memory back before the peer has fetched anything, with a copy that `copy` makes. Gives the
-    /// peer and the message's bytes if it has: not where the peer has begun, or has fetched something since less than
-    /// `min_wait`, there is too much in such copies, or the copy fails. No other offer waits for the copy.
+    /// Gives the program its memory back before the peer has fetched anything, with a copy that `copy` makes.
+    /// Gives the peer and the message's bytes if it has: not where the peer has begun, or has fetched
+    /// something since less than `min_wait`, there is too much in such copies, or the copy fails. No other
+    /// offer waits for the copy.
     pub(crate) fn detach(
         &self,
         number: u64,
@@ -377,12 +379,12 @@ impl Drop for Share {
     }
 }
 
-/// What a program's memory held when it got it back, in memory of the host, of which a rank takes no more than a certain
-/// number of bytes for that.
+/// What a program's memory held when it got it back, in memory of the host, of which a rank takes no more
+/// than a certain number of bytes for that.
 ///
-/// A send that waits for ever, though its receiver would come to it only after that, would be a deadlock that the MPI
-/// alone does not have. So a message of any length is taken back where there is no other, and any that has waited very
-/// long.
+/// A send that waits for ever, though its receiver would come to it only after that, would be a deadlock that
+/// the MPI alone does not have. So a message of any length is taken back where there is no other, and any
+/// that has waited very long.
 #[derive(Debug)]
 pub(crate) struct DetachedCopy {
     /// In front of the memory, so that it goes first. None where the driver refuses, or it is not worth it.
@@ -407,7 +409,8 @@ impl DetachedCopy {
         let is_pinned = length >= MIN_PINNED && !Driver::is_remote();
         // SAFETY: the mapping goes after what is registered.
         let pinned = is_pinned.then(|| unsafe { Pinned::new(&scope, to, length) }.ok()).flatten();
-        // SAFETY: the mapping has so many bytes and is nobody else's; the source is there, as the caller promises.
+        // SAFETY: the mapping has so many bytes and is nobody else's; the source is there, as the caller
+        // promises.
         unsafe { scope.copy(to, address, length) }.ok()?;
         Some(Self { _pinned: pinned, memory, _share: share })
     }
