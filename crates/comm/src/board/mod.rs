@@ -9,26 +9,32 @@
 //! its process lives, by a lock on the file or by a segment that is attached. Process ids are not asked: each
 //! container has its own.
 
+mod file;
 mod layout;
 mod medium;
 mod scan;
 mod slot;
+mod sweep;
+mod system_v;
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
+pub(crate) use file::open_folder;
 pub use layout::Mark;
-pub(crate) use medium::{FILE_PREFIX, open_folder};
+pub(crate) use medium::FILE_PREFIX;
 pub use medium::{MediumError, MediumKind};
 pub use scan::{Disbelieved, Scan, Seen, Why};
 pub use slot::{SLOT_BYTES, Slot, SlotError};
 
 use crate::identity::Identity;
 use crate::job::{Job, JobError};
+use file::FileMedium;
 use layout::Layout;
-use medium::{FileMedium, Medium, SystemVMedium};
+use medium::Medium;
+use system_v::SystemVMedium;
 
 /// Where boards may lie.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,12 +8,12 @@
 //! | `messages`          | jobs, memory, point-to-point messages, unexpected messages            |
 //! | `peer_memory`       | memory of other ranks that is mapped                                  |
 //! | `collectives`       | collective calls, alone and in CUDA graphs                            |
-//! | `collective_memory` | strided elements, scratch memory, the control channel of a node       |
+//! | `memory`            | strided elements, scratch memory, the control channel of a node       |
 //! | `team`              | kernels that communicate                                              |
 //! | `verbs`             | kernels that post to an RDMA device                                   |
 
-mod collective_memory;
 mod collectives;
+mod memory;
 mod messages;
 mod peer_memory;
 mod team;

@@ -8,7 +8,7 @@ use super::error::CollectiveError;
 use super::group::Group;
 use super::launch::{self, memory_at, share_context};
 use super::range::Range;
-use super::temporary::Temporary;
+use super::scratch::Temporary;
 use crate::cuda::{self, Scope};
 
 /// Takes this rank's chunk from all ranks, and puts it together at `target`.

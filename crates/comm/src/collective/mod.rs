@@ -12,12 +12,12 @@
 //! | [`kernels`]   | Which kernels put elements together? Pure.                                       |
 //! | [`runs`]      | How do bytes with gaps between them come to lie one behind the other, and back?  |
 //! | [`launch`]    | How does a kernel come to run where memory lies?                                 |
-//! | [`temporary`] | Which memory on a GPU is there for a while?                                      |
+//! | [`scratch`]   | Which memory on a GPU is there for a while?                                      |
 //! | [`error`]     | Why does a call fail?                                                            |
 //! | [`range`]     | Which memory of a rank does a call give, or take? Pure.                          |
 //! | [`group`]     | How do the ranks of a group agree on a call?                                     |
 //! | [`exchange`]  | How do they exchange memory?                                                     |
-//! | [`own`]       | Which memory of this rank is a reduction about?                                  |
+//! | [`memory`]    | Which memory of this rank is a reduction about?                                  |
 //! | [`exported`]     | Which memory of this rank may others open for a while?                           |
 //! | [`control`]      | How do ranks of one host exchange the words of their calls past the MPI?         |
 //! | [`host`]      | Which memory of the host stands for memory on a GPU for a while?                 |
@@ -41,11 +41,11 @@ pub mod group;
 pub mod host;
 pub mod kernels;
 pub mod launch;
-pub mod own;
+pub mod memory;
 pub mod ptx;
 pub mod range;
 pub mod reductions;
 pub mod runs;
+pub mod scratch;
 pub mod shared;
-pub mod temporary;
 mod walk;

@@ -17,10 +17,10 @@ use super::error::CollectiveError;
 use super::fetched;
 use super::group::Group;
 use super::kernels::{Kernel, Makes};
-use super::own::{LocalBuffer, Written};
+use super::memory::{LocalBuffer, Written};
 use super::range::Range;
+use super::scratch::Temporary;
 use super::shared::{Shared, Sharing};
-use super::temporary::Temporary;
 use crate::cuda::{self, CudaError};
 
 /// Puts this rank's chunk of all ranks together at each of these targets, where its elements begin.

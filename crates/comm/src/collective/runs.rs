@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::launch::{self, Name, memory_at};
-use super::temporary::Temporary;
+use super::scratch::Temporary;
 use crate::cuda::{self, CudaError, Scope};
 
 /// The longest piece.

@@ -11,7 +11,7 @@ use super::exported::ExportedMemory;
 use super::group::{CAPTURED_AT, Group, SIGNATURE_BYTES, must_be_of_one_call};
 use super::kernels::{Kernel, MAX_SOURCES};
 use super::launch;
-use super::own::{CallMemory, LocalBuffer, Written};
+use super::memory::{CallMemory, LocalBuffer, Written};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
 use crate::transfer::MappedMemory;

@@ -4,12 +4,12 @@
 //! and what each has cost. Where the user gives a table, that decides (`table`). Otherwise the first message
 //! of a class of sizes goes by the channel of the published table of C-GDR (2019, K80 and ConnectX-4); the
 //! next ones measure each channel, unless a profile of earlier jobs knows what they cost, or it is not worth
-//! while (`sampling`); then the cheapest is taken. What messages really take corrects the costs
+//! while (`cost`); then the cheapest is taken. What messages really take corrects the costs
 //! ([`Scheduler::observe`]).
 
+mod cost;
 mod known;
 mod published;
-mod sampling;
 mod table;
 
 use core::fmt;
@@ -21,8 +21,8 @@ pub use table::{Inputs, Table, TableError};
 
 use crate::channels::Channel;
 use crate::tracer::Traffic;
+use cost::{ChannelEstimate, SamplingBudget, Spent};
 use known::{BASE_COST_NS, Measured, invented};
-use sampling::{ChannelEstimate, SamplingBudget, Spent};
 
 /// Messages of a class after which a channel that was not taken for them is worth another try.
 const AGAIN: u64 = 32;

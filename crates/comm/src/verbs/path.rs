@@ -10,7 +10,7 @@ use causeway_sync::spin::{self, BusyPoll};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::error::RdmaError;
-use super::parts::{MAX_READS, Parts};
+use super::queue_pair::{MAX_READS, Parts};
 
 /// How long nothing may come while a read is under way. A dead path is told by the card after two seconds.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(8);

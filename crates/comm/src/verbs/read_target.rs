@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use causeway_ibverbs::{Listener, PathMtu, ProtectionDomain, QueuePair};
 
-use super::end::{EndpointAddress, Slots};
+use super::endpoint::{EndpointAddress, Slots};
 use super::error::RdmaError;
 use super::nic::{NicSelector, RdmaDevice};
-use super::parts::{CAPACITY, Parts, QP_CONNECT_TIMEOUT};
+use super::queue_pair::{CAPACITY, Parts, QP_CONNECT_TIMEOUT};
 use crate::job;
 
 /// A sender's end, before or after it is joined with the receiver's.

@@ -6,11 +6,11 @@ use std::time::Instant;
 use causeway_ibverbs::{QueuePair, Route};
 
 use super::address;
-use super::end::EndpointAddress;
+use super::endpoint::EndpointAddress;
 use super::error::RdmaError;
 use super::nic::{NicSelector, RdmaDevice};
-use super::parts::{CAPACITY, Parts, QP_CONNECT_TIMEOUT};
 use super::path::Path;
+use super::queue_pair::{CAPACITY, Parts, QP_CONNECT_TIMEOUT};
 
 /// A receiver's end that is not joined yet.
 #[derive(Debug)]

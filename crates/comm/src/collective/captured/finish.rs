@@ -7,7 +7,7 @@ use std::sync::{Arc, Once};
 
 use super::super::error::CollectiveError;
 use super::super::group::Group;
-use super::super::own::{LocalBuffer, Written};
+use super::super::memory::{LocalBuffer, Written};
 use super::super::shared::Sharing;
 use super::barrier::{CELLS_BYTES, Failure};
 use super::control::{Control, Controls, Owner};

@@ -18,8 +18,8 @@ use causeway_sync::threads;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, fstatfs, ftruncate, open, openat, unlinkat};
 use rustix::process::geteuid;
 
-use super::super::layout::Layout;
-use super::kind::{Medium, MediumError, MediumKind, board_name, write_or_check_head};
+use super::layout::Layout;
+use super::medium::{Medium, MediumError, MediumKind, board_name, write_or_check_head};
 use super::sweep::sweep;
 use crate::job::Job;
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
-use super::kind::{BOARD_SUFFIX, FILE_PREFIX};
+use super::medium::{BOARD_SUFFIX, FILE_PREFIX};
 
 /// A board that is younger than this may belong to ranks that have not locked it yet.
 const YOUNG: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use causeway_ibverbs::{
     RemoteMemory, Settings,
 };
 
-use super::end::{EndpointAddress, Slots};
+use super::endpoint::{EndpointAddress, Slots};
 use super::error::RdmaError;
 use super::nic::RdmaDevice;
 use crate::job;

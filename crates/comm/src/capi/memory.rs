@@ -9,7 +9,7 @@ use crate::collective::control::ControlChannel;
 use crate::collective::host::HostMemory;
 use crate::collective::launch::memory_at;
 use crate::collective::runs::{self, Elements, Run};
-use crate::collective::temporary::Temporary;
+use crate::collective::scratch::Temporary;
 use crate::cuda::{CudaError, Scope};
 use crate::world::ControlSlots;
 
