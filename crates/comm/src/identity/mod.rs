@@ -1,15 +1,13 @@
 //! Identity of a process: namespaces, processors, NUMA nodes.
 
 mod cores;
-mod placement;
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-pub use cores::{CoreRange, Cores, CoresError, MAX_RANGES};
-pub use placement::{ContainerPlacement, PlacementError};
+pub use cores::{ContainerPlacement, CoreRange, Cores, CoresError, MAX_RANGES, PlacementError};
 
 use crate::job;
 
