@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::layout::Layout;
+use super::slot::Layout;
 use crate::job::Job;
 
 /// A kind of thing that containers can share.

@@ -10,11 +10,9 @@
 //! container has its own.
 
 mod file;
-mod layout;
 mod medium;
 mod scan;
 mod slot;
-mod sweep;
 mod system_v;
 
 use std::io;
@@ -23,17 +21,16 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 pub(crate) use file::open_folder;
-pub use layout::Mark;
 pub(crate) use medium::FILE_PREFIX;
 pub use medium::{MediumError, MediumKind};
 pub use scan::{Disbelieved, Scan, Seen, Why};
-pub use slot::{SLOT_BYTES, Slot, SlotError};
+pub use slot::{Mark, SLOT_BYTES, Slot, SlotError};
 
 use crate::identity::Identity;
 use crate::job::{Job, JobError};
 use file::FileMedium;
-use layout::Layout;
 use medium::Medium;
+use slot::Layout;
 use system_v::SystemVMedium;
 
 /// Where boards may lie.

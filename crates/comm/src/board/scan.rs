@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::layout::{Layout, MARKS_AT, Mark};
 use super::medium::{Medium, MediumKind};
-use super::slot::{SLOT_BYTES, Slot, SlotError};
+use super::slot::{Layout, MARKS_AT, Mark, SLOT_BYTES, Slot, SlotError};
 
 /// Marks that are read at a time.
 const STEP: usize = 64 << 10;

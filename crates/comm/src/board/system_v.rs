@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use rustix::process::geteuid;
 
-use super::layout::{HEAD_BYTES, Layout};
 use super::medium::{Medium, MediumError, MediumKind, write_or_check_head};
+use super::slot::{HEAD_BYTES, Layout};
 use crate::job::Job;
 
 /// How many keys are tried: 31 bits of a key are few, and another job may have the same.

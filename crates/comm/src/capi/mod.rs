@@ -6,16 +6,14 @@
 //! | Module              | Functions for                                                         |
 //! |---------------------|-----------------------------------------------------------------------|
 //! | `messages`          | jobs, memory, point-to-point messages, unexpected messages            |
-//! | `peer_memory`       | memory of other ranks that is mapped                                  |
 //! | `collectives`       | collective calls, alone and in CUDA graphs                            |
-//! | `memory`            | strided elements, scratch memory, the control channel of a node       |
+//! | `memory`            | strided elements, scratch and peer memory, the control channel of a node |
 //! | `team`              | kernels that communicate                                              |
 //! | `verbs`             | kernels that post to an RDMA device                                   |
 
 mod collectives;
 mod memory;
 mod messages;
-mod peer_memory;
 mod team;
 mod verbs;
 

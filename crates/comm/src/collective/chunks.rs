@@ -1,7 +1,13 @@
-//! Chunks of a reduction, one for each rank. Pure.
+//! Chunks of a reduction, one for each rank, and reductions whose chunks are fetched, where not all memory of
+//! the others can be opened: each rank takes its chunk from all others, reduces them, and gives the result to
+//! who needs it.
 
 use super::element::{Element, Operation};
-use super::range::Range;
+use super::group::{CollectiveError, Group};
+use super::launch::{self, memory_at, share_context};
+use super::memory::Range;
+use super::scratch::Temporary;
+use crate::cuda::{self, Scope};
 
 /// Chunks begin at multiples of so many elements.
 const CHUNK_ELEMENTS: u64 = 64;
@@ -65,10 +71,165 @@ impl Chunks {
     }
 }
 
+/// Takes this rank's chunk from all ranks, and puts it together at `target`.
+///
+/// # Safety
+/// As the calls.
+unsafe fn reduce_own(
+    group: &mut Group<'_>,
+    what: Reduction,
+    chunks: &Chunks,
+    from: u64,
+    spare: u64,
+    target: u64,
+) -> Result<(), CollectiveError> {
+    let me = group.me;
+    let own = chunks.of(me, 0).bytes;
+    let mut slots = 0;
+    let mut sends = vec![Range::default(); group.ranks()];
+    let mut receives = sends.clone();
+    let mut sources = Vec::new();
+    for rank in 0..group.ranks() {
+        if rank == me {
+            sources.push(chunks.of(me, from).address);
+            continue;
+        }
+        sends[rank] = chunks.of(rank, from);
+        receives[rank] = Range { address: spare + slots * own, bytes: own };
+        sources.push(receives[rank].address);
+        slots += 1;
+    }
+    // SAFETY: as promised by the caller.
+    unsafe { group.round(&sends, &receives) }?;
+    if own == 0 {
+        return Ok(());
+    }
+    let reduced = memory_at(target).ok_or(cuda::CudaError::UNKNOWN_MEMORY).and_then(|(driver, memory)| {
+        let scope = Scope::of(driver, &memory)?;
+        // In place the target is one of the sources, maybe a late one: what is not complete goes over
+        // another rank's chunk, which has been read by then.
+        let partial = receives.iter().find(|taken| taken.bytes > 0).map_or(target, |taken| taken.address);
+        let ends = (target, partial);
+        // SAFETY: the sources have been taken, and the target is this rank's.
+        unsafe { launch::reduce(&scope, what.element, what.operation, ends, chunks.elements(me), &sources) }
+    });
+    Ok(reduced?)
+}
+
+/// [`reductions::allreduce`](super::reductions::allreduce), of elements that are cut so.
+///
+/// # Safety
+/// As there.
+///
+/// # Errors
+/// As there.
+pub(super) unsafe fn allreduce_fetched(
+    group: &mut Group<'_>,
+    what: Reduction,
+    chunks: &Chunks,
+    from: u64,
+    to: u64,
+) -> Result<bool, CollectiveError> {
+    let (me, ranks) = (group.me, group.ranks());
+    let own = chunks.of(me, to);
+    let fits = what.is_defined() && share_context(from, to);
+    let spare = if fits { Temporary::for_address(to, own.bytes * (ranks as u64 - 1)) } else { None };
+    if !group.agree(spare.is_some(), chunks.all())? {
+        return Ok(false);
+    }
+    let spare_start = spare.as_ref().map_or(0, Temporary::address);
+    // SAFETY: as promised by the caller.
+    let reduced = unsafe { reduce_own(group, what, chunks, from, spare_start, own.address) };
+    group.has_failed(reduced.is_err());
+    let sends = vec![own; ranks];
+    let mut receives: Vec<Range> = (0..ranks).map(|rank| chunks.of(rank, to)).collect();
+    receives[me] = Range::default();
+    // SAFETY: as promised by the caller; nobody reads the other chunks any more, since all have been fetched.
+    let spread = unsafe { group.round(&sends, &receives) };
+    reduced.and(spread).map(|()| true)
+}
+
+/// [`reductions::reduce`](super::reductions::reduce), of elements that are cut so.
+///
+/// # Safety
+/// As there.
+///
+/// # Errors
+/// As there.
+pub(super) unsafe fn reduce_fetched(
+    group: &mut Group<'_>,
+    what: Reduction,
+    chunks: &Chunks,
+    from: u64,
+    to: u64,
+    root: usize,
+) -> Result<bool, CollectiveError> {
+    let (me, ranks) = (group.me, group.ranks());
+    let own = chunks.of(me, 0).bytes;
+    let fits = what.is_defined() && share_context(from, if me == root { to } else { from });
+    let spare = if fits { Temporary::for_address(from, own * ranks as u64) } else { None };
+    if !group.agree(spare.is_some(), chunks.all())? {
+        return Ok(false);
+    }
+    let spare_start = spare.as_ref().map_or(0, Temporary::address);
+    let result = if me == root { chunks.of(me, to).address } else { spare_start + own * (ranks as u64 - 1) };
+    // SAFETY: as promised by the caller.
+    let reduced = unsafe { reduce_own(group, what, chunks, from, spare_start, result) };
+    group.has_failed(reduced.is_err());
+    let (mut sends, mut receives) = (vec![Range::default(); ranks], vec![Range::default(); ranks]);
+    if me == root {
+        receives = (0..ranks).map(|rank| chunks.of(rank, to)).collect();
+        receives[me] = Range::default();
+    } else {
+        sends[root] = Range { address: result, bytes: own };
+    }
+    // SAFETY: as promised by the caller.
+    let gathered = unsafe { group.round(&sends, &receives) };
+    reduced.and(gathered).map(|()| true)
+}
+
+/// [`reductions::reduce_scatter`](super::reductions::reduce_scatter), of elements that are cut so.
+///
+/// # Safety
+/// As there.
+///
+/// # Errors
+/// As there.
+pub(super) unsafe fn reduce_scatter_fetched(
+    group: &mut Group<'_>,
+    what: Reduction,
+    chunks: &Chunks,
+    from: u64,
+    to: u64,
+) -> Result<bool, CollectiveError> {
+    let (me, ranks) = (group.me, group.ranks());
+    let own = chunks.of(me, 0).bytes;
+    let fits = what.is_defined() && share_context(from, to);
+    // The blocks of a kernel run in any order. In place, one could write a result over elements of this
+    // rank's chunk that another one has still to read.
+    let own_chunk = chunks.of(me, from);
+    let is_apart =
+        to == own_chunk.address || !own_chunk.overlaps(&Range { address: to, bytes: own_chunk.bytes });
+    let slots = ranks as u64 - u64::from(is_apart);
+    let spare = if fits { Temporary::for_address(to, own * slots) } else { None };
+    if !group.agree(spare.is_some(), chunks.all())? {
+        return Ok(false);
+    }
+    let spare_start = spare.as_ref().map_or(0, Temporary::address);
+    let result = if is_apart { to } else { spare_start + own * (ranks as u64 - 1) };
+    // SAFETY: as promised by the caller.
+    unsafe { reduce_own(group, what, chunks, from, spare_start, result) }?;
+    if !is_apart {
+        // SAFETY: the result has so many bytes, and nobody reads the caller's elements any more.
+        unsafe { cuda::copy(to, result, own as usize) }?;
+    }
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::element::Number;
     use super::*;
+    use crate::collective::element::Number;
 
     const SUMS: Reduction = Reduction { element: Element::One(Number::Single), operation: Operation::Sum };
 

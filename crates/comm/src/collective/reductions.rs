@@ -3,7 +3,7 @@
 //! A reduction is cut into as many chunks as there are ranks. Each rank puts its chunk of all ranks together,
 //! in the order of ranks, and gives the result to who needs it. Where all memory can be opened at all ranks,
 //! a kernel reads it where it lies and writes the results where they belong (`shared`); else ranks fetch
-//! (`fetched`).
+//! (`chunks`).
 //!
 //! Each call gives `false` at all ranks, and has done nothing, where not all of them can: where memory is not
 //! on a GPU, peers are not reached, or there is no memory for chunks.
@@ -12,13 +12,10 @@ use core::any::Any;
 
 use super::captured::copies::Move;
 use super::captured::recording::Step;
-use super::chunks::{Chunks, Reduction};
-use super::error::CollectiveError;
-use super::fetched;
-use super::group::Group;
+use super::chunks::{self, Chunks, Reduction};
+use super::group::{CollectiveError, Group};
 use super::kernels::{Kernel, Makes};
-use super::memory::{LocalBuffer, Written};
-use super::range::Range;
+use super::memory::{LocalBuffer, Range, Written};
 use super::scratch::Temporary;
 use super::shared::{Shared, Sharing};
 use crate::cuda::{self, CudaError};
@@ -62,7 +59,7 @@ pub unsafe fn allreduce(
     let shared = match group.share(&own, Written::All, what.is_defined(), true)? {
         Sharing::Made(shared) => shared,
         // SAFETY: as promised by the caller.
-        Sharing::OnGpus => return unsafe { fetched::allreduce(group, what, &chunks, from, to) },
+        Sharing::OnGpus => return unsafe { chunks::allreduce_fetched(group, what, &chunks, from, to) },
         Sharing::Elsewhere => return Ok(false),
     };
     let targets: Vec<u64> = shared.opened.to.iter().map(|to| chunks.of(me, *to).address).collect();
@@ -92,7 +89,7 @@ pub unsafe fn reduce(
     let shared = match group.share(&own, Written::Of(root), what.is_defined(), true)? {
         Sharing::Made(shared) => shared,
         // SAFETY: as promised by the caller.
-        Sharing::OnGpus => return unsafe { fetched::reduce(group, what, &chunks, from, to, root) },
+        Sharing::OnGpus => return unsafe { chunks::reduce_fetched(group, what, &chunks, from, to, root) },
         Sharing::Elsewhere => return Ok(false),
     };
     let target = chunks.of(me, shared.opened.to[root]).address;
@@ -129,7 +126,7 @@ pub unsafe fn reduce_scatter(
     let shared = match group.share(&mine, Written::NoRank, what.is_defined(), has_space)? {
         Sharing::Made(shared) => shared,
         // SAFETY: as promised by the caller.
-        Sharing::OnGpus => return unsafe { fetched::reduce_scatter(group, what, &chunks, from, to) },
+        Sharing::OnGpus => return unsafe { chunks::reduce_scatter_fetched(group, what, &chunks, from, to) },
         Sharing::Elsewhere => return Ok(false),
     };
     // SAFETY: as for all ranks.

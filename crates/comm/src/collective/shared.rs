@@ -6,12 +6,10 @@
 //! one in the middle is left out where all ranks have had all of it open before.
 
 use super::captured::recording::Step;
-use super::error::CollectiveError;
-use super::exported::ExportedMemory;
-use super::group::{CAPTURED_AT, Group, SIGNATURE_BYTES, must_be_of_one_call};
+use super::group::{CAPTURED_AT, CollectiveError, Group, SIGNATURE_BYTES, must_be_of_one_call};
 use super::kernels::{Kernel, MAX_SOURCES};
 use super::launch;
-use super::memory::{CallMemory, LocalBuffer, Written};
+use super::memory::{CallMemory, ExportedMemory, LocalBuffer, Written};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
 use crate::transfer::MappedMemory;

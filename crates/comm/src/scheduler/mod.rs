@@ -8,21 +8,18 @@
 //! ([`Scheduler::observe`]).
 
 mod cost;
-mod known;
-mod published;
 mod table;
 
 use core::fmt;
 use std::sync::Arc;
 
-pub use known::{Known, MAX_COST, MAX_SIZE_CLASS, class};
+pub use cost::{Known, MAX_COST, MAX_SIZE_CLASS, class};
 
 pub use table::{Inputs, Table, TableError};
 
 use crate::channels::Channel;
 use crate::tracer::Traffic;
-use cost::{ChannelEstimate, SamplingBudget, Spent};
-use known::{BASE_COST_NS, Measured, invented};
+use cost::{BASE_COST_NS, ChannelEstimate, Measured, SamplingBudget, Spent, invented};
 
 /// Messages of a class after which a channel that was not taken for them is worth another try.
 const AGAIN: u64 = 32;
@@ -252,7 +249,7 @@ impl Scheduler {
         traffic: Traffic,
         reason: Option<Reason>,
     ) -> Option<Choice> {
-        let order = published::order(bytes, traffic);
+        let order = table::published_order(bytes, traffic);
         let there = |channel: &Channel| among.iter().any(|(candidate, _)| candidate.channel == *channel);
         let at = order.iter().position(there)?;
         let from_table = if at == 0 { Reason::Published } else { Reason::InsteadOfPublished };

@@ -1,4 +1,5 @@
-//! Channel table of the user (CAUSEWAY_COMM_TABLE).
+//! Channel table of the user (CAUSEWAY_COMM_TABLE), and the published one, which counts where nothing has
+//! been measured.
 //!
 //! The [rules](causeway_config::rules) of `CAUSEWAY_COMM_TABLE`, in the language of the pipeline's table:
 //!
@@ -22,10 +23,45 @@ use core::str::FromStr;
 use causeway_config::rules::{self, RuleError};
 use thiserror::Error;
 
-use super::published;
 use crate::channels::{Channel, UnknownChannel};
 use crate::pair::{Distance, Locality};
 use crate::tracer::Traffic;
+
+/// The longest messages through the BAR.
+const MAX_BAR_BYTES: u64 = 16;
+
+/// The longest through the card, where latency counts.
+const MAX_LOOPBACK_BYTES: u64 = 16 << 10;
+
+/// The longest through the card, where bandwidth counts.
+const MAX_LOOPBACK_BYTES_FOR_BANDWIDTH: u64 = 512 << 10;
+
+/// The schedule that C-GDR published in 2019, measured on a K80 and ConnectX-4: up to 16 B through the BAR, up to
+/// 16 KiB through the card, from there to 512 KiB by cudaIPC where latency counts and through the card where
+/// bandwidth does, and by cudaIPC above. The ranges of sizes, and the traffic that one is for alone.
+pub(super) const PUBLISHED_RANGES: [(Option<Traffic>, Range<u64>); 5] = [
+    (None, 0..MAX_BAR_BYTES + 1),
+    (None, MAX_BAR_BYTES + 1..MAX_LOOPBACK_BYTES + 1),
+    (Some(Traffic::Latency), MAX_LOOPBACK_BYTES + 1..MAX_LOOPBACK_BYTES_FOR_BANDWIDTH + 1),
+    (Some(Traffic::Bandwidth), MAX_LOOPBACK_BYTES + 1..MAX_LOOPBACK_BYTES_FOR_BANDWIDTH + 1),
+    (None, MAX_LOOPBACK_BYTES_FOR_BANDWIDTH + 1..u64::MAX),
+];
+
+/// All channels for a message, the published one first. Those that the authors did not have stand behind the
+/// one that they are most like: `vmm` moves bytes as `ipc` does, and `staged` is what is left within a host.
+/// Between hosts there is `rdma`, and then TCP.
+pub(super) fn published_order(bytes: u64, traffic: Traffic) -> [Channel; 7] {
+    use Channel::{Bar, Ipc, Loopback, Rdma, Staged, Tcp, Vmm};
+    let limit = match traffic {
+        Traffic::Latency => MAX_LOOPBACK_BYTES,
+        Traffic::Bandwidth => MAX_LOOPBACK_BYTES_FOR_BANDWIDTH,
+    };
+    match bytes {
+        0..=MAX_BAR_BYTES => [Bar, Loopback, Ipc, Vmm, Staged, Rdma, Tcp],
+        _ if bytes <= limit => [Loopback, Ipc, Vmm, Bar, Staged, Rdma, Tcp],
+        _ => [Ipc, Vmm, Loopback, Staged, Bar, Rdma, Tcp],
+    }
+}
 
 /// What a table decides by, besides size and traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,9 +164,9 @@ impl Table {
 
     /// The switch points that were published.
     pub fn published() -> Self {
-        let rules = published::RANGES.into_iter().map(|(traffic, sizes)| Rule {
+        let rules = PUBLISHED_RANGES.into_iter().map(|(traffic, sizes)| Rule {
             names: traffic.map(Name::Traffic).into_iter().collect(),
-            channels: published::order(sizes.start, traffic.unwrap_or(Traffic::Latency)).to_vec(),
+            channels: published_order(sizes.start, traffic.unwrap_or(Traffic::Latency)).to_vec(),
             sizes,
         });
         Self { rules: rules.collect() }
@@ -203,7 +239,7 @@ mod tests {
         assert_eq!("published".parse(), Ok(table.clone()));
         for bytes in (0..40).flat_map(|power| [(1_u64 << power) - 1, 1 << power, (1 << power) + 1]) {
             for traffic in [Traffic::Latency, Traffic::Bandwidth] {
-                let order = published::order(bytes, traffic);
+                let order = published_order(bytes, traffic);
                 assert_eq!(table.channels(bytes, traffic, NEAR), Some(&order[..]), "{bytes} {traffic}");
             }
         }

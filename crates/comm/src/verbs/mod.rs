@@ -4,34 +4,19 @@
 //! itself be read. Each pair of ranks has a protection domain of its own at both ends, so that a rank reaches
 //! no memory but what the peer has registered for it.
 //!
-//! | Module    | Question it answers                                                     |
-//! |-----------|-------------------------------------------------------------------------|
-//! | `address` | At which address of this host does rdma_cm join two ranks of it?        |
-//! | `nic`    | Which card is used, or why is there none?                               |
-//! | `endpoint`| What do two ends tell each other to be joined?                          |
-//! | `topology`    | Which cards are near a GPU?                                              |
-//! | `queue_pair`| What is an end made of?                                                 |
-//! | `read_target`  | How does a sender let its memory be read?                               |
-//! | `reader`  | How does a receiver come to a queue pair by which it reads?             |
-//! | `path`    | How are bytes read over it, and when are they there?                    |
-//! | `memory`  | How does a card come to reach memory of a GPU?                          |
+//! | Module     | Contents                                                              |
+//! |------------|-----------------------------------------------------------------------|
+//! | `nic`      | the card: its choice, its address, registration of GPU memory, errors |
+//! | `topology` | which cards are near a GPU                                            |
+//! | `endpoint` | what two ends send each other to be joined                            |
+//! | `path`     | the two ends, and reads over the path                                 |
 
-mod address;
 mod endpoint;
-mod error;
-mod memory;
 mod nic;
 mod path;
-mod queue_pair;
-mod read_target;
-mod reader;
 mod topology;
 
 pub(crate) use endpoint::{END_BYTES, EndpointAddress, Slots};
-pub use error::RdmaError;
-pub(crate) use memory::{Use, is_gpudirect, register};
-pub(crate) use nic::{NicSelector, count_rdma_devices, usable};
-pub(crate) use path::Path;
-pub(crate) use queue_pair::MAX_READS;
-pub(crate) use read_target::ReadTarget;
-pub(crate) use reader::Reader;
+pub use nic::RdmaError;
+pub(crate) use nic::{NicSelector, Use, count_rdma_devices, is_gpudirect, register, usable};
+pub(crate) use path::{MAX_READS, Path, ReadTarget, Reader};

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use causeway_sync::threads;
 
-use super::disconnect_listeners::Listener;
-use super::state::{Outgoing, PEER_TIMEOUT, Shared, World, lock};
+use super::state::{Listener, Outgoing, PEER_TIMEOUT, Shared, World, lock};
 use crate::bootstrap::{self, Connection};
 use crate::channels::message::Message;
 use crate::transfer::serve::{End, serve};

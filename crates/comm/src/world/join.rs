@@ -10,9 +10,7 @@ use causeway_config::ValueError;
 use causeway_sync::{Monitor, threads};
 use thiserror::Error;
 
-use super::completion::Completion;
-use super::disconnect_listeners::DisconnectListeners;
-use super::state::{ContainerCheck, Extra, Outgoing, Shared, World, lock};
+use super::state::{Completion, ContainerCheck, DisconnectListeners, Extra, Outgoing, Shared, World, lock};
 use crate::board::{Board, BoardError, BoardLocations};
 use crate::bootstrap::{BootstrapListener, Stop};
 use crate::channels::Channel;

@@ -1,31 +1,24 @@
-//! World: this process's part in a job. Its place on the boards, its socket, what it offers, and what it has
-//! of each peer.
+//! World: this process's part in a job, that is its place on the boards, its socket, what it offers, and what
+//! it has of each peer.
 //!
-//! | Module    | Question it answers                                                    |
-//! |-----------|------------------------------------------------------------------------|
-//! | `state`   | What does a rank keep of its job?                                      |
-//! | `join`    | How does a rank take part in its job, and what does it tell at the end? |
-//! | `connect`   | How does a rank come to the peers to which it hands messages over?     |
-//! | `disconnect_listeners` | Who hears at once that a peer has gone?                              |
-//! | `moves`   | How does a rank go on in another container?                            |
-//! | `send`    | What does a rank offer to others, until when, and what is the traffic bound by? |
-//! | `receive` | How does a rank get what others have sent it word of?                  |
-//! | `watch`   | Who sees that a copy is over, whatever the program does meanwhile?     |
-//! | `completion` | How do those who begin copies and that thread wait for each other?  |
+//! | Module    | Contents                                                                        |
+//! |-----------|---------------------------------------------------------------------------------|
+//! | `state`   | what a rank keeps of its job                                                    |
+//! | `join`    | joining and leaving a job, and what is printed at the end                       |
+//! | `connect` | connections to the peers to which it hands messages over                        |
+//! | `send`    | what it offers to others, and what the traffic with each is bound by            |
+//! | `receive` | the fetch of what others have sent word of, and the thread that sees copies end |
+//! | `moves`   | how it follows its process into another container                               |
 
-mod completion;
 mod connect;
-mod disconnect_listeners;
 mod join;
 mod moves;
 mod receive;
 mod send;
 mod state;
-mod watch;
 
 pub use crate::transfer::state_words::ControlSlots;
 pub use connect::Presence;
-pub use disconnect_listeners::Listener;
 pub use join::WorldError;
 pub use moves::MoveFailed;
-pub use state::World;
+pub use state::{Listener, World};

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::state::{Outgoing, PEER_TIMEOUT, World, lock};
-use crate::channels::Channel;
-use crate::channels::bar;
+use crate::channels::{Channel, bar};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver};
 use crate::matching::{Descriptor, Source};
 use crate::report::{Inline, MessagePath};

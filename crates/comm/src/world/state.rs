@@ -1,4 +1,5 @@
-//! State of a rank.
+//! State of a rank, with the wake-up of the thread that watches copies and the callbacks on disconnected
+//! peers.
 
 use core::any::Any;
 use core::fmt;
@@ -10,8 +11,6 @@ use std::time::{Duration, Instant};
 
 use causeway_sync::Monitor;
 
-use super::completion::Completion;
-use super::disconnect_listeners::DisconnectListeners;
 use crate::board::Board;
 use crate::bootstrap::{Connection, Stop};
 use crate::channels::bar::EagerCopies;
@@ -150,4 +149,99 @@ pub(super) enum Outgoing {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the thread and those who begin copies know of each other.
+#[derive(Debug, Default)]
+pub(super) struct Completion {
+    /// Whether the thread could be started, when that has been tried.
+    pub(super) is_started: OnceLock<bool>,
+    state: Monitor<CompletionState>,
+}
+
+#[derive(Debug, Default)]
+struct CompletionState {
+    /// A copy was begun since the thread last went to sleep.
+    has_new_copy: bool,
+    /// The rank leaves its job.
+    is_over: bool,
+}
+
+impl Completion {
+    /// A copy is under way from now on.
+    pub(super) fn copy_started(&self) {
+        self.state.change(|state| state.has_new_copy = true);
+    }
+
+    /// Ends the thread.
+    pub(super) fn stop(&self) {
+        self.state.change(|state| state.is_over = true);
+    }
+
+    /// Sleeps until a copy is begun. Says whether there is one: not when the rank leaves.
+    pub(super) fn sleep(&self) -> bool {
+        self.state.wait(|state| match state {
+            CompletionState { is_over: true, .. } => Some(false),
+            CompletionState { has_new_copy, .. } => core::mem::take(has_new_copy).then_some(true),
+        })
+    }
+
+    /// Sleeps for so long. Says whether there may be something to be seen: not when the rank leaves.
+    pub(super) fn pause(&self, interval: Duration) -> bool {
+        self.state.wait_for(interval, |state| state.is_over.then_some(())).is_none()
+    }
+}
+
+type DisconnectCallback = Box<dyn Fn(u32) + Send + Sync>;
+
+/// Those that hear of it.
+#[derive(Default)]
+pub(super) struct DisconnectListeners(Mutex<Listeners>);
+
+#[derive(Default)]
+struct Listeners {
+    next: u64,
+    listeners: Vec<(u64, DisconnectCallback)>,
+}
+
+impl fmt::Debug for DisconnectListeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Departures")
+    }
+}
+
+impl DisconnectListeners {
+    fn lock(&self) -> MutexGuard<'_, Listeners> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A peer has gone. Returns when all that hear of it have done what they do then.
+    pub(super) fn notify(&self, peer: u32) {
+        for (_, callback) in &self.lock().listeners {
+            callback(peer);
+        }
+    }
+
+    /// Has something called with each peer that goes from now on.
+    pub(super) fn listen(self: &Arc<Self>, callback: DisconnectCallback) -> Listener {
+        let mut listeners = self.lock();
+        let number = listeners.next;
+        listeners.next += 1;
+        listeners.listeners.push((number, callback));
+        drop(listeners);
+        Listener { disconnect_listeners: Arc::clone(self), number }
+    }
+}
+
+/// Hears of peers that have gone, until it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    disconnect_listeners: Arc<DisconnectListeners>,
+    number: u64,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.disconnect_listeners.lock().listeners.retain(|(number, _)| *number != self.number);
+    }
 }

@@ -3,9 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::usable::usable;
-use super::window::{Direction, Window};
-use super::windows::Windows;
+use super::window::{Direction, Window, Windows, usable};
 use crate::cuda::{self, DeviceMemory, Driver, Scope};
 
 /// The most bytes that are read. Each read waits for the bus.

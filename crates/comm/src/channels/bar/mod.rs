@@ -1,30 +1,23 @@
-//! Access of the processor to GPU memory. Through the GPU's BAR, which is mapped like
-//! memory.
+//! Channel `bar`: through the GPU's BAR, which the processor writes and reads like memory (GDRCOPY).
 //!
 //! The kernel module of GDRCOPY maps it, or NVIDIA's driver itself, where it lets dma-bufs of a GPU's memory
 //! be mapped. Writes are fast, reads take a microsecond for a few bytes: it is for the shortest messages.
 //!
-//! | Module    | Question it answers                                             |
-//! |-----------|-----------------------------------------------------------------|
-//! | `usable`  | Does this process reach the BAR, and by what, or why not?       |
-//! | `gdrdrv`  | How is GDRCOPY's kernel module asked?                           |
-//! | `window`  | How is a part of a GPU's memory mapped, and until when?         |
-//! | `windows` | Which parts stay mapped, and how do bytes get to and from them? |
-//! | `eager`   | Which copies does the processor make in place of the driver?    |
-//! | `mmio`    | How does a processor copy to and from memory of a device?       |
+//! | Module   | Contents                                                     |
+//! |----------|--------------------------------------------------------------|
+//! | `gdrdrv` | client of GDRCOPY's kernel module, and the errors of a BAR   |
+//! | `window` | mappings of GPU memory, and copies through them              |
+//! | `mmio`   | the processor's copies to and from a device                  |
+//! | `eager`  | short copies that the processor makes in place of the driver |
 
 mod eager;
-mod error;
 mod gdrdrv;
 mod mmio;
-mod usable;
 mod window;
-mod windows;
 
 pub(crate) use eager::EagerCopies;
-pub use error::BarError;
-pub(crate) use usable::{has_module, usable};
-pub(crate) use windows::Windows;
+pub use gdrdrv::BarError;
+pub(crate) use window::{Windows, has_module, usable};
 
 use super::channel::{Channel, Ends, Missing};
 use super::destination::{Destination, Order};

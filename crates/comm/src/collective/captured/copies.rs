@@ -5,7 +5,7 @@
 
 use core::fmt::Write as _;
 
-use super::super::walk::{GUARD, GUARD_PARAMETER, Walk};
+use crate::collective::kernels::{GUARD, GUARD_PARAMETER, Walk};
 
 /// A range that is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
