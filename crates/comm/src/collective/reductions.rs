@@ -10,7 +10,7 @@
 
 use core::any::Any;
 
-use super::captured::copies::Move;
+use super::captured::recording::Move;
 use super::captured::recording::Step;
 use super::chunks::{self, Chunks, Reduction};
 use super::group::{CollectiveError, Group};

@@ -4,15 +4,11 @@
 //! is none (`fake_gpu.c`): its memory is memory of the host, which RDMA devices and the "BAR" reach. Where
 //! there are RDMA devices (the guest of `tests/verbs`), `rdma` and `loopback` are tried over them.
 
-mod bar;
 mod card;
 mod host;
 mod job;
-mod live;
-mod moves;
-mod peer;
 mod rank;
-mod traffic;
+mod running;
 
 /// One rank of a job that another test has started; without one there is nothing to do.
 #[test]

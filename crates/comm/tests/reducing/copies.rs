@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_comm::collective::captured::copies::{self, Move};
+use causeway_comm::collective::captured::recording::{Move, copy_text, copy_unit};
 use causeway_ptx::memory::AddressSpace;
 use causeway_ptx::{CompileOptions, LaunchConfig, Pool, Program};
 
@@ -40,9 +40,9 @@ fn kernels_copy_their_ranges() {
         }
         space.write(word, &guard.to_le_bytes()).unwrap();
 
-        let unit = copies::unit(&moves);
+        let unit = copy_unit(&moves);
         assert!(unit >= multiple, "seed {seed}");
-        let text = copies::text(moves.len(), unit);
+        let text = copy_text(moves.len(), unit);
         let program = Program::compile(&[&text], &CompileOptions::default())
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
         let parameters = moves.iter().flat_map(|one| [one.to, one.from, one.bytes]).chain([word]);
