@@ -9,7 +9,7 @@ use crate::device::request::Request;
 use crate::job::Job;
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor, Source};
 use crate::tracer::Traffic;
-use crate::verbs::{END_BYTES, EndpointAddress};
+use crate::verbs::{ENDPOINT_BYTES, EndpointAddress};
 use proptest::prelude::*;
 
 /// Bytes of the numbers of which a descriptor is made.
@@ -21,7 +21,7 @@ fn message(bytes: &[u8; MESSAGE_BYTES]) {
     }
 }
 
-fn end(bytes: &[u8; END_BYTES]) {
+fn end(bytes: &[u8; ENDPOINT_BYTES]) {
     if let Some(end) = EndpointAddress::decode(bytes) {
         assert_eq!(end.encode(), *bytes);
         let slots = end.slots;
@@ -89,8 +89,8 @@ fn bytes<const N: usize>(valid: Vec<[u8; N]>) -> impl Strategy<Value = [u8; N]> 
     prop_oneof![1 => proptest::array::uniform(any::<u8>()), 3 => changed]
 }
 
-fn valid_end() -> [u8; END_BYTES] {
-    let mut bytes = [0; END_BYTES];
+fn valid_end() -> [u8; ENDPOINT_BYTES] {
+    let mut bytes = [0; ENDPOINT_BYTES];
     bytes[0] = 17;
     bytes[26..28].copy_from_slice(&[5, 16]);
     bytes[40..48].copy_from_slice(&0x7f00_0000_0000_u64.to_le_bytes());

@@ -104,7 +104,7 @@ const RANKS: u32 = 4096;
 const ATTEMPTS: usize = 8;
 
 /// Between two looks at the boards.
-const LOOKS: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long the other process may take, once it has been seen.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -203,7 +203,7 @@ fn look(
     let until = Instant::now() + timeout;
     let mut scan = board.scan();
     while other(&scan, board.slot().rank).is_none() && Instant::now() < until {
-        std::thread::sleep(LOOKS);
+        std::thread::sleep(POLL_INTERVAL);
         scan = board.scan();
     }
     let seen = other(&scan, board.slot().rank).and_then(|rank| scan.get(rank));
@@ -237,7 +237,7 @@ fn connect(job: &Job, board: &Board, seen: &Seen) -> Result<Connection, Vec<Boot
         if outcome.is_ok() || Instant::now() > until {
             return outcome;
         }
-        std::thread::sleep(LOOKS);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -1,28 +1,35 @@
-//! Messages between GPUs: who is near whom, which channels two processes have, and which is best for a
-//! message.
+//! Messages between GPUs: the host side of GPU-aware MPI and of kernels that communicate.
 //!
 //! The ranks of a job find each other on *boards*, lists that the processes of one host share in whatever way
 //! their containers leave open, with a fixed number of bytes a rank. What two ranks know of each other is a
 //! [`Pair`], from which everything else is decided without looking at the machine again.
 //!
-//! | Module      | Question it answers                                                               |
-//! |-------------|-----------------------------------------------------------------------------------|
-//! | [`job`]     | Which ranks belong together, and how do they keep apart from all others?           |
-//! | [`identity`]| Where does this process run: namespaces, processors, NUMA nodes?                   |
-//! | [`live`]    | What has a rank sent so far, and which channels may it use now?                    |
-//! | [`board`]   | Which ranks are on this host, and which of them live?                              |
-//! | [`bootstrap`] | How does one rank reach another of its host: sockets, descriptors, process ids?    |
-//! | [`pair`]    | What lies between two ranks? Plain data, pure.                                     |
-//! | [`channels`]| Which ways does a message have between them? Pure.                                |
-//! | [`matching`]| In what order do messages match, when some carry no bytes? Pure.                   |
-//! | [`tracer`]  | Is the traffic with a peer bound by latency or by bandwidth? Pure.                 |
-//! | [`scheduler`]| Which channel does a message take, and why? Pure.                                 |
-//! | [`collective`]| What do ranks do together: broadcasts, reductions by kernels ...?               |
-//! | [`profile`] | What do jobs remember of the costs of channels?                                   |
-//! | [`device`]  | How do kernels communicate?                                                       |
-//! | [`doctor`]  | Which channels have two processes, and how would they get the better ones?         |
-//! | `verbs`     | How does a rank use an RDMA device for messages?                                  |
-//! | [`moving`]  | When does a rank that moves to another container go on?                           |
+//! From top to bottom:
+//!
+//! | Module         | Contents                                                     |
+//! |----------------|--------------------------------------------------------------|
+//! | [`capi`]       | the C API, `libcauseway_comm.so`                             |
+//! | [`collective`] | broadcasts, reductions by kernels and the like on GPU memory |
+//! | [`doctor`]     | check of which channels two processes have                   |
+//! | [`device`]     | communication by kernels: teams, windows, proxies            |
+//! | [`world`]      | a process's part in a job: sends, receives, moves            |
+//! | [`transfer`]   | rendezvous: offers, and their fetch                          |
+//! | [`live`]       | what a rank has sent so far, for others while it runs        |
+//! | [`profile`]    | costs of channels that jobs keep for later ones              |
+//! | [`report`]     | what `CAUSEWAY_COMM_EXPLAIN=1` prints                        |
+//! | [`settings`]   | variables of the environment                                 |
+//! | [`scheduler`]  | choice of a message's channel. Pure                          |
+//! | [`channels`]   | the channels, a file each: probe, cost, sending, receiving   |
+//! | [`pair`]       | what lies between two ranks. Plain data, pure                |
+//! | [`bootstrap`]  | connections between ranks: sockets, descriptors, process ids |
+//! | [`board`]      | which ranks are on this host, and which of them live         |
+//! | `verbs`        | RDMA devices for messages                                    |
+//! | [`cuda`]       | the CUDA driver that the program has loaded                  |
+//! | [`identity`]   | namespaces, processors and NUMA nodes of a process           |
+//! | [`matching`]   | message matching, when some messages carry no bytes. Pure    |
+//! | [`moving`]     | epochs of a rank that moves to another container             |
+//! | [`job`]        | which ranks belong together, and proofs of that              |
+//! | [`tracer`]     | whether traffic is bound by latency or by bandwidth. Pure    |
 
 pub mod board;
 pub mod bootstrap;

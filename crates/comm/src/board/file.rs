@@ -178,7 +178,7 @@ impl Medium for FileMedium {
 }
 
 /// A board that is younger than this may belong to ranks that have not locked it yet.
-const YOUNG: Duration = Duration::from_secs(60);
+const MIN_STALE_AGE: Duration = Duration::from_secs(60);
 
 /// Removes boards of this user that no process has locked, and sockets at which nobody listens. What cannot
 /// be removed stays.
@@ -254,7 +254,7 @@ fn is_left_behind(folder: &OwnedFd, name: &str) -> io::Result<bool> {
 fn is_old(changed: i64) -> bool {
     let changed = u64::try_from(changed)
         .map_or(SystemTime::UNIX_EPOCH, |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-    SystemTime::now().duration_since(changed).is_ok_and(|age| age > YOUNG)
+    SystemTime::now().duration_since(changed).is_ok_and(|age| age > MIN_STALE_AGE)
 }
 
 /// Whether any process holds a lock on a part of the file.

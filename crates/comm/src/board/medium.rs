@@ -1,4 +1,4 @@
-//! What every medium does, and why one cannot be used.
+//! Medium of a board: what every one does, and the errors of one that cannot be used.
 
 use core::fmt;
 use std::io;

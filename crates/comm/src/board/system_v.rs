@@ -84,7 +84,7 @@ const SHM_INFO: libc::c_int = 14;
 const MAX_SEGMENT_INDEX: libc::c_int = 1 << 16;
 
 /// A board that is younger than this may belong to ranks that have not attached it yet, in seconds.
-const YOUNG: libc::time_t = 60;
+const MIN_STALE_AGE: libc::time_t = 60;
 
 /// Removes boards of this user that no process has attached: their ranks were all ended before they could do
 /// so. What cannot be removed stays.
@@ -110,7 +110,7 @@ fn is_left_behind(found: &libc::shmid_ds) -> bool {
     // SAFETY: no memory is passed.
     let now = unsafe { libc::time(core::ptr::null_mut()) };
     let changed = found.shm_ctime.max(found.shm_atime).max(found.shm_dtime);
-    is_own(found) && found.shm_nattch == 0 && now.saturating_sub(changed) > YOUNG
+    is_own(found) && found.shm_nattch == 0 && now.saturating_sub(changed) > MIN_STALE_AGE
 }
 
 /// Whether a segment of so many bytes begins as a board does that is so long.

@@ -1,4 +1,4 @@
-//! LRU cache of opened peer memory. What was used last, up to a number.
+//! LRU cache of opened peer memory and of registrations: what was used last, up to a number.
 
 /// Values by the number of the peer's buffer. A buffer's number is never given again, so that what is here
 /// may be useless, and is never another buffer's.

@@ -12,10 +12,10 @@ use super::channel::Channel;
 use super::message::{Message, Refusal};
 use crate::bootstrap::{Connection, MESSAGE_BYTES};
 use crate::cuda::CudaError;
-use crate::verbs::{END_BYTES, EndpointAddress, RdmaError};
+use crate::verbs::{ENDPOINT_BYTES, EndpointAddress, RdmaError};
 
 /// Messages that may lie in a connection that its peer has ended.
-const MAX_LEFT_OVER: usize = 1000;
+const MAX_UNREAD_MESSAGES: usize = 1000;
 
 impl Connection {
     /// Sends a message.
@@ -67,8 +67,12 @@ impl Connection {
         let is_silent = |kind| matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
         let may_move = matches!(&error, TransferError::Connection { cause, .. } if !is_silent(cause.kind()));
         let moves = |error: &TransferError| matches!(error, TransferError::Moved(_));
-        let farewell =
-            || core::iter::repeat_with(|| self.receive_message().err()).take(MAX_LEFT_OVER).flatten().next();
+        let farewell = || {
+            core::iter::repeat_with(|| self.receive_message().err())
+                .take(MAX_UNREAD_MESSAGES)
+                .flatten()
+                .next()
+        };
         let error = may_move.then(farewell).flatten().filter(moves).unwrap_or(error);
         self.shut();
         error
@@ -92,7 +96,7 @@ impl Connection {
 
     /// Receives such an end.
     pub(crate) fn receive_endpoint(&self) -> Result<EndpointAddress, TransferError> {
-        let mut bytes = [0; END_BYTES];
+        let mut bytes = [0; ENDPOINT_BYTES];
         for part in bytes.as_chunks_mut::<MESSAGE_BYTES>().0 {
             *part = self.receive_message_bytes()?.0;
         }

@@ -15,17 +15,17 @@ pub(crate) const HOST_SLOTS: Ring = Ring { count: 4, bytes: 512 << 10, first: 51
 /// The shortest and the longest slots of a bounce buffer on a GPU, and how many there are.
 const MIN_BOUNCE_BYTES: u64 = 2 << 20;
 const MAX_BOUNCE_BYTES: u64 = 8 << 20;
-const BOUNCES: u16 = 6;
+const BOUNCE_SLOTS: u16 = 6;
 
 /// The most bytes of the first piece through a bounce buffer, and how many times as many the next one has at
 /// the most. Both ends say that a piece is there or read in some 7 us, in which NVLink carries 2.6 MB. So a
 /// shorter first piece would begin no sooner; and as memory within a GPU is copied three to four times as
 /// fast as NVLink carries it, one that is four times as long is there when the one before it has been read.
-const FIRST_BOUNCE: u32 = 1 << 20;
+const FIRST_BOUNCE_BYTES: u32 = 1 << 20;
 const GROWTH: u64 = 4;
 
 /// The most bytes of slots that a peer may ask this process to map.
-const MAX_BYTES: u64 = 64 << 20;
+const MAX_RING_BYTES: u64 = 64 << 20;
 
 /// How many slots there are, and how long each is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Ring {
     /// A ring as a peer says it, if it makes sense.
     pub(crate) fn checked(count: u16, bytes: u32) -> Option<Self> {
         let ring = Self { count, bytes, first: bytes };
-        (count > 0 && bytes > 0 && ring.total() <= MAX_BYTES).then_some(ring)
+        (count > 0 && bytes > 0 && ring.total() <= MAX_RING_BYTES).then_some(ring)
     }
 
     /// The slots of a bounce buffer on a GPU for a payload: a quarter of it each at the most, so that both
@@ -49,12 +49,12 @@ impl Ring {
     pub(crate) fn of_bounce(payload: u64) -> Self {
         let bytes = (payload / 4).min(MAX_BOUNCE_BYTES).next_power_of_two().max(MIN_BOUNCE_BYTES);
         // At most MAX_BOUNCE_BYTES.
-        Self { count: BOUNCES, bytes: bytes as u32, first: bytes as u32 }.growing()
+        Self { count: BOUNCE_SLOTS, bytes: bytes as u32, first: bytes as u32 }.growing()
     }
 
     /// The same slots for pieces that grow, as they pass through a bounce buffer.
     pub(crate) fn growing(self) -> Self {
-        Self { first: self.bytes.min(FIRST_BOUNCE), ..self }
+        Self { first: self.bytes.min(FIRST_BOUNCE_BYTES), ..self }
     }
 
     /// Bytes of all slots.
@@ -106,7 +106,7 @@ impl HostSlots {
 
     fn map(memory: &SealedMemory, ring: Ring) -> Result<Self, SealedMemoryError> {
         let bytes = memory.bytes();
-        // At most MAX_BYTES.
+        // At most MAX_RING_BYTES.
         let mapping = MmapOptions::new().len(bytes as usize).map_raw(&memory.descriptor());
         let mapping = mapping.map_err(|cause| SealedMemoryError::System { bytes, cause })?;
         Ok(Self { pinned: None, is_tried: false, mapping, ring })

@@ -19,7 +19,7 @@ use crate::transfer::offers::OfferState;
 const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes of what a rank tells another one in an exchange of memory: a [`Note`], and a descriptor.
-const WORD_BYTES: usize = 1 + DESCRIPTOR_BYTES;
+const NOTE_BYTES: usize = 1 + DESCRIPTOR_BYTES;
 
 /// What a rank says of the memory that it gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,9 +51,9 @@ impl Group<'_> {
     /// # Errors
     /// The first thing that goes wrong here, or that another rank has failed before.
     pub unsafe fn round(&mut self, sends: &[Range], receives: &[Range]) -> Result<(), CollectiveError> {
-        let mut message = vec![0; WORD_BYTES * self.ranks()];
+        let mut message = vec![0; NOTE_BYTES * self.ranks()];
         let mut offers: Vec<Option<u64>> = vec![None; self.ranks()];
-        for (rank, (word, range)) in message.as_chunks_mut::<WORD_BYTES>().0.iter_mut().zip(sends).enumerate()
+        for (rank, (word, range)) in message.as_chunks_mut::<NOTE_BYTES>().0.iter_mut().zip(sends).enumerate()
         {
             if self.has_failed {
                 word[0] = Note::Failed as u8;
@@ -71,13 +71,13 @@ impl Group<'_> {
                 }
             }
         }
-        let received = self.exchange_control(&message, WORD_BYTES)?;
+        let received = self.exchange_control(&message, NOTE_BYTES)?;
         // SAFETY: as promised by the caller.
         let mut outcome = unsafe { self.copy_own(sends, receives) };
         // Each rank begins with another one, so that not all of them fetch from the first at once.
         for step in 1..self.ranks() {
             let rank = (self.me + step) % self.ranks();
-            let word = &received.as_chunks::<WORD_BYTES>().0[rank];
+            let word = &received.as_chunks::<NOTE_BYTES>().0[rank];
             // SAFETY: as promised by the caller.
             let taken = unsafe { self.take(rank, word, receives[rank]) };
             outcome = outcome.and(taken);
@@ -107,7 +107,7 @@ impl Group<'_> {
 
     /// # Safety
     /// As [`round`](Self::round).
-    unsafe fn take(&self, rank: usize, word: &[u8; WORD_BYTES], to: Range) -> Result<(), CollectiveError> {
+    unsafe fn take(&self, rank: usize, word: &[u8; NOTE_BYTES], to: Range) -> Result<(), CollectiveError> {
         match (Note::of(word[0]), to.bytes) {
             (Note::Nothing, 0) => return Ok(()),
             (Note::Failed, _) => return Err(CollectiveError::Peer(rank)),

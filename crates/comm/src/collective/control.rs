@@ -1,16 +1,16 @@
 //! Control channel of a group: small messages in shared memory.
 //!
-//! By mailboxes in memory that each two of them share: a word takes as long as a cache line from one core to
-//! the other, in isolated containers, too, where the MPI goes over the network. All ranks of a communicator
-//! have agreed on a mailbox, which no other communicator of theirs has, and on a generation, which it has not
-//! had before; so what an earlier communicator has left there is not taken for anything.
+//! They go through control slots in memory that each two of them share: a word takes as long as a cache line
+//! from one core to the other, in isolated containers, too, where the MPI goes over the network. All ranks of
+//! a communicator have agreed on a slot, which no other communicator of theirs has, and on a generation,
+//! which it has not had before; so what an earlier communicator has left there is not taken for anything.
 
 use thiserror::Error;
 
 use crate::world::{ControlSlots, Presence, World};
 
 /// Attempts after which a rank that has said nothing is looked for.
-const BETWEEN_LOOKS: u32 = 4096;
+const POLLS_BETWEEN_CHECKS: u32 = 4096;
 
 /// Why words are not exchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -31,15 +31,15 @@ pub enum ControlError {
     /// A rank has ended.
     #[error("rank {0} of the group has ended while this rank waited for its words")]
     Disconnected(usize),
-    /// More than a mailbox takes.
-    #[error("{0} bytes of words for each rank are more than a mailbox takes")]
+    /// More than a control slot takes.
+    #[error("{0} bytes of words for each rank are more than a control slot takes")]
     TooLong(usize),
     /// An exchange has failed before: the ranks do not stand at the same one any more.
     #[error("an exchange of words in this group has failed before")]
     Broken,
 }
 
-/// The mailboxes of a group.
+/// The control slots of a group.
 #[derive(Debug)]
 pub struct ControlChannel {
     presence: Presence,
@@ -141,7 +141,7 @@ impl ControlChannel {
             return Err(error);
         }
         self.attempts += 1;
-        if self.attempts.is_multiple_of(BETWEEN_LOOKS) {
+        if self.attempts.is_multiple_of(POLLS_BETWEEN_CHECKS) {
             self.must_all_be_there()?;
         }
         Ok(self.missing.is_empty())

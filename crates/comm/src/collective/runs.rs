@@ -1,4 +1,4 @@
-//! Pack and unpack of strided memory. By a kernel that copies runs.
+//! Pack and unpack of strided memory, by a kernel that copies runs.
 //!
 //! What is copied is a number of elements. Each has the same runs: so many bytes, from an offset on. Long
 //! runs are cut into pieces, so that enough threads work on them; as many threads work on a piece as it has
@@ -13,7 +13,7 @@ use super::scratch::Temporary;
 use crate::cuda::{self, CudaError, Scope};
 
 /// The longest piece.
-const PIECE_BYTES: u64 = 4096;
+const CHUNK_BYTES: u64 = 4096;
 
 /// Threads that work on one piece at most.
 const MAX_LANES: u64 = 32;
@@ -57,7 +57,7 @@ fn pieces(runs: &[Run]) -> Vec<[u64; 3]> {
     for run in runs {
         let mut at = 0;
         while at < run.bytes {
-            let bytes = (run.bytes - at).min(PIECE_BYTES);
+            let bytes = (run.bytes - at).min(CHUNK_BYTES);
             pieces.push([run.offset.wrapping_add_unsigned(at) as u64, packed, bytes]);
             at += bytes;
             packed += bytes;
@@ -284,11 +284,11 @@ mod tests {
 
     #[test]
     fn long_runs_are_cut_and_short_ones_follow_each_other() {
-        let runs = [Run { offset: -8, bytes: 8 }, Run { offset: 100, bytes: 2 * PIECE_BYTES + 4 }];
+        let runs = [Run { offset: -8, bytes: 8 }, Run { offset: 100, bytes: 2 * CHUNK_BYTES + 4 }];
         let cut = pieces(&runs);
         assert_eq!(cut[0], [(-8_i64) as u64, 0, 8]);
-        assert_eq!(cut[1], [100, 8, PIECE_BYTES]);
-        assert_eq!(cut[3], [100 + 2 * PIECE_BYTES, 8 + 2 * PIECE_BYTES, 4]);
+        assert_eq!(cut[1], [100, 8, CHUNK_BYTES]);
+        assert_eq!(cut[3], [100 + 2 * CHUNK_BYTES, 8 + 2 * CHUNK_BYTES, 4]);
         assert_eq!(cut.len(), 4);
     }
 

@@ -22,10 +22,10 @@ use crate::tracer::Traffic;
 use cost::{BASE_COST_NS, ChannelEstimate, Measured, SamplingBudget, Spent, invented};
 
 /// Messages of a class after which a channel that was not taken for them is worth another try.
-const AGAIN: u64 = 32;
+const RESAMPLE_INTERVAL: u64 = 32;
 
 /// How much cheaper another channel must be than the one that was taken last for such messages.
-const ADVANTAGE: f64 = 0.95;
+const HYSTERESIS_RATIO: f64 = 0.95;
 
 /// Why a channel was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -204,7 +204,7 @@ impl Scheduler {
         let last = self.last[class][column];
         let last_chosen = sampled.iter().find(|(channel, _)| Some(*channel) == last && *channel != cheapest);
         Some(match last_chosen {
-            Some((last_chosen, last_cost)) if cost > last_cost * ADVANTAGE => {
+            Some((last_chosen, last_cost)) if cost > last_cost * HYSTERESIS_RATIO => {
                 Choice { channel: *last_chosen, reason: Reason::Hysteresis }
             }
             _ => Choice { channel: cheapest, reason: Reason::Cheapest },
@@ -215,7 +215,8 @@ impl Scheduler {
     fn to_try_again(&self, class: usize, column: usize, min: f64, bytes: u64) -> Option<Channel> {
         let is_due = |candidate: &&Candidate| {
             let measured = &candidate.measured[class][column];
-            measured.is_known() && measured.last_message + AGAIN <= self.message_counts[class][column]
+            measured.is_known()
+                && measured.last_message + RESAMPLE_INTERVAL <= self.message_counts[class][column]
         };
         let due = self.candidates.iter().filter(is_due);
         let cost = |candidate: &Candidate| candidate.measured[class][column].cost();

@@ -18,7 +18,7 @@ use crate::tracer::Traffic;
 
 /// Messages that have the same channels, at the same cost.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Kind {
+pub(super) struct MessageKind {
     pub(super) channels: Vec<Channel>,
     pub(super) joined: Joined,
     /// Whether the sender's memory can be exported itself.
@@ -43,7 +43,7 @@ pub(super) struct Chooser {
     table: Option<Arc<Table>>,
     /// What earlier jobs have found out.
     profile: Profile,
-    schedulers: HashMap<Kind, (String, Scheduler)>,
+    schedulers: HashMap<MessageKind, (String, Scheduler)>,
 }
 
 impl Chooser {
@@ -65,18 +65,32 @@ impl Chooser {
     }
 
     /// The channel for a message of so many bytes; none where there is none.
-    pub(super) fn choose(&mut self, kind: &Kind, bytes: u64, traffic: Traffic) -> Option<Choice> {
+    pub(super) fn choose(&mut self, kind: &MessageKind, bytes: u64, traffic: Traffic) -> Option<Choice> {
         self.scheduler(kind).choose(bytes, traffic)
     }
 
     /// A message has taken so long.
-    pub(super) fn took(&mut self, kind: &Kind, by: Channel, bytes: u64, traffic: Traffic, time: Duration) {
+    pub(super) fn took(
+        &mut self,
+        kind: &MessageKind,
+        by: Channel,
+        bytes: u64,
+        traffic: Traffic,
+        time: Duration,
+    ) {
         self.failures.succeeded(by);
         self.scheduler(kind).observe(by, bytes, traffic, time.as_nanos() as f64);
     }
 
     /// A message has taken so long, and has opened memory that stays open.
-    pub(super) fn opened(&mut self, kind: &Kind, by: Channel, bytes: u64, traffic: Traffic, time: Duration) {
+    pub(super) fn opened(
+        &mut self,
+        kind: &MessageKind,
+        by: Channel,
+        bytes: u64,
+        traffic: Traffic,
+        time: Duration,
+    ) {
         self.failures.succeeded(by);
         self.scheduler(kind).observe_opening(by, bytes, traffic, time.as_nanos() as f64);
     }
@@ -89,7 +103,7 @@ impl Chooser {
     }
 
     /// What chooses for a kind of messages.
-    fn scheduler(&mut self, kind: &Kind) -> &mut Scheduler {
+    fn scheduler(&mut self, kind: &MessageKind) -> &mut Scheduler {
         let new = || {
             let name = name(&self.pair, kind);
             let mut scheduler = Scheduler::new(kind.channels.iter().copied(), &self.profile.of(&name));
@@ -148,7 +162,7 @@ impl Chooser {
 }
 
 /// What profiles call a kind of messages: all that costs depend on.
-fn name(pair: &Pair, kind: &Kind) -> String {
+fn name(pair: &Pair, kind: &MessageKind) -> String {
     let model = match (kind.device, Driver::loaded()) {
         (Some(device), Some(driver)) => cuda::gpu_model(driver, device),
         _ => "memory of the host".to_owned(),
@@ -167,7 +181,7 @@ fn name(pair: &Pair, kind: &Kind) -> String {
 }
 
 /// Failures in a row after which a channel is left alone for a while.
-const TOLERATED: u32 = 3;
+const MAX_FAILURES: u32 = 3;
 
 /// The first such pause, and the longest.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
@@ -201,7 +215,7 @@ impl Failures {
         failed.in_a_row = failed.in_a_row.saturating_add(1);
         let next = failed.pause.map_or(MIN_PAUSE, |pause| (pause.length * 2).min(MAX_PAUSE));
         let length = if needs_long { MAX_PAUSE } else { next };
-        if needs_long || failed.in_a_row >= TOLERATED {
+        if needs_long || failed.in_a_row >= MAX_FAILURES {
             failed.pause = Some(Pause { until: now + length, length });
         }
     }
@@ -251,7 +265,7 @@ mod tests {
     fn a_channel_that_fails_is_tried_again_after_pauses_that_grow() {
         let (mut failures, start) = (Failures::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        for _ in 1..TOLERATED {
+        for _ in 1..MAX_FAILURES {
             failures.failed(Channel::Ipc, false, start);
             assert!(!failures.is_paused(Channel::Ipc, start));
         }

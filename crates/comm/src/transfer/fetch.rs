@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::choice::Kind;
+use super::choice::MessageKind;
 use super::fetcher::Fetcher;
 use super::state_words::StateWords;
 use crate::channels::destination::{Destination, Order};
@@ -43,7 +43,7 @@ pub(crate) struct PendingFetch {
     pub(super) word: u16,
     pub(super) operation: u64,
     pub(crate) fetched: Decision,
-    pub(super) kind: Kind,
+    pub(super) kind: MessageKind,
     pub(crate) bytes: u64,
     pub(super) traffic: Traffic,
 }
@@ -91,7 +91,7 @@ impl Fetcher {
             return Err(CudaError::UNKNOWN_MEMORY.into());
         }
         let ends = destination.ends(order.source);
-        let mut kind = Kind {
+        let mut kind = MessageKind {
             channels: self.chooser.channels(&ends),
             joined: ends.joined,
             is_direct: order.source.direct,

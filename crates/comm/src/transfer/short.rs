@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 /// Short messages from a buffer before it is offered for the first time.
-const BEFORE: u8 = 8;
+const MESSAGES_BEFORE_OFFER: u8 = 8;
 
 /// Buffers that are known of each peer.
 const MAX_BUFFERS: usize = 64;
@@ -22,7 +22,7 @@ const MAX_HELPED_MESSAGES: u8 = 100;
 
 /// Messages that go with the MPI after an offer that was taken back, or from a buffer that is not opened: at
 /// first, and at most.
-const FIRST_PAUSE: u32 = 64;
+const MIN_PAUSE: u32 = 64;
 const MAX_PAUSE: u32 = 1 << 16;
 
 /// What is known of a buffer and a peer.
@@ -92,7 +92,7 @@ impl ShortMessages {
                 *peer.state(buffer) = State::Helped(0, pause);
                 true
             }
-            State::Counted(count) if *count < BEFORE => {
+            State::Counted(count) if *count < MESSAGES_BEFORE_OFFER => {
                 *count += 1;
                 false
             }
@@ -106,7 +106,7 @@ impl ShortMessages {
         let state = self.peers.entry(peer).or_default().state(buffer);
         *state = match *state {
             _ if pays => State::Open,
-            State::Counted(count) if count >= BEFORE => State::Helped(1, FIRST_PAUSE),
+            State::Counted(count) if count >= MESSAGES_BEFORE_OFFER => State::Helped(1, MIN_PAUSE),
             State::Helped(count, pause) if count + 1 >= MAX_HELPED_MESSAGES => {
                 State::Closed(pause, (pause * 2).min(MAX_PAUSE))
             }
@@ -118,7 +118,7 @@ impl ShortMessages {
     /// A short message was not fetched soon.
     pub(crate) fn detached(&mut self, peer: u32) {
         let peer = self.peers.entry(peer).or_default();
-        peer.pause = (peer.pause * 2).clamp(FIRST_PAUSE, MAX_PAUSE);
+        peer.pause = (peer.pause * 2).clamp(MIN_PAUSE, MAX_PAUSE);
         peer.left = peer.pause;
     }
 

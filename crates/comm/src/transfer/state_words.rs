@@ -1,8 +1,8 @@
-//! State words of offers in shared memory. By words in memory that both map: the sender writes into one that
-//! it offers, the receiver that it takes the payload, and that it has it or that the copy has failed. Each
-//! offer has a word of its own, and each word says of which operation it tells.
+//! State words of offers, in memory that both ranks map. The sender writes into one that it offers a payload,
+//! the receiver that it takes it, and then that it has it or that the copy has failed. Each offer has a word
+//! of its own, and each word says of which operation it tells.
 //!
-//! Behind them lie mailboxes for the words of collective calls (`control_slot`).
+//! Behind them lie the control slots of collective calls (`control_slot`).
 //!
 //! A receiver that has the sender's memory open already needs nothing else: it takes the offer, copies, and
 //! says that it is done. A sender that wants its memory back takes the offer itself; one of both wins.
@@ -19,7 +19,7 @@ use super::control_slot;
 /// Words between two ranks: so many offers may be under way with one each.
 pub(crate) const STATE_WORDS: u16 = 512;
 
-/// The words, and the mailboxes behind them.
+/// The words, and the control slots behind them.
 const BYTES: u64 = (STATE_WORDS as u64 + control_slot::CELLS as u64) * 8;
 
 /// What the two lowest bits of a word say of the operation whose number, which is never 0, stands above them.
@@ -65,7 +65,7 @@ impl StateWords {
         &self.cells()[usize::from(slot % STATE_WORDS)]
     }
 
-    /// The cells of the mailboxes.
+    /// The cells of the control slots.
     pub(crate) fn control_slots(&self) -> &[AtomicU64] {
         &self.cells()[usize::from(STATE_WORDS)..]
     }
@@ -125,7 +125,7 @@ impl StateWords {
     }
 }
 
-/// The mailboxes between this rank and a peer.
+/// The control slots between this rank and a peer.
 #[derive(Debug)]
 pub struct ControlSlots {
     pub(crate) own: Arc<StateWords>,
@@ -141,12 +141,12 @@ impl ControlSlots {
 
     /// Gives the peer at most [`MAX_BYTES`](Self::MAX_BYTES) for an exchange.
     pub fn post(&self, control_slot: u16, exchange: u64, message: &[u8]) {
-        control_slot::Side::of(self.own.control_slots(), control_slot, exchange).post(exchange, message);
+        control_slot::SlotHalf::of(self.own.control_slots(), control_slot, exchange).post(exchange, message);
     }
 
     /// Whether the peer has given something for an exchange.
     pub fn has(&self, control_slot: u16, exchange: u64) -> bool {
-        control_slot::Side::of(self.theirs.control_slots(), control_slot, exchange).has(exchange)
+        control_slot::SlotHalf::of(self.theirs.control_slots(), control_slot, exchange).has(exchange)
     }
 
     /// Takes what the peer gives for an exchange: whether it is there, or how many bytes it has given
@@ -155,7 +155,7 @@ impl ControlSlots {
     /// # Errors
     /// The length that the peer gave, where it is another one.
     pub fn take(&self, control_slot: u16, exchange: u64, message: &mut [u8]) -> Result<bool, u64> {
-        match control_slot::Side::of(self.theirs.control_slots(), control_slot, exchange)
+        match control_slot::SlotHalf::of(self.theirs.control_slots(), control_slot, exchange)
             .take(exchange, message)
         {
             control_slot::Taken::NotYet => Ok(false),
@@ -222,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn mailboxes_lie_behind_the_words() {
+    fn control_slots_lie_behind_the_words() {
         let (sender, receiver) = two_ends();
         sender.offer(STATE_WORDS - 1, 3);
-        control_slot::Side::of(sender.control_slots(), 0, 9).post(9, b"words");
+        control_slot::SlotHalf::of(sender.control_slots(), 0, 9).post(9, b"words");
         let mut found = [0; 5];
-        let taken = control_slot::Side::of(receiver.control_slots(), 0, 9).take(9, &mut found);
+        let taken = control_slot::SlotHalf::of(receiver.control_slots(), 0, 9).take(9, &mut found);
         assert_eq!((taken, &found), (control_slot::Taken::Here, b"words"));
         assert!(receiver.take(STATE_WORDS - 1, 3));
     }

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use causeway_ibverbs::{Gid, PathMtu, RemoteEnd, RemoteMemory};
 
 /// Bytes of an end as it travels.
-pub(crate) const END_BYTES: usize = 64;
+pub(crate) const ENDPOINT_BYTES: usize = 64;
 
 /// The largest number of a queue pair, and of a packet.
 const MAX_PACKET_NUMBER: u32 = 0x00ff_ffff;
@@ -56,8 +56,8 @@ impl EndpointAddress {
         (self.by_manager && !self.remote.gid.is_empty()).then(|| self.remote.gid.address())
     }
 
-    pub(crate) fn encode(&self) -> [u8; END_BYTES] {
-        let mut bytes = [0; END_BYTES];
+    pub(crate) fn encode(&self) -> [u8; ENDPOINT_BYTES] {
+        let mut bytes = [0; ENDPOINT_BYTES];
         bytes[..4].copy_from_slice(&self.remote.queue_pair.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.remote.packet.to_le_bytes());
         bytes[8..24].copy_from_slice(&self.remote.gid.0);
@@ -75,7 +75,7 @@ impl EndpointAddress {
     }
 
     /// An end as a peer tells it, if it can be.
-    pub(crate) fn decode(bytes: &[u8; END_BYTES]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8; ENDPOINT_BYTES]) -> Option<Self> {
         let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let word = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
         let long = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
@@ -146,8 +146,8 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_one_end_or_none(low: [u8; 32], high: [u8; 32], at in 0..END_BYTES, byte: u8) {
-            let mut bytes = [0; END_BYTES];
+        fn any_bytes_are_one_end_or_none(low: [u8; 32], high: [u8; 32], at in 0..ENDPOINT_BYTES, byte: u8) {
+            let mut bytes = [0; ENDPOINT_BYTES];
             bytes[..32].copy_from_slice(&low);
             bytes[32..].copy_from_slice(&high);
             let mut changed = end((1, 2, 3, 4, 5, 6, 7, 8, 9), [1; 16], false).encode();

@@ -16,7 +16,7 @@ mod nic;
 mod path;
 mod topology;
 
-pub(crate) use endpoint::{END_BYTES, EndpointAddress, Slots};
+pub(crate) use endpoint::{ENDPOINT_BYTES, EndpointAddress, Slots};
 pub use nic::RdmaError;
 pub(crate) use nic::{NicSelector, Use, count_rdma_devices, is_gpudirect, register, usable};
 pub(crate) use path::{MAX_READS, Path, ReadTarget, Reader};

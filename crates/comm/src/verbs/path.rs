@@ -30,13 +30,13 @@ pub(super) const NO_SLOTS: Slots = Slots { memory: RemoteMemory { address: 0, ke
 
 /// Where a queue pair's completions and memory are.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct EndpointResources {
     pub(super) domain: ProtectionDomain,
     pub(super) completions: CompletionQueue,
     pub(super) limits: Limits,
 }
 
-impl Parts {
+impl EndpointResources {
     pub(super) fn new(device: &Device) -> Result<Self, RdmaError> {
         Ok(Self {
             domain: ProtectionDomain::new(device)?,
@@ -107,14 +107,14 @@ fn answered(limits: &Limits) -> u8 {
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// How long the descriptors are waited for at a time.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A queue pair that is joined with the peer's, and by which its memory is read.
 #[derive(Debug)]
 pub(crate) struct Path {
     /// In front of all else: when it has gone, no bytes come any more.
     pair: QueuePair,
-    parts: Parts,
+    resources: EndpointResources,
     batch: SendBatch,
     last: u64,
     /// Reads that have ended and were not asked for yet.
@@ -124,10 +124,10 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub(super) fn new(pair: QueuePair, parts: Parts) -> Self {
+    pub(super) fn new(pair: QueuePair, resources: EndpointResources) -> Self {
         Self {
             pair,
-            parts,
+            resources,
             batch: SendBatch::with_capacity(1),
             last: 0,
             ended: Vec::new(),
@@ -138,7 +138,7 @@ impl Path {
 
     /// Where memory is registered into which bytes are read.
     pub(crate) fn domain(&self) -> &ProtectionDomain {
-        &self.parts.domain
+        &self.resources.domain
     }
 
     /// Begins to read memory of the peer, and gives the read's number. At most [`MAX_READS`] may be under
@@ -189,7 +189,7 @@ impl Path {
     /// Takes completions, if there are any.
     fn take(&mut self) -> Result<bool, RdmaError> {
         let mut completions = [Completion::default(); MAX_READS];
-        let count = self.parts.completions.poll(&mut completions)?;
+        let count = self.resources.completions.poll(&mut completions)?;
         for completion in &completions[..count] {
             if !completion.status().is_success() {
                 return Err(RdmaError::Read(completion.status()));
@@ -202,24 +202,24 @@ impl Path {
 
     /// Sleeps until a completion may be there.
     fn sleep(&mut self, peer: BorrowedFd<'_>) -> Result<(), RdmaError> {
-        self.parts.completions.request_event()?;
+        self.resources.completions.request_event()?;
         // It may have come before the question.
         if self.take()? {
             return Ok(());
         }
-        let completions = self.parts.completions.descriptor();
+        let completions = self.resources.completions.descriptor();
         let mut polled = [
             PollFd::from_borrowed_fd(completions, PollFlags::IN),
             PollFd::from_borrowed_fd(peer, PollFlags::RDHUP),
         ];
-        let look = LOOK.try_into().ok();
+        let look = CHECK_INTERVAL.try_into().ok();
         match poll(&mut polled, look.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(RdmaError::System(error.into())),
         }
         let [completions, peer] = polled.map(|polled| polled.revents());
         if !completions.is_empty() {
-            self.parts.completions.take_event()?;
+            self.resources.completions.take_event()?;
         } else if !peer.is_empty() {
             return Err(RdmaError::PeerDisconnected);
         }
@@ -232,7 +232,7 @@ impl Path {
 pub(crate) struct Reader {
     /// None where rdma_cm makes it.
     pair: Option<QueuePair>,
-    parts: Parts,
+    resources: EndpointResources,
     nic: RdmaDevice,
     own: EndpointAddress,
 }
@@ -241,13 +241,13 @@ impl Reader {
     /// An end at the card that is wanted.
     pub(crate) fn new(selector: &NicSelector) -> Result<Self, RdmaError> {
         let nic = RdmaDevice::open(selector)?;
-        let parts = Parts::new(&nic.device)?;
+        let resources = EndpointResources::new(&nic.device)?;
         if nic.needs_manager() {
-            let own = EndpointAddress { by_manager: true, ..parts.end(nic.port.mtu) };
-            return Ok(Self { pair: None, parts, nic, own });
+            let own = EndpointAddress { by_manager: true, ..resources.end(nic.port.mtu) };
+            return Ok(Self { pair: None, resources, nic, own });
         }
-        let (pair, own) = parts.queue_pair(&nic)?;
-        Ok(Self { pair: Some(pair), parts, nic, own })
+        let (pair, own) = resources.queue_pair(&nic)?;
+        Ok(Self { pair: Some(pair), resources, nic, own })
     }
 
     /// What the peer is to be told.
@@ -257,11 +257,11 @@ impl Reader {
 
     /// Joins the end with the peer's, which is at that address, if at one of a network.
     pub(crate) fn join(self, peer: &EndpointAddress, address: Option<IpAddr>) -> Result<Path, RdmaError> {
-        let Self { pair, parts, nic, own } = self;
+        let Self { pair, resources, nic, own } = self;
         if !peer.by_manager {
             let pair = pair.ok_or(RdmaError::Senseless)?;
-            parts.join(&nic, &pair, &own, peer)?;
-            return Ok(Path::new(pair, parts));
+            resources.join(&nic, &pair, &own, peer)?;
+            return Ok(Path::new(pair, resources));
         }
         drop(pair);
         let deadline = Instant::now() + QP_CONNECT_TIMEOUT;
@@ -278,12 +278,12 @@ impl Reader {
         };
         let address = SocketAddr::new(address, peer.manager_port);
         let route = Route::resolve(nic.device.libraries(), None, address, deadline)?;
-        let parts = Parts::new(route.device())?;
-        let pair = route.queue_pair(&parts.domain, &parts.completions, CAPACITY)?;
-        let settings = parts.settings(own.mtu.min(peer.mtu), peer.reads);
+        let resources = EndpointResources::new(route.device())?;
+        let pair = route.queue_pair(&resources.domain, &resources.completions, CAPACITY)?;
+        let settings = resources.settings(own.mtu.min(peer.mtu), peer.reads);
         // The queue pair keeps the connection.
         route.connect(&peer.secret, &settings, deadline)?;
-        Ok(Path::new(pair, parts))
+        Ok(Path::new(pair, resources))
     }
 }
 
@@ -293,7 +293,7 @@ pub(crate) struct ReadTarget {
     /// In front of all else, so that nobody reads any more when that goes.
     pair: Option<QueuePair>,
     listener: Option<Listener>,
-    parts: Parts,
+    resources: EndpointResources,
     own: EndpointAddress,
 }
 
@@ -306,22 +306,23 @@ impl ReadTarget {
         if peer.by_manager || nic.needs_manager() {
             let address = local.map_or_else(|| nic.address(), Ok)?;
             let listener = Listener::bind(nic.device.libraries(), address)?;
-            let parts = Parts::new(listener.device())?;
+            let resources = EndpointResources::new(listener.device())?;
             let (manager_port, secret) = (listener.port(), job::random()?);
-            let own = EndpointAddress { by_manager: true, manager_port, secret, ..parts.end(nic.port.mtu) };
+            let own =
+                EndpointAddress { by_manager: true, manager_port, secret, ..resources.end(nic.port.mtu) };
             // Within a host the peer does not know where that is.
             let own = if local.is_none() { own.at(address) } else { own };
-            return Ok(Self { pair: None, listener: Some(listener), parts, own });
+            return Ok(Self { pair: None, listener: Some(listener), resources, own });
         }
-        let parts = Parts::new(&nic.device)?;
-        let (pair, own) = parts.queue_pair(&nic)?;
-        parts.join(&nic, &pair, &own, peer)?;
-        Ok(Self { pair: Some(pair), listener: None, parts, own })
+        let resources = EndpointResources::new(&nic.device)?;
+        let (pair, own) = resources.queue_pair(&nic)?;
+        resources.join(&nic, &pair, &own, peer)?;
+        Ok(Self { pair: Some(pair), listener: None, resources, own })
     }
 
     /// Where memory is registered that the peer is to read.
     pub(crate) fn domain(&self) -> &ProtectionDomain {
-        &self.parts.domain
+        &self.resources.domain
     }
 
     /// What the peer is to be told, with the slots that it is to read.
@@ -340,8 +341,8 @@ impl ReadTarget {
             }
             request.reject();
         };
-        let pair = request.queue_pair(&self.parts.domain, &self.parts.completions, CAPACITY)?;
-        let settings = self.parts.settings(PathMtu::Mtu1024, self.own.reads);
+        let pair = request.queue_pair(&self.resources.domain, &self.resources.completions, CAPACITY)?;
+        let settings = self.resources.settings(PathMtu::Mtu1024, self.own.reads);
         // The queue pair keeps the connection.
         listener.accept(request, &[], &settings, deadline)?;
         self.pair = Some(pair);

@@ -14,8 +14,8 @@ use crate::transfer::serve::{End, serve};
 use crate::transfer::state_words::{ControlSlots, StateWords};
 
 /// Times after which a peer is looked for again that was not there: it may join later.
-const FIRST_RETRY: Duration = Duration::from_millis(20);
-const LAST_RETRY: Duration = Duration::from_secs(2);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(20);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// For how long a call waits for a peer of this host that has not answered: it may be stopped, or have no
 /// descriptor left. Messages go with the MPI until it does.
@@ -53,7 +53,7 @@ impl Shared {
 }
 
 impl World {
-    /// The mailboxes of a peer of this host; none where the two share no memory. To be asked when the peer
+    /// The control slots of a peer of this host; none where the two share no memory. To be asked when the peer
     /// has reached this rank, too: its connection may come in a moment.
     pub fn control_slots(&self, peer: u32) -> Option<ControlSlots> {
         if !self.is_local(peer) {
@@ -99,9 +99,9 @@ impl World {
             Some(Outgoing::Missing { again, .. }) if *again > now => return false,
             Some(Outgoing::Missing { pause, is_silent: true, .. }) => (*pause * 2, Duration::ZERO),
             Some(Outgoing::Missing { pause, .. }) => (*pause * 2, RETRY_TIMEOUT),
-            None => (FIRST_RETRY, RESPONSE_TIMEOUT),
+            None => (MIN_RETRY_DELAY, RESPONSE_TIMEOUT),
         };
-        let pause = pause.min(LAST_RETRY);
+        let pause = pause.min(MAX_RETRY_DELAY);
         let until = now + timeout;
         let local_deadline = self.shared.has_nearer().then_some(until);
         outgoing.insert(peer, Outgoing::LookedFor { until: local_deadline, has_moved: false });
@@ -234,7 +234,7 @@ impl Shared {
                     self.lose(peer);
                     return None;
                 }
-                std::thread::sleep(FIRST_RETRY);
+                std::thread::sleep(MIN_RETRY_DELAY);
                 continue;
             };
             let is_stored = self.outgoing.change(|outgoing| {

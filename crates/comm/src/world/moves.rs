@@ -22,7 +22,7 @@ use crate::identity::{Identity, Namespaces};
 use crate::moving::MoveError;
 
 /// How often a process is looked at, at most.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// From one look to the next at what is still in flight.
 const DRAIN_INTERVAL: Duration = Duration::from_micros(200);
@@ -70,7 +70,7 @@ impl World {
         let now = Instant::now();
         let before = {
             let mut container_check = lock(&self.shared.container_check);
-            if now.saturating_duration_since(container_check.checked_at) < LOOK_INTERVAL {
+            if now.saturating_duration_since(container_check.checked_at) < CHECK_INTERVAL {
                 return;
             }
             container_check.checked_at = now;

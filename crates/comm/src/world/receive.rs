@@ -19,7 +19,7 @@ use crate::transfer::offers::OfferState;
 use crate::transfer::{Fetcher, MappedMemory};
 
 /// How long a receiver waits for the connection of a peer that has sent word of a message.
-const ARRIVAL: Duration = Duration::from_secs(10);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl World {
     /// Fetches what a descriptor describes, and waits until it is there. Where it is longer than the room for
@@ -214,7 +214,7 @@ impl World {
 
     /// What this rank has of a peer that has sent word of a message: its connection may come in a moment.
     pub(super) fn fetcher(&self, peer: u32) -> Result<Arc<Mutex<Fetcher>>, TransferError> {
-        let arrived = self.shared.incoming.wait_for(ARRIVAL, |incoming| incoming.get(&peer).cloned());
+        let arrived = self.shared.incoming.wait_for(ARRIVAL_TIMEOUT, |incoming| incoming.get(&peer).cloned());
         arrived.ok_or(TransferError::NoConnection(peer))
     }
 }

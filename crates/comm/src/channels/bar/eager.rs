@@ -7,15 +7,15 @@ use super::window::{Direction, Window, Windows, usable};
 use crate::cuda::{self, DeviceMemory, Driver, Scope};
 
 /// The most bytes that are read. Each read waits for the bus.
-const MAX_READ: u64 = 256;
+const MAX_READ_BYTES: u64 = 256;
 
 /// The most bytes that are written. Writes are gathered, and not waited for: they take less than a copy by
 /// the driver as long as a message is short at all.
-const MAX_WRITTEN: u64 = 4096;
+const MAX_WRITE_BYTES: u64 = 4096;
 
 /// Copies of a buffer before it is mapped, which takes as long as many of them. A program that sends from new
 /// memory each time would map it each time.
-const BEFORE: u8 = 3;
+const COPIES_BEFORE_MAPPING: u8 = 3;
 
 /// Buffers that are counted.
 const MAX_BUFFERS: usize = 64;
@@ -75,7 +75,7 @@ impl EagerCopies {
         from: u64,
         bytes: u64,
     ) -> Option<EagerCopy> {
-        if bytes > MAX_READ.max(MAX_WRITTEN) {
+        if bytes > MAX_READ_BYTES.max(MAX_WRITE_BYTES) {
             return None;
         }
         let (memory, direction, on_gpu, on_host) =
@@ -99,7 +99,7 @@ impl EagerCopies {
         direction: Direction,
         may_map: bool,
     ) -> Option<Arc<Window>> {
-        let max_bytes = if direction == Direction::ToGpu { MAX_WRITTEN } else { MAX_READ };
+        let max_bytes = if direction == Direction::ToGpu { MAX_WRITE_BYTES } else { MAX_READ_BYTES };
         if bytes > max_bytes || !memory.has(address, bytes) || usable(driver, memory).is_err() {
             return None;
         }
@@ -131,7 +131,9 @@ impl State {
             None => Unmapped::Counted(0),
         };
         let (now, may_map) = match known {
-            Unmapped::Counted(count) if count < BEFORE => (Unmapped::Counted(count + 1), false),
+            Unmapped::Counted(count) if count < COPIES_BEFORE_MAPPING => {
+                (Unmapped::Counted(count + 1), false)
+            }
             other => (other, other != Unmapped::Refused),
         };
         if self.unmapped.len() == MAX_BUFFERS {
@@ -172,8 +174,8 @@ mod tests {
         let mut state = State::default();
         let maps = |state: &mut State, buffer| (0..10).map(|_| state.may_map(buffer)).collect::<Vec<_>>();
         let mapped = maps(&mut state, 1);
-        assert_eq!(mapped.iter().position(|may_map| *may_map), Some(usize::from(BEFORE)));
-        assert!(mapped.iter().skip(usize::from(BEFORE)).all(|may_map| *may_map));
+        assert_eq!(mapped.iter().position(|may_map| *may_map), Some(usize::from(COPIES_BEFORE_MAPPING)));
+        assert!(mapped.iter().skip(usize::from(COPIES_BEFORE_MAPPING)).all(|may_map| *may_map));
         state.refuse(1);
         assert!(!maps(&mut state, 1).contains(&true));
         assert!(maps(&mut state, 2).contains(&true));

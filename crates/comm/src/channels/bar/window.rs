@@ -21,11 +21,12 @@ pub(super) fn mapping_method(
     driver: &'static Driver,
     memory: &DeviceMemory,
 ) -> Result<MappingMethod, &'static str> {
-    static WAY: OnceLock<Result<MappingMethod, String>> = OnceLock::new();
+    static METHOD: OnceLock<Result<MappingMethod, String>> = OnceLock::new();
     if memory.is_managed {
         return Err("managed memory moves between host and GPU, and has no place in the BAR");
     }
-    WAY.get_or_init(|| find(driver, memory))
+    METHOD
+        .get_or_init(|| find(driver, memory))
         .as_ref()
         .map(|mapping_method| *mapping_method)
         .map_err(String::as_str)
@@ -209,7 +210,7 @@ impl Drop for Window {
 const MAX_WINDOWS: usize = 16;
 
 /// Bytes of a part of an allocation, which are mapped together.
-const PART: u64 = 4 << 20;
+const WINDOW_BYTES: u64 = 4 << 20;
 
 /// Mapped parts of allocations.
 #[derive(Debug, Default)]
@@ -281,8 +282,8 @@ impl Windows {
         let mut done = 0;
         while done < bytes {
             let at = on_gpu + done as u64;
-            // At most PART.
-            let left = (PART - (at - memory.start) % PART) as usize;
+            // At most WINDOW_BYTES.
+            let left = (WINDOW_BYTES - (at - memory.start) % WINDOW_BYTES) as usize;
             let some = left.min(bytes - done);
             let host = (on_host + done as u64) as *mut u8;
             // SAFETY: as promised by the caller.
@@ -335,8 +336,8 @@ impl Windows {
             self.known.remove(0);
         }
         let mapping_method = mapping_method(driver, memory).map_err(BarError::Unusable)?;
-        let start = memory.start + (address - memory.start) / PART * PART;
-        let bytes = PART.min(memory.start + memory.bytes - start);
+        let start = memory.start + (address - memory.start) / WINDOW_BYTES * WINDOW_BYTES;
+        let bytes = WINDOW_BYTES.min(memory.start + memory.bytes - start);
         Window::new(mapping_method, scope, memory, start, bytes).or_else(|error| {
             // The BAR may be full.
             if self.known.is_empty() {

@@ -15,10 +15,10 @@ use crate::cuda::{self, CudaError, PendingCopy, Scope};
 use crate::verbs::{MAX_READS, NicSelector, RdmaError, Reader, Use};
 
 /// Reads under way of a payload that passes through slots: while one piece is read the sender fills the next.
-const READS_OF_SLOTS: usize = 2;
+const MAX_READS_OF_SLOTS: usize = 2;
 
 /// What a read brings that goes straight into a GPU's memory.
-const STRAIGHT: Ring = Ring { count: MAX_READS as u16, bytes: 4 << 20, first: 4 << 20 };
+const DIRECT_RING: Ring = Ring { count: MAX_READS as u16, bytes: 4 << 20, first: 4 << 20 };
 
 /// Where the payload lies at the sender.
 #[derive(Debug, Clone, Copy)]
@@ -131,7 +131,7 @@ fn read_payload(
     };
     let ring = match from {
         From::Slots => reader.ring,
-        From::Exposed(_) if straight.is_some() => STRAIGHT,
+        From::Exposed(_) if straight.is_some() => DIRECT_RING,
         From::Exposed(_) => HOST_SLOTS,
     };
     let payload = Payload {
@@ -195,7 +195,7 @@ impl Payload<'_> {
     /// Waits until one more piece has a place.
     fn wait_for_slot(&mut self) -> Result<(), TransferError> {
         let limit = match (self.from, self.straight) {
-            (From::Slots, _) => READS_OF_SLOTS,
+            (From::Slots, _) => MAX_READS_OF_SLOTS,
             (From::Exposed(_), None) => usize::from(HOST_SLOTS.count) - 1,
             (From::Exposed(_), Some(_)) => MAX_READS,
         };

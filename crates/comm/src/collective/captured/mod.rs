@@ -139,7 +139,7 @@ impl Group<'_> {
 
 /// Bytes of what a rank tells all others: the number of what it keeps for the group, a number that a new one
 /// may get, and its GPU.
-const WORD_BYTES: usize = 24;
+const AGREEMENT_BYTES: usize = 24;
 
 /// What a rank says of what it has done: it is well, it has failed, or memory cannot be opened.
 const WELL: u8 = 0;
@@ -213,8 +213,8 @@ impl Group<'_> {
         let gpu = cuda::gpu_number(driver, device).unwrap_or(0);
         let own = [found.as_ref().map_or(0, |control| control.number), new_number(), gpu];
         let message: Vec<u8> = own.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let received = self.exchange_control(&message.repeat(self.ranks()), WORD_BYTES)?;
-        let received: Vec<[u64; 3]> = received.as_chunks::<WORD_BYTES>().0.iter().map(numbers).collect();
+        let received = self.exchange_control(&message.repeat(self.ranks()), AGREEMENT_BYTES)?;
+        let received: Vec<[u64; 3]> = received.as_chunks::<AGREEMENT_BYTES>().0.iter().map(numbers).collect();
         if let Some(control) = found
             && received.iter().all(|entry| entry[0] == control.number)
         {
@@ -282,7 +282,7 @@ fn warn_of_time_slicing(rank: u32, same: &[u32]) {
 /// Where the cells of all ranks lie, and what is open for that.
 type Cells = (Vec<u64>, Vec<(u32, MappedMemory)>);
 
-fn numbers(word: &[u8; WORD_BYTES]) -> [u64; 3] {
+fn numbers(word: &[u8; AGREEMENT_BYTES]) -> [u64; 3] {
     let numbers = word.as_chunks::<8>().0;
     core::array::from_fn(|at| u64::from_le_bytes(numbers[at]))
 }

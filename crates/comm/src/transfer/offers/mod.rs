@@ -18,13 +18,13 @@ use crate::cuda::{DeviceMemory, Driver, Pinned, Scope, synchronize};
 const MAX_DETACHED_BYTES: u64 = 64 << 20;
 
 /// A receiver that has fetched nothing for so long is late for a long message.
-pub(crate) const LATE: Duration = Duration::from_secs(1);
+pub(crate) const DETACH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// After so long it is in spite of the limit.
-const MAX_WAIT: Duration = Duration::from_secs(10);
+const MAX_DETACH_WAIT: Duration = Duration::from_secs(10);
 
 /// Shorter ones are not worth being registered with the driver.
-const MIN_PINNED: usize = 1 << 20;
+const MIN_PINNED_BYTES: usize = 1 << 20;
 
 /// A range of memory that a peer may fetch once.
 #[derive(Debug, Clone)]
@@ -366,7 +366,7 @@ pub(crate) struct Share {
 impl DetachedBytes {
     /// Takes a share for a message of so many bytes that has waited so long, if there is one.
     fn take(&self, bytes: u64, waited: Duration) -> Option<Share> {
-        let limit = if waited > MAX_WAIT { u64::MAX } else { MAX_DETACHED_BYTES };
+        let limit = if waited > MAX_DETACH_WAIT { u64::MAX } else { MAX_DETACHED_BYTES };
         let add = |total: u64| total.checked_add(bytes).filter(|sum| total == 0 || *sum <= limit);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
         Some(Share { total: self.clone(), bytes })
@@ -406,7 +406,7 @@ impl DetachedCopy {
         synchronize(driver, &source);
         let scope = Scope::of(driver, &source).ok()?;
         let to = memory.as_ptr() as u64;
-        let is_pinned = length >= MIN_PINNED && !Driver::is_remote();
+        let is_pinned = length >= MIN_PINNED_BYTES && !Driver::is_remote();
         // SAFETY: the mapping goes after what is registered.
         let pinned = is_pinned.then(|| unsafe { Pinned::new(&scope, to, length) }.ok()).flatten();
         // SAFETY: the mapping has so many bytes and is nobody else's; the source is there, as the caller

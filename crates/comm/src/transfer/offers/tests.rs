@@ -159,18 +159,21 @@ fn a_long_message_is_taken_back_when_its_receiver_is_late() {
 fn what_is_taken_back_has_a_limit_until_a_send_has_waited_too_long() {
     let total = DetachedBytes::default();
     let take = |bytes, waited| total.take(bytes, waited);
-    let first = take(MAX_DETACHED_BYTES - 5, LATE).unwrap();
-    assert!(take(6, LATE).is_none());
-    let rest = take(5, LATE).unwrap();
-    assert!(take(1, LATE).is_none());
+    let first = take(MAX_DETACHED_BYTES - 5, DETACH_TIMEOUT).unwrap();
+    assert!(take(6, DETACH_TIMEOUT).is_none());
+    let rest = take(5, DETACH_TIMEOUT).unwrap();
+    assert!(take(1, DETACH_TIMEOUT).is_none());
     // A deadlock would be worse.
-    let long = take(MAX_DETACHED_BYTES, MAX_WAIT + LATE).unwrap();
+    let long = take(MAX_DETACHED_BYTES, MAX_DETACH_WAIT + DETACH_TIMEOUT).unwrap();
     drop((first, long));
-    assert!(take(MAX_DETACHED_BYTES - 4, LATE).is_none() && take(MAX_DETACHED_BYTES - 5, LATE).is_some());
+    assert!(
+        take(MAX_DETACHED_BYTES - 4, DETACH_TIMEOUT).is_none()
+            && take(MAX_DETACHED_BYTES - 5, DETACH_TIMEOUT).is_some()
+    );
     drop(rest);
     // One that is longer than all of it goes alone.
-    let longest = take(u64::MAX, LATE).unwrap();
-    assert!(take(1, LATE).is_none() && take(1, MAX_WAIT * 2).is_none());
+    let longest = take(u64::MAX, DETACH_TIMEOUT).unwrap();
+    assert!(take(1, DETACH_TIMEOUT).is_none() && take(1, MAX_DETACH_WAIT * 2).is_none());
     drop(longest);
-    assert!(take(1, LATE).is_some());
+    assert!(take(1, DETACH_TIMEOUT).is_some());
 }
