@@ -313,7 +313,8 @@ table! {
     COMM_HOSTS: "CAUSEWAY_COMM_HOSTS", [Rank],
         Values::Text("names or addresses, with commas between them"),
         Default::Text("none; messages to other hosts go with the MPI"),
-        "the job's hosts, whose ranks fetch messages of each other's GPUs by RDMA devices or over TCP",
+        "the job's hosts, whose ranks fetch messages of each other's GPUs by RDMA devices or over TCP, and \
+         whose kernels communicate over TCP",
         "Each rank then listens at a port. They prove that they belong to the job; the bytes are not \
          encrypted.";
     COMM_CONTAINER: "CAUSEWAY_COMM_CONTAINER", [Rank],

@@ -1,7 +1,9 @@
 // Atomic operations on words of a peer's window, which give back what was there before.
 //
-// On memory of GPUs they are the GPU's own, and refused where two GPUs have no such operations on each other's memory. On
-// memory of the host they are the proxies', which are atomic with each other and with the host's threads.
+// On memory of GPUs they are the GPU's own, and refused where two GPUs have no such operations on each
+// other's memory. On memory of the host they are the proxies', which are atomic with each other and with the
+// host's threads. In a team of several hosts they are the proxies' on both: of a GPU's memory one thread of
+// its owner makes one after the other.
 #pragma once
 
 #include "put.cuh"
@@ -12,6 +14,7 @@ namespace detail {
 // Who can do it: one initiator alone, whatever it costs. A copy engine can fetch.
 __device__ inline Initiator atomic_initiator(const Window &window, u32 peer, Verb verb) {
     if (window.state->in_host != 0) return Initiator::proxy;
+    if (verb != Verb::fetch && window.state->atomics_by_proxy != 0) return Initiator::proxy;
     if (verb == Verb::fetch) return mapped(window, peer) != 0 ? Initiator::direct : Initiator::proxy;
     return has_atomics(window, peer) ? Initiator::direct : Initiator::automatic;
 }

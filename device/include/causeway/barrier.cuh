@@ -35,8 +35,14 @@ template <class Scope = Thread> __device__ inline Status barrier(const Team &tea
         // need one more.
         if (detail::is_local(team, own.in_host)) order::fence_local();
         else order::fence();
-        for (u32 peer = 0; peer < team.ranks; peer++)
-            order::store_relaxed(reinterpret_cast<u64 *>(detail::mapped(control, peer) + cell), epoch);
+        for (u32 peer = 0; peer < team.ranks; peer++) {
+            u64 there = detail::mapped(control, peer);
+            if (there != 0) order::store_relaxed(reinterpret_cast<u64 *>(there + cell), epoch);
+            // On another host. Should it fail the others hear of it as they wait.
+            else
+                status = detail::send_signal<Thread>(team, peer, control, {}, cell, epoch, SignalKind::set,
+                                                     Initiator::proxy);
+        }
     }
     for (u32 peer = Scope::rank(); peer < team.ranks && status == Status::ok; peer += Scope::size()) {
         const u64 *arrived = reinterpret_cast<const u64 *>(control.base + row + 8ull * peer);

@@ -81,20 +81,25 @@ __device__ inline Status check_word(const Team &team, Verb verb, u32 peer, const
 // A peer's part of a window as this rank reaches it, 0 where it does not.
 __device__ inline u64 mapped(const Window &window, u32 peer) { return window.state->peers[peer]; }
 
-// Whether this rank's threads reach a peer's part, and their atomic operations are atomic there with those of all GPUs.
+// Whether this rank's threads reach a peer's part, and their atomic operations are atomic there with those of
+// all GPUs.
 __device__ inline bool has_atomics(const Window &window, u32 peer) {
     return window.state->in_host == 0 && mapped(window, peer) != 0 && (window.state->without_atomics >> peer & 1) == 0;
 }
 
-// Where a peer's part is, whether that is memory of the host, and whether threads have atomic operations there.
+// Where a peer's part is, whether that is memory of the host, and whether threads, or proxies, have atomic
+// operations there.
 struct MappedWindow {
     u64 base;
     bool in_host;
     bool atomics;
+    bool atomics_by_proxy;
 };
 
 __device__ inline MappedWindow mapped_window(const Window &window, u32 peer) {
-    return {mapped(window, peer), window.state->in_host != 0, has_atomics(window, peer)};
+    bool in_host = window.state->in_host != 0;
+    return {mapped(window, peer), in_host, has_atomics(window, peer),
+            in_host || window.state->atomics_by_proxy != 0};
 }
 
 } // namespace causeway::detail

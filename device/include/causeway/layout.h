@@ -119,8 +119,12 @@ struct WindowState {
     u32 id;
     u64 bytes;
     u32 in_host; // whether it is memory of the host
+    // Whether the owner's proxy makes all changes that are to be atomic, though it is memory of GPUs: some
+    // ranks are on other hosts.
+    u32 atomics_by_proxy;
     u64 peers[MAX_RANKS];
-    // A bit for each peer whose part is on a GPU on which this one has no atomic operations: over PCIe, for instance.
+    // A bit for each peer whose part is on a GPU on which this one has no atomic operations: over PCIe, for
+    // instance.
     u64 without_atomics;
 };
 
@@ -143,7 +147,7 @@ struct TeamState {
     u64 limit;      // how long a wait takes at most, in nanoseconds
     Window control; // cells of barriers and messages
     u32 failure;    // the first error of this rank's kernels
-    u32 control_by; // the initiator that reaches everybody's control window
+    u32 control_by; // the initiator for everybody's control window, where that is mapped
     alignas(128) u64 epochs[BARRIERS];
     u64 sent[MAX_RANKS];
     u64 received[MAX_RANKS];

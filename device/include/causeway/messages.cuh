@@ -9,6 +9,15 @@
 #include "put.cuh"
 
 namespace causeway {
+namespace detail {
+
+// Who writes the control window of a peer: not its own kernels' threads where that is not mapped.
+__device__ inline Initiator control_initiator(const TeamState *state, u32 peer) {
+    if (mapped(state->control, peer) == 0) return Initiator::proxy;
+    return static_cast<Initiator>(state->control_by);
+}
+
+} // namespace detail
 
 template <class Scope = Thread>
 __device__ inline Status send(const Team &team, u32 peer, const Window &from, u64 offset, u64 bytes) {
@@ -18,7 +27,7 @@ __device__ inline Status send(const Team &team, u32 peer, const Window &from, u6
     if (status != Status::ok) return status;
     TeamState *state = team.state;
     Window control = state->control;
-    Initiator by = static_cast<Initiator>(state->control_by);
+    Initiator by = detail::control_initiator(state, peer);
     Scope::sync();
     u64 piece = Scope::from_first(order::load_relaxed(&state->sent[peer])), at = 0;
     do {
@@ -74,7 +83,7 @@ __device__ inline Status receive(const Team &team, u32 peer, const Window &to, u
     if (status != Status::ok) return status;
     TeamState *state = team.state;
     Window control = state->control;
-    Initiator by = static_cast<Initiator>(state->control_by);
+    Initiator by = detail::control_initiator(state, peer);
     u64 piece = Scope::from_first(order::load_relaxed(&state->received[peer])), at = 0, total = 0;
     do {
         status =

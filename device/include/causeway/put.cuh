@@ -46,7 +46,7 @@ __device__ inline Status post_transfer(const Team &team, Verb verb, u32 peer, co
 // other's, unless what joins them carries atomic operations.
 __device__ inline bool can_signal(const MappedWindow &remote, SignalKind kind, Initiator initiator) {
     if (initiator == Initiator::direct) return remote.base != 0 && (kind == SignalKind::set || remote.atomics);
-    return kind == SignalKind::set || remote.in_host;
+    return kind == SignalKind::set || remote.atomics_by_proxy;
 }
 
 // Whether nobody outside of this GPU follows a word: not so where a thread of the host might.

@@ -29,10 +29,10 @@ typedef struct causeway_team_options {
 // A team whose ranks are all in this process. Each uses the device of this number; with null all use that of
 // the calling thread's context. Null where it cannot be made.
 causeway_team *causeway_team_create(uint32_t ranks, const int *devices, const causeway_team_options *options);
-// This process's rank in a team whose ranks are in processes of their own, all on one host (in containers of
-// their own, too, as the ranks of causeway_comm_join). All call it with the same 32 hexadecimal digits, new
-// ones for each team, and make the same windows in the same order, on their GPUs: that of the calling
-// thread's context.
+// This process's rank in a team whose ranks are in processes of their own, on one host (in containers of
+// their own, too, as the ranks of causeway_comm_join) or on those that CAUSEWAY_COMM_HOSTS names. All call it
+// with the same 32 hexadecimal digits, new ones for each team, and make the same windows in the same order,
+// on their GPUs: that of the calling thread's context.
 causeway_team *causeway_team_join(const char *nonce, uint32_t rank, uint32_t ranks,
                                   const causeway_team_options *options);
 // Ends a team, whose kernels have ended. Prints the report of CAUSEWAY_COMM_EXPLAIN.

@@ -8,6 +8,7 @@
 //! alone counts.
 
 mod address;
+mod byte_stream;
 mod error;
 mod hello;
 mod listener;
@@ -17,6 +18,7 @@ mod socket;
 mod stream;
 
 pub use address::SocketAddress;
+pub use byte_stream::ByteStream;
 pub use error::BootstrapError;
 pub use hello::HelloError;
 pub use listener::{BootstrapListener, Stop};

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_config::read::PROCESS;
-use causeway_config::table::{COMM_EXPLAIN, COMM_NUMA, DEVICE_INITIATOR, SOCKET_DIR};
+use causeway_config::table::{COMM_EXPLAIN, COMM_NUMA, DEVICE_INITIATOR};
 
 use super::fail;
+use crate::board::BoardLocations;
 use crate::device::choice::InitiatorPolicy;
 use crate::device::cuda::CudaGpu;
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::layout;
-use crate::device::peers::Peers;
+use crate::device::peers::{PeerLocations, Peers};
 use crate::device::team::{Kind, Options, Team};
 use crate::report;
 use crate::settings::Settings;
@@ -105,8 +106,11 @@ fn join(nonce: &str, rank: u32, ranks: u32, requested: Option<&TeamOptions>) -> 
     let nonce = nonce.ok_or("a team's nonce has 32 hexadecimal digits, new ones for each team")?;
     let gpu = CudaGpu::current().map_err(|error| error.to_string())?;
     let gpu = Arc::new(gpu.with_profile(profile()?));
-    let folder = PROCESS.path(&SOCKET_DIR);
-    let peers = Peers::join(nonce.to_be_bytes(), rank, ranks, folder).map_err(|error| error.to_string())?;
+    let settings = Settings::from_environment().map_err(|error| error.to_string())?;
+    let locations =
+        PeerLocations { boards: BoardLocations::defaults(settings.folder), hosts: settings.hosts };
+    let peers =
+        Peers::join(nonce.to_be_bytes(), rank, ranks, &locations).map_err(|error| error.to_string())?;
     let own = Arc::clone(&gpu) as Arc<dyn Gpu>;
     let team = Team::of_processes(own, peers, ranks, options).map_err(|error| error.to_string())?;
     let same = team.on_the_same_gpu(rank);

@@ -123,6 +123,16 @@ pub enum Failure {
     /// Another process of the team has ended.
     #[error("rank {0} has ended, or its part of the team has")]
     Peer(u32),
+    /// The link to a rank whose memory is not mapped here.
+    #[error("rank {rank}: the link to rank {peer} is at its end: {cause}")]
+    Link {
+        /// The rank.
+        rank: u32,
+        /// The other one.
+        peer: u32,
+        /// Why.
+        cause: String,
+    },
     /// The program has asked for it.
     #[error("the program has ended the team")]
     Program,

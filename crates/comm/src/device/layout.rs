@@ -132,6 +132,8 @@ pub struct WindowState {
     pub bytes: u64,
     /// Whether the window is memory of the host.
     pub in_host: u32,
+    /// Whether the owner's proxy makes all changes that are to be atomic, though it is memory of GPUs.
+    pub atomics_by_proxy: u32,
     /// Where each rank's part lies for this rank's kernels, 0 where they don't reach it.
     pub peers: [u64; MAX_RANKS],
     /// A bit for each peer whose part is on a GPU on which this one has no atomic operations.

@@ -19,6 +19,7 @@
 //! | [`failure`] | Why has a team come to its end?                                                   |
 //! | [`peers`]   | How do ranks of several processes find each other, and hand over their windows?     |
 //! | [`announcement`] | What do they say to each other of windows? Pure.                              |
+//! | [`remote`]  | How do proxies of two hosts move what kernels ask for?                            |
 //! | [`team`]    | How is a team made, and what keeps it going?                                      |
 //! | [`verbs`]   | How do kernels post work requests to a network card themselves?                  |
 
@@ -34,6 +35,7 @@ pub mod packing;
 pub mod peers;
 pub mod proxy;
 pub mod queue;
+pub mod remote;
 pub mod request;
 pub mod residency;
 pub mod shared;

@@ -1,25 +1,30 @@
 //! Bootstrap of a team's processes: connections and window memory.
 //!
 //! A team has a board and sockets of its own, under a nonce that is derived from the job's. The lower rank of
-//! two connects to the higher one. For each window every rank sends every other one 16 bytes and the
-//! descriptor of its part: which window it is (so that ranks which make others notice), where it lies, and
-//! its bytes.
+//! two connects to the higher one: on this host where a board shows it, and else at the hosts that the user
+//! names, twice, as what proxies say to each other has a stream of its own. For each window every rank sends
+//! every other one 16 bytes, and to those of its host the descriptor of its part: which window it is (so that
+//! ranks which make others notice), where it lies, and its bytes.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use super::announcement::{Announcement, GOODBYE, GPU, NONE, message};
+use super::announcement::{Announcement, CONTROL, GOODBYE, GPU, LINK, NONE, message};
+use super::gpu::Block;
 use crate::board::{Board, BoardError, BoardLocations};
-use crate::bootstrap::{self, BootstrapListener, Connection};
+use crate::bootstrap::{self, BootstrapListener, ByteStream, Connection, SocketAddress};
 use crate::identity::Identity;
 use crate::job::{Job, JobError};
 
 /// How long ranks wait for each other to join, and to make a window.
 const PEER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a rank that has connected over a network may take to say for what.
+const PURPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often a rank that is not there yet is looked for.
 const RETRY: Duration = Duration::from_millis(10);
@@ -36,9 +41,19 @@ pub enum PeerError {
     /// Something of the system.
     #[error("the socket by which other ranks reach this one cannot be opened: {0}")]
     System(#[from] io::Error),
+    /// No other host can reach this one.
+    #[error(
+        "ranks of the hosts that CAUSEWAY_COMM_HOSTS names cannot reach this one, as it cannot listen: {0}"
+    )]
+    Listen(String),
     /// Somebody has not come.
-    #[error("rank {0} has not joined the team within 60 s; all ranks of a team are on one host")]
-    Missing(u32),
+    #[error("rank {rank} has not joined the team within 60 s: {cause}")]
+    Missing {
+        /// Who.
+        rank: u32,
+        /// Where it was looked for.
+        cause: String,
+    },
     /// It has gone, or says nothing.
     #[error("rank {rank} has not made the window: {cause}")]
     Silent {
@@ -65,68 +80,149 @@ pub enum PeerError {
     },
 }
 
+/// Where ranks look for each other.
+#[derive(Debug, Clone)]
+pub struct PeerLocations {
+    /// Of those on this host.
+    pub boards: BoardLocations,
+    /// Hosts at which others may be.
+    pub hosts: Vec<String>,
+}
+
+/// A rank that was met, and over a network what its proxy says.
+type PeerConnections = (Connection, Option<ByteStream>);
+
 /// The other ranks of a team, each in a process of its own.
 #[derive(Debug)]
 pub struct Peers {
     rank: u32,
     /// By rank; none for this one.
     connections: Vec<Option<Connection>>,
+    /// Streams for the proxies of ranks over a network, until they are taken.
+    streams: Mutex<Vec<(u32, ByteStream)>>,
     _board: Board,
 }
+
+/// What ranks say of their GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TeamGpus {
+    /// The number of each rank's, none of which is that of another host's.
+    pub numbers: Vec<u64>,
+    /// Whether there are ranks that reach each other over a network alone.
+    pub is_spread: bool,
+    /// Whether there are ranks that hand memory to each other.
+    pub has_local: bool,
+}
+
+impl TeamGpus {
+    /// Those of ranks of one process.
+    pub fn of_process(numbers: Vec<u64>) -> Self {
+        Self { numbers, is_spread: false, has_local: true }
+    }
+}
+
+/// What a rank says beside its GPU.
+const HAS_REMOTE: u32 = 1;
+const HAS_LOCAL: u32 = 2;
 
 impl Peers {
     /// Meets all other ranks of a team.
     ///
     /// # Errors
     /// When one of them does not come.
-    pub fn join(nonce: [u8; 16], rank: u32, ranks: u32, folder: Option<PathBuf>) -> Result<Self, PeerError> {
+    pub fn join(
+        nonce: [u8; 16],
+        rank: u32,
+        ranks: u32,
+        locations: &PeerLocations,
+    ) -> Result<Self, PeerError> {
         // Boards and sockets of the job itself, if it has some, are others.
         let nonce = Job::new(nonce, ranks)?.proof(b"kernels that communicate");
         let job = Job::new(nonce, ranks)?;
-        let board =
-            Board::join(&job, rank, 0, Identity::of_this_process(None)?, &BoardLocations::defaults(folder))?;
+        let board = Board::join(&job, rank, 0, Identity::of_this_process(None)?, &locations.boards)?;
         let mut listener = BootstrapListener::open(&job, &board)?;
+        if !locations.hosts.is_empty() {
+            listener.open_to_hosts();
+            let refused = listener.refused().iter();
+            let mut of_network = refused.filter(|(address, _)| matches!(address, SocketAddress::Network(_)));
+            if let Some((address, cause)) = of_network.next() {
+                return Err(PeerError::Listen(format!("{address} and its other ports: {cause}")));
+            }
+        }
         let until = Instant::now() + PEER_TIMEOUT;
         let stop = listener.stopper();
-        let mut connections: Vec<Option<Connection>> = (0..ranks).map(|_| None).collect();
+        let mut joined: Vec<Option<PeerConnections>> = (0..ranks).map(|_| None).collect();
         let connected = std::thread::scope(|scope| {
-            let lower = scope.spawn(move || {
-                let mut arrived: Vec<Connection> = Vec::new();
-                // Who cannot prove to be a rank of this team is nobody.
-                while arrived.len() < rank as usize
-                    && let Some(arrival) = listener.arrival()
-                {
-                    let new = arrival.ok().filter(|new| arrived.iter().all(|other| other.peer != new.peer));
-                    arrived.extend(new.filter(|new| new.peer < rank));
-                }
-                arrived
-            });
+            let lower = scope.spawn(move || receive_lower(listener, rank));
             let higher = (rank + 1..ranks).try_for_each(|peer| {
-                let connection = connect(&job, &board, peer, until)?;
-                connections[peer as usize] = Some(connection);
+                joined[peer as usize] = Some(connect(&job, &board, peer, until, &locations.hosts)?);
                 Ok::<(), PeerError>(())
             });
             while !lower.is_finished() && higher.is_ok() && Instant::now() < until {
                 std::thread::sleep(RETRY);
             }
             stop.stop();
-            for connection in lower.join().unwrap_or_default() {
-                let peer = connection.peer as usize;
-                connections[peer] = Some(connection);
+            for (joined, lower) in joined.iter_mut().zip(lower.join().unwrap_or_default()) {
+                *joined = joined.take().or(lower);
             }
             higher
         });
         connected?;
-        for (peer, connection) in connections.iter().enumerate() {
-            match connection {
-                Some(connection) => connection.set_timeout(Some(PEER_TIMEOUT))?,
-                None if peer != rank as usize => return Err(PeerError::Missing(peer as u32)),
-                None => {}
-            }
+        let (mut connections, mut streams) = (Vec::new(), Vec::new());
+        for (peer, joined) in (0..).zip(joined) {
+            let Some((connection, stream)) = joined else {
+                if peer != rank {
+                    return Err(missing(peer, &locations.hosts, "it has not come"));
+                }
+                connections.push(None);
+                continue;
+            };
+            connection.set_timeout(Some(PEER_TIMEOUT))?;
+            connections.push(Some(connection));
+            streams.extend(stream.map(|stream| (peer, stream)));
         }
         // All have met this rank. What cannot be removed is another rank's to remove.
         let _ = board.forget_names();
-        Ok(Self { rank, connections, _board: board })
+        Ok(Self { rank, connections, streams: Mutex::new(streams), _board: board })
+    }
+
+    /// Whether another rank is on this host, so that memory is handed over.
+    pub fn has_local(&self) -> bool {
+        self.others().any(|(_, connection)| !connection.is_network())
+    }
+
+    /// Streams for what proxies say to each other: from ranks over a network, and of a team that `is_spread`
+    /// from those of this host, too, and two ends of one of this rank's own. None a second time.
+    ///
+    /// # Errors
+    /// When a rank has gone.
+    pub fn take_streams(&self, is_spread: bool) -> Result<Vec<(u32, ByteStream)>, PeerError> {
+        let taken = &mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = core::mem::take(taken);
+        if !is_spread {
+            return Ok(streams);
+        }
+        let (ours, theirs) = ByteStream::pair()?;
+        streams.push((self.rank, ours));
+        streams.push((self.rank, ByteStream::of_descriptor(theirs)?));
+        let local = || self.others().filter(|(_, connection)| !connection.is_network());
+        for (rank, connection) in local().filter(|(rank, _)| *rank > self.rank) {
+            let (ours, theirs) = ByteStream::pair()?;
+            let sent = connection.send(&message(0, LINK, 0), Some(theirs.as_fd()));
+            sent.map_err(|cause| PeerError::Silent { rank, cause })?;
+            streams.push((rank, ours));
+        }
+        for (rank, connection) in local().filter(|(rank, _)| *rank < self.rank) {
+            let silent = |cause| PeerError::Silent { rank, cause };
+            match connection.receive().map_err(silent)? {
+                Some((received, Some(descriptor))) if received == message(0, LINK, 0) => {
+                    streams.push((rank, ByteStream::of_descriptor(descriptor)?));
+                }
+                Some(_) => return Err(silent(io::ErrorKind::InvalidData.into())),
+                None => return Err(silent(io::ErrorKind::UnexpectedEof.into())),
+            }
+        }
+        Ok(streams)
     }
 
     fn others(&self) -> impl Iterator<Item = (u32, &Connection)> {
@@ -134,25 +230,28 @@ impl Peers {
         numbered.filter_map(|(rank, connection)| Some((rank, connection.as_ref()?)))
     }
 
-    /// Tells all others of this rank's part, or that it has none, and hears of theirs: a descriptor by rank.
+    /// Tells all others of this rank's part, or that it has none, and hears of theirs: a descriptor by rank,
+    /// of those on this host.
     ///
     /// # Errors
     /// When one of them has none, or another one.
     pub fn exchange(
         &self,
         ours: Announcement,
-        part: Option<&OwnedFd>,
+        part: Option<&Block>,
     ) -> Result<Vec<Option<OwnedFd>>, PeerError> {
         let bytes = part.map_or_else(|| message(ours.number, NONE, 0), |_| ours.encode());
+        let descriptor = part.and_then(|part| part.descriptor.as_ref());
         for (rank, connection) in self.others() {
-            let sent = connection.send(&bytes, part.map(|part| part.as_fd()));
+            let descriptor = descriptor.filter(|_| !connection.is_network());
+            let sent = connection.send(&bytes, descriptor.map(|descriptor| descriptor.as_fd()));
             sent.map_err(|cause| PeerError::Silent { rank, cause })?;
         }
         let mut parts: Vec<Option<OwnedFd>> = self.connections.iter().map(|_| None).collect();
         let mut wrong = None;
         for (rank, connection) in self.others() {
             match receive_announcement(rank, connection, ours) {
-                Ok(descriptor) => parts[rank as usize] = Some(descriptor),
+                Ok(descriptor) => parts[rank as usize] = descriptor,
                 // The others are heard all the same, or the next window would find their words.
                 Err(error) => wrong = wrong.or(Some(error)),
             }
@@ -160,24 +259,33 @@ impl Peers {
         wrong.map_or(Ok(parts), Err)
     }
 
-    /// Tells all others which GPU this rank has, and gives that of each rank; 0 where one has said something else.
+    /// Tells all others which GPU this rank has, and whether it reaches others over a network, and gives what
+    /// all ranks say. The number of one that has said something else is 0.
     ///
     /// # Errors
     /// When one of them has gone.
-    pub fn gpus(&self, number: u64) -> Result<Vec<u64>, PeerError> {
+    pub fn gpus(&self, number: u64) -> Result<TeamGpus, PeerError> {
+        let has_remote = self.others().any(|(_, connection)| connection.is_network());
+        let has = |is_so, what| if is_so { what } else { 0 };
+        let mut all = has(has_remote, HAS_REMOTE) | has(self.has_local(), HAS_LOCAL);
+        let ours = message(all, GPU, number);
         for (rank, connection) in self.others() {
-            let sent = connection.send(&message(0, GPU, number), None);
+            let sent = connection.send(&ours, None);
             sent.map_err(|cause| PeerError::Silent { rank, cause })?;
         }
-        let mut gpus = vec![number; self.connections.len()];
+        let mut numbers = vec![number; self.connections.len()];
         for (rank, connection) in self.others() {
             let silent = |cause| PeerError::Silent { rank, cause };
             let received = connection.receive().map_err(silent)?;
             let (received, _) = received.ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?;
             let theirs = received.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            gpus[rank as usize] = if received == message(0, GPU, theirs) { theirs } else { 0 };
+            let has = (0..=HAS_REMOTE | HAS_LOCAL).find(|has| received == message(*has, GPU, theirs));
+            all |= has.unwrap_or(0);
+            // On another host the same number is another GPU.
+            let is_of_host = has.is_some() && !connection.is_network();
+            numbers[rank as usize] = if is_of_host { theirs } else { 0 };
         }
-        Ok(gpus)
+        Ok(TeamGpus { numbers, is_spread: all & HAS_REMOTE != 0, has_local: all & HAS_LOCAL != 0 })
     }
 
     /// A rank that has ended without a word, if there is one.
@@ -204,15 +312,98 @@ impl Peers {
     }
 }
 
-fn connect(job: &Job, board: &Board, peer: u32, until: Instant) -> Result<Connection, PeerError> {
+fn missing(rank: u32, hosts: &[String], cause: &str) -> PeerError {
+    let locations = if hosts.is_empty() {
+        "no board of this host shows it, and CAUSEWAY_COMM_HOSTS names no hosts where it could be".to_owned()
+    } else {
+        let hosts = hosts.join(", ");
+        format!("it is on no board of this host, nor at the hosts of CAUSEWAY_COMM_HOSTS ({hosts}): {cause}")
+    };
+    PeerError::Missing { rank, cause: locations }
+}
+
+/// Meets the lower ranks, which connect to this one; by rank those that have come before the wait was ended.
+fn receive_lower(mut listener: BootstrapListener, rank: u32) -> Vec<Option<PeerConnections>> {
+    let mut arrived: Vec<Option<Connection>> = (0..rank).map(|_| None).collect();
+    let mut streams: Vec<Option<ByteStream>> = (0..rank).map(|_| None).collect();
+    let is_whole = |arrived: &[Option<Connection>], streams: &[Option<ByteStream>]| {
+        let mut ranks = arrived.iter().zip(streams);
+        ranks.all(|(connection, stream)| {
+            connection.as_ref().is_some_and(|connection| !connection.is_network() || stream.is_some())
+        })
+    };
+    // Who cannot prove to be a rank of this team is ignored.
+    while !is_whole(&arrived, &streams)
+        && let Some(arrival) = listener.arrival()
+    {
+        let Ok(new) = arrival else { continue };
+        let peer = new.peer as usize;
+        if peer >= arrived.len() {
+            continue;
+        }
+        // One that comes again has given the earlier connection up.
+        match purpose(&new) {
+            Some(CONTROL) => arrived[peer] = Some(new),
+            Some(LINK) => streams[peer] = new.into_byte_stream().ok(),
+            _ => {}
+        }
+    }
+    let both = arrived.into_iter().zip(streams);
+    both.map(|(connection, stream)| connection.map(|connection| (connection, stream))).collect()
+}
+
+/// For what a rank has connected; over a network it says so, and soon.
+fn purpose(connection: &Connection) -> Option<u32> {
+    if !connection.is_network() {
+        return Some(CONTROL);
+    }
+    connection.set_timeout(Some(PURPOSE_TIMEOUT)).ok()?;
+    let (received, _) = connection.receive().ok()??;
+    [CONTROL, LINK].into_iter().find(|purpose| received == message(0, *purpose, 0))
+}
+
+fn connect(
+    job: &Job,
+    board: &Board,
+    peer: u32,
+    until: Instant,
+    hosts: &[String],
+) -> Result<PeerConnections, PeerError> {
+    let locally = || {
+        let scan = board.scan();
+        bootstrap::connect(job, board.slot(), scan.get(peer)?).ok()
+    };
+    let over_network = |purpose| {
+        let connection = bootstrap::connect_over_network(job, board.slot(), peer, hosts);
+        let connection =
+            connection.map_err(|causes| causes.last().map_or(String::new(), ToString::to_string))?;
+        connection.send(&message(0, purpose, 0), None).map_err(|cause| cause.to_string())?;
+        Ok::<Connection, String>(connection)
+    };
     loop {
-        if let Some(seen) = board.scan().get(peer)
-            && let Ok(connection) = bootstrap::connect(job, board.slot(), seen)
-        {
-            return Ok(connection);
+        if let Some(connection) = locally() {
+            return Ok((connection, None));
+        }
+        let mut last = String::new();
+        if !hosts.is_empty() {
+            let joined = over_network(CONTROL).and_then(|control| {
+                // One of this host that has joined meanwhile listens there, too.
+                match locally() {
+                    Some(connection) => Ok((connection, None)),
+                    None => {
+                        let stream =
+                            over_network(LINK)?.into_byte_stream().map_err(|cause| cause.to_string())?;
+                        Ok((control, Some(stream)))
+                    }
+                }
+            });
+            match joined {
+                Ok(joined) => return Ok(joined),
+                Err(cause) => last = cause,
+            }
         }
         if Instant::now() > until {
-            return Err(PeerError::Missing(peer));
+            return Err(missing(peer, hosts, &last));
         }
         std::thread::sleep(RETRY);
     }
@@ -222,13 +413,13 @@ fn receive_announcement(
     rank: u32,
     connection: &Connection,
     ours: Announcement,
-) -> Result<OwnedFd, PeerError> {
+) -> Result<Option<OwnedFd>, PeerError> {
     let silent = |cause| PeerError::Silent { rank, cause };
     let received = connection.receive().map_err(silent)?;
     let (message, descriptor) = received.ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?;
-    match (Announcement::decode(&message), descriptor) {
-        (Some(theirs), Some(descriptor)) if theirs == ours => Ok(descriptor),
-        (Some(theirs), _) if theirs != ours => Err(PeerError::Different { rank, theirs, ours }),
+    match Announcement::decode(&message) {
+        Some(theirs) if theirs != ours => Err(PeerError::Different { rank, theirs, ours }),
+        Some(_) if descriptor.is_some() || connection.is_network() => Ok(descriptor),
         _ => Err(PeerError::Refused(rank)),
     }
 }
@@ -237,8 +428,9 @@ fn receive_announcement(
 mod tests {
     use super::*;
 
-    fn descriptor() -> OwnedFd {
-        std::fs::File::open("/dev/null").unwrap().into()
+    fn block() -> Block {
+        let descriptor = Some(std::fs::File::open("/dev/null").unwrap().into());
+        Block { address: 0, bytes: 1, descriptor, owner: Box::new(()) }
     }
 
     fn all<T: Send>(
@@ -252,7 +444,11 @@ mod tests {
                 .map(|rank| {
                     let run = &run;
                     scope.spawn(move || {
-                        let peers = Peers::join([nonce; 16], rank, ranks, Some(folder.to_owned())).unwrap();
+                        let locations = PeerLocations {
+                            boards: BoardLocations::defaults(Some(folder.to_owned())),
+                            hosts: Vec::new(),
+                        };
+                        let peers = Peers::join([nonce; 16], rank, ranks, &locations).unwrap();
                         run(&peers)
                     })
                 })
@@ -267,13 +463,13 @@ mod tests {
         let nonce = std::process::id() as u8;
         let received = all(folder.path(), nonce, 4, |peers| {
             let same = Announcement { number: 0, in_host: false, bytes: 4096 };
-            let parts = peers.exchange(same, Some(&descriptor())).unwrap();
+            let parts = peers.exchange(same, Some(&block())).unwrap();
             let there: Vec<bool> = parts.iter().map(Option::is_some).collect();
             // Then one has another window, and at last one has none.
             let bytes = if peers.rank() == 2 { 1 } else { 2 };
             let other = Announcement { number: 1, in_host: true, bytes };
-            let different = peers.exchange(other, Some(&descriptor())).unwrap_err().to_string();
-            let part = descriptor();
+            let different = peers.exchange(other, Some(&block())).unwrap_err().to_string();
+            let part = block();
             let last = Announcement { number: 2, in_host: false, bytes: 8 };
             let refused = peers.exchange(last, (peers.rank() != 1).then_some(&part));
             (there, different, refused.map(drop).map_err(|error| error.to_string()))

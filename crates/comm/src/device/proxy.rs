@@ -2,18 +2,24 @@
 //!
 //! Requests of a queue have no order among each other but this: a signal comes after all that was posted
 //! before it. So what is there at once is a *batch*: transfers first, neighbours as one, then its signals.
-//! Memory of the host the thread copies itself; all else goes over the lane, which nothing waits for.
-//! `completed` follows the first request that is not done yet.
+//! Memory of the host the thread copies itself; all else goes over the lane, which nothing waits for, or
+//! where a peer's memory is not mapped over the link to its proxy. A link keeps the order of what is asked of
+//! one peer; a signal to another one waits until that peer has said that all is done. `completed` follows the
+//! first request that is not done yet.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::failure::{Failure, Refused, Status};
 use super::gpu::{GpuError, Lane};
+use super::layout::MAX_RANKS;
 use super::packing::pack;
 use super::queue::Consumer;
+use super::remote::frame::Position;
+use super::remote::link::{Links, Operation};
 use super::request::{Atomic, RemoteRange, Request};
-use super::windows::KnownWindows;
+use super::windows::{KnownWindows, Located};
 
 /// Requests that are taken at once at most.
 const BATCH: usize = 256;
@@ -24,15 +30,21 @@ enum State {
     Done,
     /// Done when the lane has passed a mark.
     Marked(u64),
+    /// Done when a peer has done what has this number.
+    Linked {
+        peer: u32,
+        number: u64,
+    },
     /// Waits for something before it is begun.
     Deferred,
 }
 
-/// What waits until the lane has passed a mark.
-#[derive(Debug, Clone, Copy)]
+/// What waits until the lane has passed a mark, and peers have done what has these numbers.
+#[derive(Debug)]
 struct Deferred {
     number: u64,
     after: u64,
+    needs: Vec<(u32, u64)>,
     what: Then,
 }
 
@@ -40,6 +52,10 @@ struct Deferred {
 enum Then {
     /// A word of the host's memory is written or counted up.
     Signal { address: u64, value: u64, adds: bool },
+    /// A word of a GPU's memory is written.
+    Set { address: u64, value: u64 },
+    /// A peer's proxy is asked to write a word, or to count it up.
+    Linked { peer: u32, to: Position, value: u64, adds: bool },
     /// An answer is published, whose value is there, or has been copied there.
     Response(Option<u64>),
 }
@@ -50,6 +66,12 @@ pub struct Proxy {
     queue: Consumer,
     lane: Box<dyn Lane>,
     windows: KnownWindows,
+    /// To ranks whose memory is not mapped, if there are some.
+    links: Option<Arc<Links>>,
+    /// By peer, the number of the last transfer or store over its link.
+    transfers: Vec<u64>,
+    /// Words of GPUs' memory that are still to be written.
+    delayed_sets: usize,
     /// From `first` on.
     states: VecDeque<State>,
     first: u64,
@@ -72,12 +94,21 @@ fn word(address: u64) -> &'static AtomicU64 {
 
 impl Proxy {
     /// For a rank's queue.
-    pub fn new(rank: u32, queue: Consumer, lane: Box<dyn Lane>, windows: KnownWindows) -> Self {
+    pub fn new(
+        rank: u32,
+        queue: Consumer,
+        lane: Box<dyn Lane>,
+        windows: KnownWindows,
+        links: Option<Arc<Links>>,
+    ) -> Self {
         Self {
             rank,
             queue,
             lane,
             windows,
+            links,
+            transfers: vec![0; MAX_RANKS],
+            delayed_sets: 0,
             states: VecDeque::new(),
             first: 0,
             deferred: VecDeque::new(),
@@ -111,7 +142,7 @@ impl Proxy {
         let did = !batch.is_empty();
         self.batch = batch;
         started?;
-        Ok(self.finish() || did)
+        Ok(self.finish()? || did)
     }
 
     fn take(&mut self, batch: &mut Vec<(u64, Request)>) -> Result<(), Failure> {
@@ -144,19 +175,33 @@ impl Proxy {
             let state = match *request {
                 Request::Transfer { there, bytes, local, local_offset, .. } => {
                     let here = RemoteRange { peer: self.rank, window: local, offset: local_offset };
-                    let in_host = self.find(request, &there, bytes)?.1 && self.find(request, &here, bytes)?.1;
-                    // The lane has it; which mark is behind it comes below.
-                    if in_host { State::Done } else { State::Marked(0) }
-                }
-                Request::Store { to, value } => {
-                    let (address, in_host) = self.find_word(request, &to)?;
-                    if in_host {
-                        word(address).store(value, Ordering::Relaxed);
+                    let remote = self.locate(request, &there, bytes)?;
+                    if self.link_for(&remote, false).is_some() {
+                        // The last one of the batch to this peer is behind it.
+                        State::Linked { peer: there.peer, number: self.transfers[there.peer as usize] }
+                    } else if remote.in_host && self.locate(request, &here, bytes)?.in_host {
                         State::Done
                     } else {
-                        uses_lane = true;
-                        self.lane.set(address, value).map_err(|cause| self.gpu(cause))?;
+                        // The lane has it; which mark is behind it comes below.
                         State::Marked(0)
+                    }
+                }
+                Request::Store { to, value } => {
+                    let located = self.locate_word(request, &to)?;
+                    if let Some(links) = self.link_for(&located, false) {
+                        let number = links.post(to.peer, Operation::Store { to: located.position, value });
+                        self.transfers[to.peer as usize] = number;
+                        State::Linked { peer: to.peer, number }
+                    } else {
+                        let address = self.mapped(request, &to, 8, &located)?;
+                        if located.in_host {
+                            word(address).store(value, Ordering::Relaxed);
+                            State::Done
+                        } else {
+                            uses_lane = true;
+                            self.lane.set(address, value).map_err(|cause| self.gpu(cause))?;
+                            State::Marked(0)
+                        }
                     }
                 }
                 Request::Operand { value } => {
@@ -174,17 +219,10 @@ impl Proxy {
         let before_signals = self.mark_if(uses_lane)?;
         let mut sets = Vec::new();
         for (at, (number, request)) in batch.iter().enumerate() {
-            if let Request::Signal { to, value, adds } = *request {
-                let (address, in_host) = self.find_word(request, &to)?;
-                if in_host {
-                    let what = Then::Signal { address, value, adds };
-                    self.deferred.push_back(Deferred { number: *number, after: before_signals, what });
-                } else if adds {
-                    return Err(self.refuse(request, &to, 8, Status::Unsupported));
-                } else {
-                    self.lane.set(address, value).map_err(|cause| self.gpu(cause))?;
-                    sets.push(start + at);
-                }
+            if let Request::Signal { to, value, adds } = *request
+                && self.signal(*number, request, &to, before_signals, value, adds)?
+            {
+                sets.push(start + at);
             }
         }
         let behind = self.mark_if(!sets.is_empty())?;
@@ -203,6 +241,50 @@ impl Proxy {
         Ok(())
     }
 
+    /// Has a signal wait for what was asked for before, or gives it to the lane, which has all of that;
+    /// whether it did that.
+    fn signal(
+        &mut self,
+        number: u64,
+        request: &Request,
+        to: &RemoteRange,
+        after: u64,
+        value: u64,
+        adds: bool,
+    ) -> Result<bool, Failure> {
+        let located = self.locate_word(request, to)?;
+        let is_linked = self.link_for(&located, adds).is_some();
+        // What goes over the same link comes before it by itself.
+        let needs = self.in_flight_elsewhere(is_linked.then_some(to.peer));
+        let what = if is_linked {
+            Then::Linked { peer: to.peer, to: located.position, value, adds }
+        } else {
+            let address = self.mapped(request, to, 8, &located)?;
+            match (located.in_host, adds) {
+                (true, _) => Then::Signal { address, value, adds },
+                (false, true) => return Err(self.refuse(request, to, 8, Status::Unsupported)),
+                (false, false) if needs.is_empty() && self.delayed_sets == 0 => {
+                    self.lane.set(address, value).map_err(|cause| self.gpu(cause))?;
+                    return Ok(true);
+                }
+                (false, false) => {
+                    self.delayed_sets += 1;
+                    Then::Set { address, value }
+                }
+            }
+        };
+        self.deferred.push_back(Deferred { number, after, needs, what });
+        Ok(false)
+    }
+
+    /// Transfers and stores over links that are not done, but for those to one peer.
+    fn in_flight_elsewhere(&self, but: Option<u32>) -> Vec<(u32, u64)> {
+        let Some(links) = &self.links else { return Vec::new() };
+        let last = (0..).zip(&self.transfers).map(|(peer, number)| (peer, *number));
+        last.filter(|(peer, number)| *number > 0 && Some(*peer) != but && *number > links.completed(*peer))
+            .collect()
+    }
+
     /// A new mark, or the last one.
     fn mark_if(&mut self, is_needed: bool) -> Result<u64, Failure> {
         if is_needed {
@@ -216,11 +298,26 @@ impl Proxy {
         let Request::Transfer { is_get, there, local, local_offset, bytes } = *request else {
             return Ok(false);
         };
-        let (remote, remote_in_host) = self.find(request, &there, bytes)?;
+        let remote = self.locate(request, &there, bytes)?;
         let here = RemoteRange { peer: self.rank, window: local, offset: local_offset };
-        let (own, own_in_host) = self.find(request, &here, bytes)?;
+        let own = self.locate(request, &here, bytes)?;
+        if let Some(links) = self.link_for(&remote, false) {
+            let operation = if is_get {
+                Operation::Get { from: remote.position, to: own.position, bytes }
+            } else {
+                Operation::Put { to: remote.position, from: own.position, bytes }
+            };
+            // Kernels ask for none of no bytes.
+            if bytes > 0 {
+                self.transfers[there.peer as usize] = links.post(there.peer, operation);
+            }
+            return Ok(false);
+        }
+        let is_in_host = remote.in_host && own.in_host;
+        let remote = self.mapped(request, &there, bytes, &remote)?;
+        let own = self.mapped(request, &here, bytes, &own)?;
         let (to, from) = if is_get { (own, remote) } else { (remote, own) };
-        if remote_in_host && own_in_host {
+        if is_in_host {
             // SAFETY: both ranges lie in windows of memory of the host, which stay while the proxy runs. That
             // nobody else writes them meanwhile is for the program to see to, as with any put.
             unsafe { core::ptr::copy(from as *const u8, to as *mut u8, bytes as usize) };
@@ -239,8 +336,17 @@ impl Proxy {
         operation: Atomic,
         value: u64,
     ) -> Result<bool, Failure> {
-        let (address, in_host) = self.find_word(request, to)?;
-        if in_host {
+        let located = self.locate_word(request, to)?;
+        if let Some(links) = self.link_for(&located, operation != Atomic::Fetch) {
+            let brought = (&raw const self.queue.response(number).brought) as u64;
+            let operand = if operation == Atomic::CompareAndSwap { self.operand } else { 0 };
+            let asked = Operation::Atomic { to: located.position, operation, value, operand, brought };
+            let needs = vec![(to.peer, links.post(to.peer, asked))];
+            self.deferred.push_back(Deferred { number, after: 0, needs, what: Then::Response(None) });
+            return Ok(false);
+        }
+        let address = self.mapped(request, to, 8, &located)?;
+        if located.in_host {
             let word = word(address);
             let before = match operation {
                 Atomic::Add => word.fetch_add(value, Ordering::AcqRel),
@@ -251,7 +357,8 @@ impl Proxy {
                 }
                 Atomic::Fetch => word.load(Ordering::Acquire),
             };
-            self.deferred.push_back(Deferred { number, after: 0, what: Then::Response(Some(before)) });
+            let what = Then::Response(Some(before));
+            self.deferred.push_back(Deferred { number, after: 0, needs: Vec::new(), what });
             return Ok(false);
         }
         if operation != Atomic::Fetch {
@@ -259,31 +366,36 @@ impl Proxy {
         }
         let brought = &raw const self.queue.response(number).brought;
         self.lane.copy(brought as u64, address, 8).map_err(|cause| self.gpu(cause))?;
-        self.deferred.push_back(Deferred { number, after: u64::MAX, what: Then::Response(None) });
+        let what = Then::Response(None);
+        self.deferred.push_back(Deferred { number, after: u64::MAX, needs: Vec::new(), what });
         Ok(true)
     }
 
     /// Does what has waited, and tells how far the queue is done. Whether there was anything.
-    fn finish(&mut self) -> bool {
+    fn finish(&mut self) -> Result<bool, Failure> {
         if self.states.is_empty() {
-            return false;
+            return Ok(false);
         }
         let done = self.lane.done();
         let mut did = false;
         // Once round: what waits on comes to the back again.
         for _ in 0..self.deferred.len() {
             let Some(deferred) = self.deferred.pop_front() else { break };
-            if deferred.after <= done && self.carry_out(&deferred) {
-                self.states[(deferred.number - self.first) as usize] = State::Done;
-                did = true;
-            } else {
-                self.deferred.push_back(deferred);
+            let is_ready = deferred.after <= done
+                && deferred.needs.iter().all(|(peer, number)| self.is_completed(*peer, *number));
+            match if is_ready { self.carry_out(&deferred)? } else { None } {
+                Some(state) => {
+                    self.states[(deferred.number - self.first) as usize] = state;
+                    did = true;
+                }
+                None => self.deferred.push_back(deferred),
             }
         }
         while let Some(state) = self.states.front() {
             match state {
                 State::Done => {}
                 State::Marked(mark) if *mark <= done => {}
+                State::Linked { peer, number } if self.is_completed(*peer, *number) => {}
                 _ => break,
             }
             self.states.pop_front();
@@ -291,32 +403,65 @@ impl Proxy {
             did = true;
         }
         self.queue.complete(self.first);
-        did
+        Ok(did)
     }
 
-    fn carry_out(&self, deferred: &Deferred) -> bool {
+    fn is_completed(&self, peer: u32, number: u64) -> bool {
+        self.links.as_ref().is_none_or(|links| links.completed(peer) >= number)
+    }
+
+    /// Does what has waited long enough: what has become of the request; `None` where it has to wait on.
+    fn carry_out(&mut self, deferred: &Deferred) -> Result<Option<State>, Failure> {
         match deferred.what {
             // Released: the copies before are there when it is.
             Then::Signal { address, value, adds: false } => word(address).store(value, Ordering::Release),
             Then::Signal { address, value, adds: true } => {
                 word(address).fetch_add(value, Ordering::Release);
             }
+            Then::Set { address, value } => {
+                self.delayed_sets -= 1;
+                self.lane.set(address, value).map_err(|cause| self.gpu(cause))?;
+                return Ok(Some(State::Marked(self.mark_if(true)?)));
+            }
+            Then::Linked { peer, to, value, adds } => {
+                let Some(links) = &self.links else { return Ok(Some(State::Done)) };
+                let number = links.post(peer, Operation::Signal { to, value, adds });
+                return Ok(Some(State::Linked { peer, number }));
+            }
             Then::Response(value) => {
                 if !self.queue.can_respond(deferred.number) {
-                    return false;
+                    return Ok(None);
                 }
                 self.queue.publish(deferred.number, value);
             }
         }
-        true
+        Ok(Some(State::Done))
     }
 
-    fn find(&mut self, request: &Request, remote: &RemoteRange, bytes: u64) -> Result<(u64, bool), Failure> {
-        self.windows.find(remote, bytes).map_err(|status| self.refuse(request, remote, bytes, status))
+    fn locate(&mut self, request: &Request, remote: &RemoteRange, bytes: u64) -> Result<Located, Failure> {
+        self.windows.locate(remote, bytes).map_err(|status| self.refuse(request, remote, bytes, status))
     }
 
-    fn find_word(&mut self, request: &Request, remote: &RemoteRange) -> Result<(u64, bool), Failure> {
-        self.windows.find_word(remote).map_err(|status| self.refuse(request, remote, 8, status))
+    fn locate_word(&mut self, request: &Request, remote: &RemoteRange) -> Result<Located, Failure> {
+        self.windows.locate_word(remote).map_err(|status| self.refuse(request, remote, 8, status))
+    }
+
+    /// The links, where a range is to be reached by one: its memory is not mapped here, or it is a GPU's and
+    /// is to be changed atomically.
+    fn link_for(&self, located: &Located, is_change: bool) -> Option<&Links> {
+        let is_linked = located.address.is_none() || (is_change && !located.in_host);
+        self.links.as_deref().filter(|_| is_linked)
+    }
+
+    /// The address of a range, where no link is to be taken.
+    fn mapped(
+        &self,
+        request: &Request,
+        remote: &RemoteRange,
+        bytes: u64,
+        located: &Located,
+    ) -> Result<u64, Failure> {
+        located.address.ok_or_else(|| self.refuse(request, remote, bytes, Status::Unsupported))
     }
 
     fn refuse(&self, request: &Request, remote: &RemoteRange, bytes: u64, status: Status) -> Failure {

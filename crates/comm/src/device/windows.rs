@@ -5,11 +5,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::failure::Status;
+use super::remote::frame::Position;
 use super::request::RemoteRange;
 
 /// A window as one rank's proxy reaches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedWindow {
+    /// How many windows the team had made before: what other ranks call it.
+    pub number: u32,
     /// Bytes of each rank's part.
     pub bytes: u64,
     /// Whether the window is memory of the host, which threads of the host read and write.
@@ -43,6 +46,17 @@ impl Windows {
     }
 }
 
+/// Where a range of a window is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Located {
+    /// Its address here, where the part is mapped.
+    pub address: Option<u64>,
+    /// Whether it is memory of the host.
+    pub in_host: bool,
+    /// What its owner calls it.
+    pub position: Position,
+}
+
 /// What a proxy knows of them: it looks at a number, and takes no lock, for each request.
 #[derive(Debug)]
 pub struct KnownWindows {
@@ -59,11 +73,11 @@ impl KnownWindows {
         Self { windows, seen, list }
     }
 
-    /// The address of a range, and whether it is memory of the host.
+    /// A range, which lies in a window.
     ///
     /// # Errors
     /// When there is no such range.
-    pub fn find(&mut self, remote: &RemoteRange, bytes: u64) -> Result<(u64, bool), Status> {
+    pub fn locate(&mut self, remote: &RemoteRange, bytes: u64) -> Result<Located, Status> {
         let changes = self.windows.changes.load(Ordering::Acquire);
         if changes != self.seen {
             self.list = self.windows.list();
@@ -75,21 +89,20 @@ impl KnownWindows {
         if remote.offset > window.bytes || bytes > window.bytes - remote.offset {
             return Err(Status::OutOfBounds);
         }
-        if part == 0 {
-            return Err(Status::Unsupported);
-        }
-        Ok((part + remote.offset, window.in_host))
+        let address = (part != 0).then_some(part + remote.offset);
+        let position = Position { window: window.number, offset: remote.offset };
+        Ok(Located { address, in_host: window.in_host, position })
     }
 
     /// The same for a word.
     ///
     /// # Errors
     /// Also when it does not lie at a multiple of 8.
-    pub fn find_word(&mut self, remote: &RemoteRange) -> Result<(u64, bool), Status> {
+    pub fn locate_word(&mut self, remote: &RemoteRange) -> Result<Located, Status> {
         if !remote.offset.is_multiple_of(8) {
             return Err(Status::Misaligned);
         }
-        self.find(remote, 8)
+        self.locate(remote, 8)
     }
 }
 
@@ -102,16 +115,19 @@ mod tests {
         let windows = Arc::new(Windows::default());
         let mut known = KnownWindows::new(Arc::clone(&windows));
         let remote = |peer, window, offset| RemoteRange { peer, window, offset };
-        assert_eq!(known.find(&remote(0, 2, 0), 1), Err(Status::OtherTeam));
-        windows.set(2, Some(MappedWindow { bytes: 64, in_host: true, parts: vec![4096, 0] }));
-        assert_eq!(known.find(&remote(0, 2, 8), 56), Ok((4104, true)));
-        assert_eq!(known.find(&remote(0, 2, 64), 0), Ok((4160, true)));
-        assert_eq!(known.find(&remote(0, 2, 8), 57), Err(Status::OutOfBounds));
-        assert_eq!(known.find(&remote(0, 2, u64::MAX >> 28), u64::MAX), Err(Status::OutOfBounds));
-        assert_eq!(known.find(&remote(1, 2, 0), 1), Err(Status::Unsupported));
-        assert_eq!(known.find(&remote(2, 2, 0), 1), Err(Status::NoSuchRank));
-        assert_eq!(known.find_word(&remote(0, 2, 4)), Err(Status::Misaligned));
+        assert_eq!(known.locate(&remote(0, 2, 0), 1), Err(Status::OtherTeam));
+        windows.set(2, Some(MappedWindow { number: 7, bytes: 64, in_host: true, parts: vec![4096, 0] }));
+        let found = |address, offset| {
+            Ok(Located { address, in_host: true, position: Position { window: 7, offset } })
+        };
+        assert_eq!(known.locate(&remote(0, 2, 8), 56), found(Some(4104), 8));
+        assert_eq!(known.locate(&remote(0, 2, 64), 0), found(Some(4160), 64));
+        assert_eq!(known.locate(&remote(0, 2, 8), 57), Err(Status::OutOfBounds));
+        assert_eq!(known.locate(&remote(0, 2, u64::MAX >> 28), u64::MAX), Err(Status::OutOfBounds));
+        assert_eq!(known.locate(&remote(1, 2, 0), 1), found(None, 0));
+        assert_eq!(known.locate(&remote(2, 2, 0), 1), Err(Status::NoSuchRank));
+        assert_eq!(known.locate_word(&remote(0, 2, 4)), Err(Status::Misaligned));
         windows.set(2, None);
-        assert_eq!(known.find(&remote(0, 2, 0), 1), Err(Status::OtherTeam));
+        assert_eq!(known.locate(&remote(0, 2, 0), 1), Err(Status::OtherTeam));
     }
 }

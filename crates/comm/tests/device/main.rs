@@ -10,6 +10,7 @@ mod machine;
 mod mistakes;
 mod processes;
 mod programs;
+mod remote;
 mod software;
 mod verbs;
 
@@ -19,6 +20,7 @@ use causeway_comm::device::choice::InitiatorPolicy;
 use causeway_comm::device::team::{Kind, Options, Team};
 
 use machine::{Lanes, Params, Ranks, is_cuda};
+use processes::Hosts;
 use programs::{Abilities, DATA, Program, Random, WORDS};
 
 /// A team of so many ranks. Waits take long where the machine is busy.
@@ -39,24 +41,38 @@ fn run_program(seed: u64) {
             [random.below(4) as usize];
     let mut kind = || if random.below(2) == 0 { Kind::Device } else { Kind::Host };
     let kinds = [kind(), kind(), kind()];
+    // In one process, or in processes on two or three hosts.
+    let hosts = [1, 1, 2, 3][random.below(4) as usize];
+    let ranks = if hosts > 1 { 2 + ranks % 3 } else { ranks };
+    // Natively all ranks on one host would map the memory of the one GPU twice.
+    let of_rank: Vec<usize> = (0..ranks).map(|rank| if is_cuda() { rank } else { rank % hosts }).collect();
+    let is_spread = hosts > 1;
     let queues = 1 + random.below(3) as usize;
     let capacity = [4, 16, 1024][random.below(3) as usize];
     let abilities = Abilities {
-        is_mapped: policy != InitiatorPolicy::Proxy,
-        has_atomics: policy != InitiatorPolicy::Proxy || kinds[2] == Kind::Host,
+        is_mapped: policy != InitiatorPolicy::Proxy && !is_spread,
+        has_atomics: policy != InitiatorPolicy::Proxy || kinds[2] == Kind::Host || is_spread,
     };
     let program = Program::draw(seed, ranks, 4, abilities);
     let gpu = Ranks::new(Lanes::Delayed(seed));
     // On a GPU each part would be mapped twice, which kernels may not rely on without a fence for that.
-    let are_apart = random.below(2) == 1 && !is_cuda();
+    let are_apart = random.below(2) == 1 && !is_cuda() && !is_spread;
     let gpu = if are_apart { gpu.apart(ranks) } else { gpu };
     let what = format!(
-        "seed {seed}: {ranks} ranks, {policy:?}, windows {kinds:?}, {queues} queues of {capacity}, apart: {are_apart}"
+        "seed {seed}: {ranks} ranks on {hosts} hosts, {policy:?}, windows {kinds:?}, {queues} queues of {capacity}, \
+         apart: {are_apart}"
     );
-    let team = team(&gpu, ranks, Options { policy, queues, capacity, ..patient() });
+    let options = Options { policy, queues, capacity, ..patient() };
     let windows = [(kinds[0], DATA), (kinds[1], DATA), (kinds[2], WORDS)];
-    let windows = windows.map(|(kind, bytes)| team.window(kind, bytes).unwrap());
-    let base = |rank: u32, window: usize| team.window_handle(rank, windows[window]).unwrap().base;
+    let (teams, windows) = if is_spread {
+        Hosts::new(&of_rank).teams(&gpu, &options, &windows)
+    } else {
+        let team = team(&gpu, ranks, options);
+        let windows = windows.map(|(kind, bytes)| team.window(kind, bytes).unwrap());
+        (vec![team], windows.to_vec())
+    };
+    let team = |rank: u32| teams.get(rank as usize).unwrap_or(&teams[0]);
+    let base = |rank: u32, window: usize| team(rank).window_handle(rank, windows[window]).unwrap().base;
     let mut buffers = Vec::new();
     for (rank, start) in program.start.iter().enumerate() {
         for (window, bytes) in start.iter().enumerate() {
@@ -65,14 +81,14 @@ fn run_program(seed: u64) {
         let steps = gpu.filled(programs::bytes_of(&program.steps[rank]));
         buffers.push((steps, gpu.filled(&vec![0xff; 16 * program.steps[rank].len()])));
     }
-    gpu.launch_all(&team, "random_program", 64, |rank| {
+    gpu.launch_all(&teams[0], "random_program", 64, |rank| {
         let (steps, answers) = &buffers[rank as usize];
-        let params = windows
-            .iter()
-            .fold(Params::default().team(&team, rank), |params, window| params.window(&team, rank, *window));
+        let (team, none) = (team(rank), Params::default());
+        let params =
+            windows.iter().fold(none.team(team, rank), |params, window| params.window(team, rank, *window));
         params.long(steps.address).long(program.steps[rank as usize].len() as u64).long(answers.address)
     });
-    if let Some(failure) = team.failure() {
+    if let Some(failure) = teams.iter().find_map(Team::failure) {
         panic!("{what}: {failure}");
     }
     for (rank, (_, answers)) in buffers.iter().enumerate() {

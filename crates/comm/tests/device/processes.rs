@@ -1,50 +1,94 @@
-//! Ranks that are processes, as teams know them, each with a team of its own: here they are threads, which meet by
-//! the sockets of a team and hand each other their windows.
+//! Ranks that are processes, as teams know them, each with a team of its own: here they are threads, which
+//! meet by the sockets of a team. Those of one host hand each other their windows; hosts have no board in
+//! common, and reach each other over the loopback network.
 
-use causeway_comm::device::peers::Peers;
+use std::sync::Mutex;
+
+use causeway_comm::board::BoardLocations;
+use causeway_comm::device::peers::{PeerLocations, Peers};
 
 use super::*;
 use crate::machine::is_cuda;
 
-const RANKS: u32 = 3;
 const ADDITIONS: u32 = 5;
 const THREADS: u32 = 64;
 
-/// What a rank does with its team; all do it at the same time.
-fn as_processes(number: u8, policy: InitiatorPolicy, run: impl Fn(&Ranks, &Team, u32) + Sync) {
-    let folder = tempfile::tempdir().unwrap();
-    let mut nonce = [number; 16];
-    nonce[..4].copy_from_slice(&std::process::id().to_le_bytes());
-    std::thread::scope(|scope| {
-        for rank in 0..RANKS {
-            let (folder, run) = (folder.path().to_owned(), &run);
-            scope.spawn(move || {
-                let gpu = Ranks::new(Lanes::Well);
-                let peers = Peers::join(nonce, rank, RANKS, Some(folder)).unwrap();
-                let own = gpu.gpus(1).remove(0);
-                let team = Team::of_processes(own, peers, RANKS, Options { policy, ..patient() }).unwrap();
-                run(&gpu, &team, rank);
-            });
-        }
-    });
+/// Ranks on hosts.
+pub struct Hosts {
+    /// The host of each rank.
+    of_rank: Vec<usize>,
+    folders: Vec<tempfile::TempDir>,
+    nonce: [u8; 16],
+}
+
+impl Hosts {
+    /// A team whose ranks are on these hosts.
+    pub fn new(of_rank: &[usize]) -> Self {
+        let folders = (0..=*of_rank.iter().max().unwrap()).map(|_| tempfile::tempdir().unwrap()).collect();
+        Self { of_rank: of_rank.to_vec(), folders, nonce: causeway_comm::Job::random_nonce().unwrap() }
+    }
+
+    pub fn ranks(&self) -> u32 {
+        self.of_rank.len() as u32
+    }
+
+    /// Meets the others.
+    pub fn join(&self, rank: u32) -> Peers {
+        let folder = self.folders[self.of_rank[rank as usize]].path().to_owned();
+        let boards = BoardLocations { folders: vec![folder], system_v: false };
+        let is_one = self.folders.len() == 1;
+        let hosts = if is_one { Vec::new() } else { vec!["127.0.0.1".to_owned()] };
+        Peers::join(self.nonce, rank, self.ranks(), &PeerLocations { boards, hosts }).unwrap()
+    }
+
+    /// What comes of a function of each rank; all run at the same time.
+    pub fn all<T: Send>(&self, run: impl Fn(u32) -> T + Sync) -> Vec<T> {
+        std::thread::scope(|scope| {
+            let run = &run;
+            let started: Vec<_> = (0..self.ranks()).map(|rank| scope.spawn(move || run(rank))).collect();
+            started.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    /// The teams of all ranks, which have the windows of these kinds and bytes, with the same numbers.
+    pub fn teams(&self, gpu: &Ranks, options: &Options, windows: &[(Kind, u64)]) -> (Vec<Team>, Vec<u32>) {
+        let gpus = Mutex::new(gpu.gpus(self.of_rank.len()).into_iter().map(Some).collect::<Vec<_>>());
+        let made = self.all(|rank| {
+            let own = gpus.lock().unwrap()[rank as usize].take().unwrap();
+            let team = Team::of_processes(own, self.join(rank), self.ranks(), options.clone()).unwrap();
+            let made: Vec<u32> =
+                windows.iter().map(|(kind, bytes)| team.window(*kind, *bytes).unwrap()).collect();
+            (team, made)
+        });
+        let (teams, numbers): (Vec<Team>, Vec<Vec<u32>>) = made.into_iter().unzip();
+        assert!(numbers.iter().all(|other| *other == numbers[0]), "ranks number windows alike");
+        (teams, numbers[0].clone())
+    }
 }
 
 #[test]
-fn windows_of_all_kinds_reach_other_processes() {
-    // Natively ranks of one process on one GPU would map its memory twice; `device_processes` has real processes.
+fn windows_of_all_kinds_reach_other_processes_and_hosts() {
+    // Natively ranks of one process on one GPU would map its memory twice; `device_processes` has real
+    // processes.
     if is_cuda() {
         return;
     }
     let seed = u64::from(std::process::id()) + 1;
-    let kinds = [Kind::Device, Kind::Host];
-    let wishes = [InitiatorPolicy::Auto, InitiatorPolicy::Proxy];
-    for (number, (policy, kind)) in
-        wishes.into_iter().flat_map(|policy| kinds.map(|kind| (policy, kind))).enumerate()
-    {
-        as_processes(number as u8, policy, |gpu, team, rank| {
-            let what = format!("seed {seed}: {policy:?}, data {kind:?}, rank {rank}");
-            let data = team.window(kind, 64).unwrap();
-            let (signals, words) = (team.window(kind, 64).unwrap(), team.window(Kind::Host, 64).unwrap());
+    for (policy, kind, hosts) in [
+        (InitiatorPolicy::Auto, Kind::Device, [0, 0, 0]),
+        (InitiatorPolicy::Proxy, Kind::Host, [0, 0, 0]),
+        (InitiatorPolicy::Auto, Kind::Device, [0, 1, 1]),
+        (InitiatorPolicy::Auto, Kind::Host, [0, 1, 2]),
+        (InitiatorPolicy::Proxy, Kind::Device, [0, 1, 0]),
+    ] {
+        let what = format!("seed {seed}: {policy:?}, data {kind:?}, hosts {hosts:?}");
+        let gpu = Ranks::new(Lanes::Well);
+        let all = Hosts::new(&hosts);
+        let of = [(kind, 64), (kind, 64), (Kind::Host, 64)];
+        let (teams, windows) = all.teams(&gpu, &Options { policy, ..patient() }, &of);
+        let [data, signals, words] = windows[..] else { panic!("three were made") };
+        all.all(|rank| {
+            let team = &teams[rank as usize];
             assert!(team.is_in_host(words), "{what}");
             let wrong = gpu.filled(&[0; 8]);
             let params =
@@ -53,7 +97,8 @@ fn windows_of_all_kinds_reach_other_processes() {
             gpu.launch_one("words_of_others", THREADS, params);
             assert_eq!(team.failure(), None, "{what}");
             assert_eq!(gpu.bytes(wrong.address, 8), [0; 8], "{what}");
-            // All count up words of the next one, by the proxies of processes that know nothing of each other.
+            // All count up words of the next one, by the proxies of processes that know nothing of each
+            // other.
             let params = Params::default().team(team, rank).window(team, rank, words).word(ADDITIONS);
             gpu.launch_one("count_up", THREADS, params);
             // Its end is after that of all that it asked for; of what was asked of this rank a barrier tells.

@@ -23,14 +23,17 @@ use super::gpu::{Gpu, GpuError};
 use super::layout::{
     self, Changing, INBOX_AT, INITIATORS, MAX_QUEUES, MAX_RANKS, ON_ONE_GPU, Queue, TeamState,
 };
-use super::peers::Peers;
+use super::peers::{PeerError, Peers, TeamGpus};
 use super::proxy::Proxy;
 use super::queue::Consumer;
+use super::remote::link::Links;
+use super::remote::serving::Service;
 use super::windows::KnownWindows;
+use crate::bootstrap::ByteStream;
 use crate::cuda::bind_thread;
 use member::{HostPlan, Member, Members, bytes_of};
 pub use options::{Kind, Options, TeamError};
-use serving::{Core, lock, serve};
+use serving::{Core, lock, serve, serve_links};
 use windows::{CONTROL, TeamWindows};
 
 /// Ranks of this process in a team.
@@ -42,6 +45,7 @@ pub struct Team {
     members: Arc<Members>,
     windows: TeamWindows,
     threads: Vec<JoinHandle<()>>,
+    links: Option<JoinHandle<()>>,
 }
 
 impl Team {
@@ -53,7 +57,7 @@ impl Team {
         Self::new(gpus, None, gpus.len() as u32, options)
     }
 
-    /// This process's rank in a team whose ranks are in processes of their own, all on this host.
+    /// This process's rank in a team whose ranks are in processes of their own.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -94,20 +98,31 @@ impl Team {
             .iter()
             .map(|gpu| Member::new(gpu, queues, capacity))
             .collect::<Result<Vec<Member>, GpuError>>()?;
-        let numbers = match (&peers, gpus) {
+        let of_ranks = match (&peers, gpus) {
             (Some(peers), [gpu]) => peers.gpus(gpu.number())?,
-            _ => gpus.iter().map(|gpu| gpu.number()).collect(),
+            _ => TeamGpus::of_process(gpus.iter().map(|gpu| gpu.number()).collect()),
         };
+        let streams =
+            peers.as_ref().map_or(Ok(Vec::new()), |peers| peers.take_streams(of_ranks.is_spread))?;
+        let links = of_ranks.is_spread.then(|| Links::new(ranks).map(Arc::new)).transpose();
+        let links = links.map_err(PeerError::from)?;
         let host_control = members.iter().map(|member| member.host.address).collect();
         let first = peers.as_ref().map_or(0, Peers::rank);
         let members = Arc::new(Members { first, all: members });
         let (stop, ended) = (AtomicBool::new(false), Mutex::new(None));
-        let core = Arc::new(Core { stop, first, host_control, peers, ended });
+        // Where no rank maps it the proxies reach it sooner in the host.
+        let is_mapped_by_none = of_ranks.is_spread && !of_ranks.has_local;
+        let is_control_in_host = options.policy == InitiatorPolicy::Proxy || is_mapped_by_none;
+        let stop_links = AtomicBool::new(false);
+        let core = Arc::new(Core { stop, first, host_control, peers, links, stop_links, ended });
         let id = TEAMS.fetch_add(1, Ordering::Relaxed);
         let (policy, of_core) = (options.policy, Arc::clone(&core));
-        let windows = TeamWindows::new(id, numbers, policy, of_core, Arc::clone(&members));
-        let mut team = Self { core, id, ranks, options, members, windows, threads: Vec::new() };
-        let kind = if team.options.policy == InitiatorPolicy::Proxy { Kind::Host } else { Kind::Device };
+        let windows = TeamWindows::new(id, of_ranks, policy, of_core, Arc::clone(&members));
+        let (threads, links) = (Vec::new(), None);
+        let mut team = Self { core, id, ranks, options, members, windows, threads, links };
+        // Before others hear of a window, and may write there.
+        team.start_links(streams)?;
+        let kind = if is_control_in_host { Kind::Host } else { Kind::Device };
         let inboxes = layout::CONTROL_BYTES_OF_RANK * u64::from(ranks);
         let control = team.window(kind, INBOX_AT + inboxes)?;
         debug_assert_eq!(control, CONTROL, "it is the first");
@@ -139,11 +154,31 @@ impl Team {
         Ok(member.gpu.write(member.device.address, bytes_of(&state))?)
     }
 
+    /// Whether who polls takes from others what they wait for: the machine has too few cores.
+    fn is_crowded(&self) -> bool {
+        let of_links = usize::from(self.core.links.is_some());
+        let polling = self.members.all.len() * self.options.threads + of_links;
+        std::thread::available_parallelism().map_or(1, usize::from) <= polling + 1
+    }
+
+    /// Starts the thread of the links, where there are some.
+    fn start_links(&mut self, streams: Vec<(u32, ByteStream)>) -> Result<(), TeamError> {
+        let Some(links) = self.core.links.clone() else { return Ok(()) };
+        let (rank, parts, is_crowded) = (self.members.first, self.windows.own_parts(), self.is_crowded());
+        let gpu = &self.members.all[0].gpu;
+        let service = Service::new(rank, gpu.as_ref(), streams, links, parts, is_crowded)?;
+        let (core, node) = (Arc::clone(&self.core), gpu.node());
+        let thread = std::thread::Builder::new().name(format!("causeway-links-{rank}")).spawn(move || {
+            bind_thread(node);
+            serve_links(&core, service, rank);
+        });
+        self.links = Some(thread.map_err(TeamError::Thread)?);
+        Ok(())
+    }
+
     fn start_proxies(&mut self) -> Result<(), TeamError> {
         let plan = HostPlan::new(self.options.queues, self.options.capacity);
-        // Who polls on a machine with fewer cores than that takes from others what they wait for.
-        let polling = self.members.all.len() * self.options.threads;
-        let is_crowded = std::thread::available_parallelism().map_or(1, usize::from) <= polling + 1;
+        let is_crowded = self.is_crowded();
         for (rank, member) in self.members.ranks().zip(&self.members.all) {
             let mut of_thread: Vec<Vec<Proxy>> = (0..self.options.threads).map(|_| Vec::new()).collect();
             for at in 0..self.options.queues {
@@ -151,7 +186,8 @@ impl Team {
                 // SAFETY: the plan has so many bytes for it; the memory is freed behind the threads.
                 let queue = unsafe { Consumer::new(slots, counters, self.options.capacity) };
                 let windows = KnownWindows::new(Arc::clone(&member.windows));
-                let proxy = Proxy::new(rank, queue, member.gpu.lane()?, windows);
+                let links = self.core.links.clone();
+                let proxy = Proxy::new(rank, queue, member.gpu.lane()?, windows, links);
                 of_thread[at % self.options.threads].push(proxy);
             }
             for proxies in of_thread {
@@ -285,6 +321,12 @@ impl Drop for Team {
         self.core.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             // One that has panicked has ended the team.
+            let _ = thread.join();
+        }
+        // Behind the proxies, whose requests it has.
+        self.core.stop_links.store(true, Ordering::Release);
+        self.core.links.iter().for_each(|links| links.wake());
+        if let Some(thread) = self.links.take() {
             let _ = thread.join();
         }
     }

@@ -2,13 +2,15 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::device::failure::{Failure, Refused};
 use crate::device::layout::HostControl;
 use crate::device::peers::Peers;
 use crate::device::proxy::Proxy;
+use crate::device::remote::link::Links;
+use crate::device::remote::serving::Service;
 
 /// What the proxies' threads share.
 pub struct Core {
@@ -19,6 +21,10 @@ pub struct Core {
     pub host_control: Vec<u64>,
     /// Ranks of other processes.
     pub peers: Option<Peers>,
+    /// Links to ranks whose memory is not mapped here, where there are some.
+    pub links: Option<Arc<Links>>,
+    /// Whether the thread of the links is to end, behind those of the proxies.
+    pub stop_links: AtomicBool,
     /// Why it has ended.
     pub ended: Mutex<Option<Failure>>,
 }
@@ -43,6 +49,8 @@ impl Core {
             self.peers.iter().for_each(Peers::shut);
         }
         drop(ended);
+        // Its thread ends the streams.
+        self.links.iter().for_each(|links| links.wake());
         for member in 0..self.host_control.len() {
             self.host_control(member).abort.store(1, Ordering::Release);
         }
@@ -75,12 +83,14 @@ impl Core {
 /// Ends the team where a proxy's thread ends for any other reason than that it shall.
 struct Guard<'a> {
     core: &'a Core,
+    /// Whether it shall.
+    stop: &'a AtomicBool,
     rank: u32,
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        if !self.core.stop.load(Ordering::Acquire) && !self.core.has_ended() {
+        if !self.stop.load(Ordering::Acquire) && !self.core.has_ended() {
             self.core.end(Failure::Proxy(self.rank));
         }
     }
@@ -116,7 +126,7 @@ impl Rest {
 
 /// A proxy's thread.
 pub fn serve(core: &Core, mut proxies: Vec<Proxy>, rank: u32, is_crowded: bool) {
-    let _guard = Guard { core, rank };
+    let _guard = Guard { core, stop: &core.stop, rank };
     proxies.iter_mut().for_each(Proxy::enter);
     let (mut round, mut rest) = (0_u32, Rest::default());
     loop {
@@ -156,4 +166,27 @@ pub fn serve(core: &Core, mut proxies: Vec<Proxy>, rank: u32, is_crowded: bool) 
             core::hint::spin_loop();
         }
     }
+}
+
+/// The thread of the links.
+pub fn serve_links(core: &Core, mut service: Service, rank: u32) {
+    let guard = Guard { core, stop: &core.stop_links, rank };
+    service.enter();
+    while !core.has_ended() {
+        match catch_unwind(AssertUnwindSafe(|| service.step())) {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) if core.stop_links.load(Ordering::Acquire) => {
+                if catch_unwind(AssertUnwindSafe(|| service.leave())).is_err() {
+                    service.shut();
+                }
+                return;
+            }
+            Ok(Ok(false)) => service.rest(),
+            Ok(Err(failure)) => core.end(failure),
+            // Ends the team.
+            Err(_) => break,
+        }
+    }
+    drop(guard);
+    service.shut();
 }

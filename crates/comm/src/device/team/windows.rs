@@ -1,7 +1,7 @@
 //! Creation of windows. New memory of each rank, the program's own, and that of ranks in other
 //! processes; told to kernels and proxies.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use super::member::{Members, bytes_of};
@@ -11,7 +11,8 @@ use crate::device::announcement::Announcement;
 use crate::device::choice::InitiatorPolicy;
 use crate::device::gpu::{Block, GpuError};
 use crate::device::layout::{self, MAX_RANKS, MAX_WINDOW_BYTES, MAX_WINDOWS, WindowState};
-use crate::device::peers::Peers;
+use crate::device::peers::{Peers, TeamGpus};
+use crate::device::remote::parts::{Part, Parts};
 use crate::device::windows::MappedWindow;
 
 /// The window of barriers and messages.
@@ -23,16 +24,20 @@ struct WindowOf {
     in_host: bool,
     /// Where each rank's part lies, by the rank that looks.
     parts: Vec<Vec<u64>>,
+    /// What other ranks call it.
+    number: u32,
     /// What frees it.
-    _blocks: Vec<Block>,
+    _blocks: Vec<Arc<Block>>,
 }
 
 /// The windows of a team.
 pub struct TeamWindows {
     /// The team's number.
     team: u32,
-    /// The number of each rank's GPU.
-    gpus: Vec<u64>,
+    /// The number of each rank's GPU, and whether ranks are on several hosts.
+    gpus: TeamGpus,
+    /// This rank's parts, for ranks to which its memory is not mapped.
+    own_parts: Arc<Parts>,
     policy: InitiatorPolicy,
     core: Arc<Core>,
     members: Arc<Members>,
@@ -45,18 +50,24 @@ impl TeamWindows {
     /// None yet, of a team whose ranks have the GPUs with these numbers.
     pub fn new(
         team: u32,
-        gpus: Vec<u64>,
+        gpus: TeamGpus,
         policy: InitiatorPolicy,
         core: Arc<Core>,
         members: Arc<Members>,
     ) -> Self {
-        Self { team, gpus, policy, core, members, made: Mutex::new(0), list: Mutex::default() }
+        let (made, list, own_parts) = (Mutex::new(0), Mutex::default(), Arc::default());
+        Self { team, gpus, own_parts, policy, core, members, made, list }
+    }
+
+    /// This rank's parts, for ranks to which its memory is not mapped.
+    pub fn own_parts(&self) -> Arc<Parts> {
+        Arc::clone(&self.own_parts)
     }
 
     /// The other ranks that have a rank's GPU.
     pub fn on_the_same_gpu(&self, rank: u32) -> Vec<u32> {
-        let own = self.gpus.get(rank as usize);
-        let ranks = (0..).zip(&self.gpus);
+        let own = self.gpus.numbers.get(rank as usize);
+        let ranks = (0..).zip(&self.gpus.numbers);
         ranks.filter(|(other, gpu)| *other != rank && Some(*gpu) == own).map(|(other, _)| other).collect()
     }
 
@@ -74,8 +85,8 @@ impl TeamWindows {
             .iter()
             .map(|member| match (kind, &self.core.peers) {
                 (Kind::Device, _) => member.gpu.device_memory(bytes),
-                (Kind::Host, None) => member.gpu.host_memory(bytes),
-                (Kind::Host, Some(_)) => member.gpu.shared_host_memory(bytes),
+                (Kind::Host, Some(peers)) if peers.has_local() => member.gpu.shared_host_memory(bytes),
+                (Kind::Host, _) => member.gpu.host_memory(bytes),
             })
             .collect::<Result<Vec<Block>, GpuError>>();
         match &self.core.peers {
@@ -93,34 +104,51 @@ impl TeamWindows {
         blocks: Result<Vec<Block>, GpuError>,
     ) -> Result<u32, TeamError> {
         let mut made = lock(&self.made);
-        let announcement = Announcement { number: *made, in_host: kind == Kind::Host, bytes };
+        let (number, in_host) = (*made, kind == Kind::Host);
+        let announcement = Announcement { number, in_host, bytes };
         *made += 1;
-        let own = blocks.as_ref().ok().and_then(|blocks| blocks.first());
-        let parts = peers.exchange(announcement, own.and_then(|block| block.descriptor.as_ref()));
+        let own = blocks.map(|mut blocks| blocks.pop().map(Arc::new));
+        if let Ok(Some(own)) = &own {
+            // Ranks that hear of it may write there.
+            self.own_parts.add(number, Part { memory: Arc::clone(own), bytes, in_host });
+        }
+        let parts = peers.exchange(announcement, own.as_ref().ok().and_then(Option::as_deref));
         // Why this rank has none counts before what the others say.
-        let own = blocks?.pop().ok_or(TeamError::NotHandedOver)?;
-        let mut own = Some(own);
-        let blocks = (0..self.gpus.len() as u32)
-            .zip(parts?)
-            .map(|(rank, descriptor)| match descriptor {
-                Some(descriptor) => {
-                    // As long as this rank's: made by the same granularity.
-                    let length = own.as_ref().map_or(bytes, |own| own.bytes);
-                    let gpu = &self.members.all[0].gpu;
-                    match kind {
-                        Kind::Device => gpu.import(descriptor.as_fd(), length),
-                        Kind::Host => gpu.import_host(descriptor.as_fd(), length),
-                    }
-                }
-                None => Ok(Block { address: 0, bytes, descriptor: None, owner: Box::new(rank) }),
-            })
-            .collect::<Result<Vec<Block>, GpuError>>()?;
-        let mut blocks = blocks;
-        if let Some(own) = own.take() {
-            blocks[self.members.first as usize] = own;
+        let id = match (own, parts) {
+            (Err(error), _) => Err(error.into()),
+            (Ok(None), _) => Err(TeamError::NotHandedOver),
+            (Ok(Some(own)), parts) => parts
+                .map_err(TeamError::from)
+                .and_then(|parts| self.map_parts(kind, bytes, number, own, parts)),
+        };
+        if id.is_err() {
+            self.own_parts.remove(number);
+        }
+        id
+    }
+
+    /// Maps the parts of the others that have a descriptor.
+    fn map_parts(
+        &self,
+        kind: Kind,
+        bytes: u64,
+        number: u32,
+        own: Arc<Block>,
+        parts: Vec<Option<OwnedFd>>,
+    ) -> Result<u32, TeamError> {
+        let gpu = &self.members.all[0].gpu;
+        let mut blocks = Vec::with_capacity(parts.len());
+        for (rank, descriptor) in (0..).zip(parts) {
+            blocks.push(match (descriptor, kind) {
+                _ if rank == self.members.first => Arc::clone(&own),
+                // As long as this rank's: made by the same granularity.
+                (Some(descriptor), Kind::Device) => Arc::new(gpu.import(descriptor.as_fd(), own.bytes)?),
+                (Some(descriptor), Kind::Host) => Arc::new(gpu.import_host(descriptor.as_fd(), own.bytes)?),
+                (None, _) => Arc::new(Block { address: 0, bytes, descriptor: None, owner: Box::new(()) }),
+            });
         }
         let parts = vec![blocks.iter().map(|block| block.address).collect()];
-        self.keep(kind, bytes, parts, blocks)
+        self.keep(kind, bytes, number, parts, blocks)
     }
 
     /// Makes a window of memory that the program has: an address for each rank of this process.
@@ -132,7 +160,7 @@ impl TeamWindows {
     /// # Errors
     /// When there are windows enough, or it is not as described.
     pub unsafe fn register(&self, kind: Kind, addresses: &[u64], bytes: u64) -> Result<u32, TeamError> {
-        if self.core.peers.is_some() {
+        if self.core.peers.as_ref().is_some_and(Peers::has_local) {
             return Err(TeamError::NotHandedOver);
         }
         if addresses.len() != self.members.all.len() {
@@ -143,7 +171,11 @@ impl TeamWindows {
             return Err(TeamError::WindowSize(bytes));
         }
         let block = |address: &u64| Block { address: *address, bytes, descriptor: None, owner: Box::new(()) };
-        self.add(kind, bytes, addresses.iter().map(block).collect())
+        let blocks = addresses.iter().map(block).collect();
+        match &self.core.peers {
+            None => self.add(kind, bytes, blocks),
+            Some(peers) => self.add_with_peers(peers, kind, bytes, Ok(blocks)),
+        }
     }
 
     fn add(&self, kind: Kind, bytes: u64, mut blocks: Vec<Block>) -> Result<u32, TeamError> {
@@ -168,7 +200,7 @@ impl TeamWindows {
             parts.push(seen);
         }
         blocks.append(&mut imported);
-        self.keep(kind, bytes, parts, blocks)
+        self.keep(kind, bytes, 0, parts, blocks.into_iter().map(Arc::new).collect())
     }
 
     /// Tells kernels and proxies of a window: where each rank's part lies, by the rank that looks.
@@ -176,8 +208,9 @@ impl TeamWindows {
         &self,
         kind: Kind,
         bytes: u64,
+        number: u32,
         parts: Vec<Vec<u64>>,
-        blocks: Vec<Block>,
+        blocks: Vec<Arc<Block>>,
     ) -> Result<u32, TeamError> {
         let mut windows = lock(&self.list);
         let id = windows.iter().position(Option::is_none).unwrap_or(windows.len());
@@ -192,20 +225,30 @@ impl TeamWindows {
                 let is_mapped = peer == rank as usize || self.policy != InitiatorPolicy::Proxy;
                 peers[peer] = if is_mapped { *part } else { 0 };
             }
-            let in_host = u32::from(in_host);
-            let without = (0..).zip(&self.gpus).filter(|(_, gpu)| !member.gpu.has_atomics_on(**gpu));
+            // Where some reach a word by their kernels and others by its owner's proxy, all have to go by
+            // that.
+            let by_proxy = self.gpus.is_spread && !in_host;
+            let numbers = (0..).zip(&self.gpus.numbers);
+            let without = numbers.filter(|(_, gpu)| by_proxy || !member.gpu.has_atomics_on(**gpu));
             let without_atomics = without.fold(0, |bits, (peer, _)| bits | 1_u64 << peer);
-            let state =
-                WindowState { team: self.team, id: id as u32, bytes, in_host, peers, without_atomics };
+            let state = WindowState {
+                team: self.team,
+                id: id as u32,
+                bytes,
+                in_host: u32::from(in_host),
+                atomics_by_proxy: u32::from(by_proxy),
+                peers,
+                without_atomics,
+            };
             member.gpu.write(member.window_at(id as u32), bytes_of(&state))?;
         }
         for (member, parts) in self.members.all.iter().zip(&parts) {
-            member.windows.set(id, Some(MappedWindow { bytes, in_host, parts: parts.clone() }));
+            member.windows.set(id, Some(MappedWindow { number, bytes, in_host, parts: parts.clone() }));
         }
         if windows.len() == id {
             windows.push(None);
         }
-        windows[id] = Some(WindowOf { bytes, in_host, parts, _blocks: blocks });
+        windows[id] = Some(WindowOf { bytes, in_host, parts, number, _blocks: blocks });
         Ok(id as u32)
     }
 
@@ -219,6 +262,9 @@ impl TeamWindows {
         let window = window.ok_or(TeamError::NoSuchWindow(id))?;
         for member in &self.members.all {
             member.windows.set(id as usize, None);
+        }
+        if self.core.peers.is_some() {
+            self.own_parts.remove(window.number);
         }
         drop(window);
         Ok(())

@@ -1,0 +1,268 @@
+//! This rank's end of a link: a stream, and what goes over it in both directions.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::error::LinkError;
+use super::frame::{Frame, MAX_PAYLOAD};
+use super::initiator::Initiator;
+use super::lanes::Copies;
+use super::link::Link;
+use super::parts::{PartRange, Parts};
+use super::ring::Ring;
+use super::stream::{Payload, Reader, Writer};
+use super::target::Target;
+use crate::bootstrap::ByteStream;
+
+/// Bytes of each of the three rings of staging memory of a link.
+const RING: u64 = 2 * MAX_PAYLOAD as u64;
+
+/// Bytes of staging memory of a link.
+pub const STAGING_BYTES: u64 = 3 * RING;
+
+/// Frames that are read of one peer before the others' turn.
+const MAX_FRAMES: usize = 64;
+
+/// A payload that is being read.
+#[derive(Debug)]
+struct Arriving {
+    /// Where it goes.
+    range: PartRange,
+    bytes: u64,
+    /// Where it is read to, if not there.
+    staged: Option<u64>,
+    /// Whether it answers a get; else it is a put's.
+    is_reply: bool,
+}
+
+/// An end.
+#[derive(Debug)]
+pub struct LinkEnd {
+    /// The rank at the other end.
+    pub peer: u32,
+    /// Whether it takes what proxies post; not so the second end of a rank's link to itself.
+    initiates: bool,
+    stream: ByteStream,
+    reader: Reader,
+    writer: Writer,
+    initiator: Initiator,
+    target: Target,
+    arriving: Option<Arriving>,
+    /// A frame whose payload has no staging memory yet.
+    delayed: Option<Frame>,
+    /// Payloads in staging memory, by the marks behind which they are copied to the GPU.
+    arrivals: Ring,
+    copied: VecDeque<u64>,
+    /// The peer has said goodbye, and its stream has ended.
+    has_left: bool,
+    has_ended: bool,
+}
+
+/// What ends share.
+pub struct Shared<'a> {
+    /// Posted by proxies.
+    pub link: &'a Link,
+    /// This rank's parts of windows.
+    pub parts: &'a Parts,
+    /// Copies from and to the GPU.
+    pub copies: &'a mut Copies,
+}
+
+impl LinkEnd {
+    /// Over a stream, with so much staging memory at an address as [`STAGING_BYTES`] says.
+    pub fn new(peer: u32, initiates: bool, stream: ByteStream, staging: u64) -> Self {
+        let ring = |number| Ring::new(staging + number * RING, RING);
+        Self {
+            peer,
+            initiates,
+            stream,
+            reader: Reader::default(),
+            writer: Writer::default(),
+            initiator: Initiator::new(ring(0)),
+            target: Target::new(ring(1)),
+            arriving: None,
+            delayed: None,
+            arrivals: ring(2),
+            copied: VecDeque::new(),
+            has_left: false,
+            has_ended: false,
+        }
+    }
+
+    /// Moves everything on that can be. Whether there was anything.
+    ///
+    /// # Errors
+    /// When the link has come to an end.
+    pub fn step(&mut self, shared: &mut Shared<'_>) -> Result<bool, LinkError> {
+        let mut did = self.read(shared)?;
+        while self.copied.front().is_some_and(|mark| shared.copies.is_passed(*mark)) {
+            self.copied.pop_front();
+            self.arrivals.free_first();
+        }
+        did |= self.initiator.complete(shared.link, shared.copies);
+        did |= self.target.advance(shared.copies)?;
+        if self.initiates {
+            did |= self.initiator.prepare(shared.link, shared.parts, shared.copies)?;
+        }
+        if self.has_left && !self.initiator.is_idle() {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        Ok(self.write(shared)? || did)
+    }
+
+    fn read(&mut self, shared: &mut Shared<'_>) -> Result<bool, LinkError> {
+        let mut did = false;
+        for _ in 0..MAX_FRAMES {
+            if let Some(arriving) = &self.arriving {
+                if !self.reader.payload(&self.stream)? {
+                    break;
+                }
+                let Arriving { range, bytes, staged, is_reply } = arriving;
+                let mark = match staged {
+                    Some(staged) => {
+                        let mark = shared.copies.copy(range.address, *staged, *bytes)?;
+                        self.copied.push_back(mark);
+                        mark
+                    }
+                    None => 0,
+                };
+                if *is_reply {
+                    self.initiator.data_arrived(mark)?;
+                } else {
+                    self.target.payload_arrived(mark);
+                }
+                self.arriving = None;
+                did = true;
+                continue;
+            }
+            let frame = match self.delayed.take() {
+                Some(frame) => frame,
+                None if self.has_ended => break,
+                None => match self.reader.frame(&self.stream) {
+                    Ok(Some(frame)) => frame,
+                    Ok(None) => break,
+                    Err(LinkError::Lost(_)) if self.has_left => {
+                        self.has_ended = true;
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                },
+            };
+            if !self.accept(frame, shared)? {
+                self.delayed = Some(frame);
+                break;
+            }
+            did = true;
+        }
+        Ok(did)
+    }
+
+    /// Takes a frame; false where there is no staging memory for its payload.
+    fn accept(&mut self, frame: Frame, shared: &mut Shared<'_>) -> Result<bool, LinkError> {
+        if self.has_left {
+            return Err(LinkError::Wrong("it asks for something behind its goodbye"));
+        }
+        let (range, bytes, is_reply) = match frame {
+            Frame::Done { count } => return self.initiator.done(count).map(|()| true),
+            Frame::Value { value } => return self.initiator.value_received(value).map(|()| true),
+            Frame::Goodbye => {
+                self.has_left = true;
+                return Ok(true);
+            }
+            Frame::Data { bytes } => (self.initiator.data(bytes)?, bytes, true),
+            Frame::Put { bytes, .. } => match self.target.put(&frame, shared.parts)? {
+                Some(range) => (range, bytes, false),
+                None => return Ok(true),
+            },
+            _ => return self.target.request(&frame, shared.parts, shared.copies).map(|()| true),
+        };
+        let staged = if range.part.in_host {
+            None
+        } else {
+            let Some(staged) = self.arrivals.allocate(u64::from(bytes)) else { return Ok(false) };
+            Some(staged)
+        };
+        // SAFETY: a range of a part, which is kept, or of staging memory, which is freed behind the thread of
+        // the links.
+        unsafe { self.reader.begin_payload(staged.unwrap_or(range.address), bytes) };
+        self.arriving = Some(Arriving { range, bytes: u64::from(bytes), staged, is_reply });
+        Ok(true)
+    }
+
+    fn write(&mut self, shared: &Shared<'_>) -> Result<bool, LinkError> {
+        let mut did = false;
+        loop {
+            while self.writer.has_capacity() {
+                // Answers first: the peer waits for them, and they take no position at its end.
+                let (frame, payload) = if let Some(done) = self.target.next_done() {
+                    (done, None)
+                } else if let Some(reply) = self.target.next(shared.copies) {
+                    reply
+                } else if let Some(request) = self.initiator.next(shared.copies) {
+                    request
+                } else {
+                    break;
+                };
+                if let Some(payload) = self.writer.push(&frame, payload) {
+                    self.payload_written(&payload);
+                }
+                did = true;
+            }
+            if self.has_ended {
+                return Ok(did);
+            }
+            let (count, payload) = match self.writer.flush(&self.stream) {
+                // Who has left reads nothing more.
+                Err(_) if self.has_left => (0, None),
+                flushed => flushed?,
+            };
+            if let Some(payload) = payload {
+                self.payload_written(&payload);
+            }
+            if count == 0 {
+                return Ok(did);
+            }
+            did = true;
+        }
+    }
+
+    fn payload_written(&mut self, payload: &Payload) {
+        if payload.is_reply {
+            self.target.payload_written(payload.is_staged);
+        } else if payload.is_staged {
+            self.initiator.payload_written();
+        }
+    }
+
+    /// Whether nothing is under way in either direction.
+    pub fn is_idle(&self) -> bool {
+        self.initiator.is_idle() && self.target.is_idle() && self.arriving.is_none() && self.writer.is_empty()
+    }
+
+    /// Says that this rank asks for nothing more.
+    pub fn leave(&mut self) {
+        self.writer.push(&Frame::Goodbye, None);
+    }
+
+    /// Whether something is to be waited for at the stream, and whether that is capacity to write.
+    pub fn waits(&self) -> Option<bool> {
+        (!self.has_ended).then_some(!self.writer.is_empty())
+    }
+
+    /// Ends the stream behind what was written.
+    pub fn end_writing(&self) {
+        self.stream.end_writing();
+    }
+
+    /// Ends the stream in both directions.
+    pub fn shut(&self) {
+        self.stream.shut();
+    }
+}
+
+impl AsFd for LinkEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

@@ -1,0 +1,101 @@
+//! This rank's own parts of windows, as other ranks' proxies reach them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::frame::Position;
+use crate::device::failure::Status;
+use crate::device::gpu::Block;
+
+/// A part. It lives as long as somebody copies.
+#[derive(Debug)]
+pub struct Part {
+    /// Its memory.
+    pub memory: Arc<Block>,
+    /// Bytes that belong to the window.
+    pub bytes: u64,
+    /// Whether the memory is the host's.
+    pub in_host: bool,
+}
+
+/// A range of a part.
+#[derive(Debug, Clone)]
+pub struct PartRange {
+    /// Of which.
+    pub part: Arc<Part>,
+    /// Where it begins.
+    pub address: u64,
+}
+
+/// The parts, by how many windows the team had made before.
+#[derive(Debug, Default)]
+pub struct Parts(Mutex<BTreeMap<u32, Arc<Part>>>);
+
+impl Parts {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Arc<Part>>> {
+        // A panic of another thread leaves nothing half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a part, before other ranks hear of it.
+    pub fn add(&self, window: u32, part: Part) {
+        self.lock().insert(window, Arc::new(part));
+    }
+
+    /// Takes one away, which no kernel uses.
+    pub fn remove(&self, window: u32) {
+        let part = self.lock().remove(&window);
+        // Its memory is freed here, where no thread waits for the lock.
+        drop(part);
+    }
+
+    /// So many bytes at a position.
+    ///
+    /// # Errors
+    /// When they do not lie in a window.
+    pub fn find(&self, position: Position, bytes: u64) -> Result<PartRange, Status> {
+        let part = self.lock().get(&position.window).cloned().ok_or(Status::OtherTeam)?;
+        if position.offset > part.bytes || bytes > part.bytes - position.offset {
+            return Err(Status::OutOfBounds);
+        }
+        let address = part.memory.address + position.offset;
+        Ok(PartRange { part, address })
+    }
+
+    /// The word at a position.
+    ///
+    /// # Errors
+    /// Also when it does not lie at a multiple of 8.
+    pub fn find_word(&self, position: Position) -> Result<PartRange, Status> {
+        if position.offset.is_multiple_of(8) { self.find(position, 8) } else { Err(Status::Misaligned) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_lie_in_a_part_that_is_there_or_are_refused() {
+        let parts = Parts::default();
+        let at = |window, offset| Position { window, offset };
+        let memory = Arc::new(Block { address: 4096, bytes: 64, descriptor: None, owner: Box::new(()) });
+        assert_eq!(parts.find(at(3, 0), 1).map(drop), Err(Status::OtherTeam));
+        parts.add(3, Part { memory: Arc::clone(&memory), bytes: 40, in_host: true });
+        assert_eq!(parts.find(at(3, 8), 32).map(|range| range.address), Ok(4104));
+        for (offset, bytes) in [(8, 33), (41, 0), (u64::MAX, 2), (1, u64::MAX)] {
+            assert_eq!(
+                parts.find(at(3, offset), bytes).map(drop),
+                Err(Status::OutOfBounds),
+                "{offset} {bytes}"
+            );
+        }
+        assert_eq!(parts.find_word(at(3, 4)).map(drop), Err(Status::Misaligned));
+        let held = parts.find_word(at(3, 32)).unwrap();
+        parts.remove(3);
+        assert_eq!(parts.find(at(3, 0), 1).map(drop), Err(Status::OtherTeam));
+        assert_eq!(Arc::strong_count(&memory), 2, "the copy still has it");
+        drop(held);
+        assert_eq!(Arc::strong_count(&memory), 1);
+    }
+}
