@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::CudaError;
 use super::functions::{Driver, check};
+use super::setup_calls::check_setup_call;
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const WITHOUT_TIMING: u32 = 2;
@@ -18,10 +19,25 @@ pub(super) fn take(driver: &Driver, life: u64) -> Result<u64, CudaError> {
     if let Some(event) = events().get_or_insert_default().entry(life).or_default().pop() {
         return Ok(event);
     }
+    create(driver)
+}
+
+/// One of the calling thread's context.
+fn create(driver: &Driver) -> Result<u64, CudaError> {
+    check_setup_call("cuEventCreate");
     let mut event: *mut c_void = core::ptr::null_mut();
     // SAFETY: there is room for the event.
     check("cuEventCreate", unsafe { (driver.create_event)(&raw mut event, WITHOUT_TIMING) })?;
     Ok(event as u64)
+}
+
+/// Makes so many more of the calling thread's context, which has that number (`life`).
+pub(super) fn reserve(driver: &Driver, life: u64, count: usize) -> Result<(), CudaError> {
+    events().get_or_insert_default().entry(life).or_default();
+    for _ in 0..count {
+        release(driver, life, create(driver)?);
+    }
+    Ok(())
 }
 
 /// Takes one back that nobody looks at any more. One of a context that was forgotten went with it.

@@ -35,6 +35,41 @@ pub(super) struct AllocationProperties {
 
 const _: () = assert!(size_of::<AllocationProperties>() == 32 && size_of::<AccessDescriptor>() == 12);
 
+/// One side of a [`PlaneCopy`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Plane {
+    x: usize,
+    y: usize,
+    memory_type: c_uint,
+    host: *mut c_void,
+    device: u64,
+    array: *mut c_void,
+    pitch: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlaneCopy {
+    from: Plane,
+    to: Plane,
+    row_bytes: usize,
+    rows: usize,
+}
+
+impl PlaneCopy {
+    /// Rows that lie one behind the other at both sides.
+    pub(super) fn rows(memory_type: c_uint, to: u64, from: u64, row_bytes: usize, rows: usize) -> Self {
+        let null = core::ptr::null_mut();
+        let side =
+            |device| Plane { x: 0, y: 0, memory_type, host: null, device, array: null, pitch: row_bytes };
+        Self { from: side(from), to: side(to), row_bytes, rows }
+    }
+}
+
+const _: () = assert!(size_of::<PlaneCopy>() == 128);
+
 /// `CUipcMemHandle`, passed by value.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -95,6 +130,8 @@ entry_points! {
         get_ipc_handle: c"cuIpcGetMemHandle" (*mut IpcHandle, u64);
         open_ipc_handle: c"cuIpcOpenMemHandle_v2" (*mut u64, IpcHandle, c_uint);
         close_ipc_handle: c"cuIpcCloseMemHandle" (u64);
+        create_context: c"cuCtxCreate_v2" (*mut *mut c_void, c_uint, c_int);
+        copy_plane_async: c"cuMemcpy2DAsync_v2" (*const PlaneCopy, *mut c_void);
         create_memory: c"cuMemCreate" (*mut u64, usize, *const AllocationProperties, u64);
         retain_memory: c"cuMemRetainAllocationHandle" (*mut u64, u64);
         release_memory: c"cuMemRelease" (u64);
@@ -120,6 +157,19 @@ impl Driver {
         LoadedDriver::find().is_some_and(|driver| {
             *IS_REMOTE.get_or_init(|| driver.function(c"causeway_client_marker").is_some())
         })
+    }
+
+    /// Whether kernels and the host can poll the same word of the host's memory: not where the GPUs are a server's with a
+    /// mirror of it.
+    pub fn shares_host_memory() -> bool {
+        let Some(driver) = LoadedDriver::find().filter(|_| Self::is_remote()) else { return true };
+        // Older client libraries do not say.
+        let Some(address) = driver.function(c"causeway_client_shares_memory") else { return true };
+        // SAFETY: the client library's function of this name takes nothing and returns a number.
+        let shares =
+            unsafe { core::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> c_int>(address) };
+        // SAFETY: it may be called at any time.
+        unsafe { shares() != 0 }
     }
 
     /// The driver, which this process loads and starts by itself; none where there is none, or it does not

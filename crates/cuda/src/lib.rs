@@ -5,6 +5,7 @@
 
 mod affinity;
 mod copy;
+mod copy_context;
 mod device;
 mod entry_points;
 mod error;
@@ -20,6 +21,7 @@ mod order;
 mod pending;
 mod pinning;
 mod scope;
+mod setup_calls;
 mod sharing;
 
 pub use affinity::{bind_thread, current_node, follow, node_of, node_of_rdma_device};
@@ -39,4 +41,5 @@ pub use pending::PendingCopy;
 pub use pinning::FOR_ALL_DEVICES;
 pub use pinning::{Pinned, PinnedWord};
 pub use scope::Scope;
+pub use setup_calls::forbid_setup_calls;
 pub use sharing::{Bounce, IPC_HANDLE_BYTES, Mapping, Opened, export, export_unordered, ipc_handle};

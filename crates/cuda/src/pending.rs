@@ -4,6 +4,7 @@
 
 use core::ffi::{c_int, c_void};
 
+use super::copy_context::copy_from_host;
 use super::error::CudaError;
 use super::events;
 use super::functions::{Driver, check};
@@ -34,10 +35,34 @@ impl PendingCopy {
     /// # Errors
     /// What the driver says. The bytes may have been copied all the same.
     pub unsafe fn begin(scope: &Scope<'static>, to: u64, from: u64, bytes: usize) -> Result<Self, CudaError> {
+        Self::start(scope, |stream| {
+            // SAFETY: as promised by the caller; the stream is this context's.
+            unsafe { (scope.driver.copy_async)(to, from, bytes, stream as *mut c_void) }
+        })
+    }
+
+    /// The same for a copy from memory of the host in a scope [of copies](Scope::of_copies): by a copy engine.
+    ///
+    /// # Safety
+    /// As of [`begin`](Self::begin).
+    ///
+    /// # Errors
+    /// As of [`begin`](Self::begin).
+    pub unsafe fn begin_from_host(
+        scope: &Scope<'static>,
+        to: u64,
+        from: u64,
+        bytes: usize,
+    ) -> Result<Self, CudaError> {
+        Self::start(scope, |stream| {
+            // SAFETY: as promised by the caller; the stream is this context's.
+            unsafe { copy_from_host(scope.driver, to, from, bytes, stream) }
+        })
+    }
+
+    fn start(scope: &Scope<'static>, begin: impl FnOnce(u64) -> c_int) -> Result<Self, CudaError> {
         let stream = scope.stream()?;
-        // SAFETY: as promised by the caller; the stream is this context's.
-        let status = unsafe { (scope.driver.copy_async)(to, from, bytes, stream as *mut c_void) };
-        check("cuMemcpyAsync", status).and_then(|()| Self::behind(scope, stream)).inspect_err(|_| {
+        check("cuMemcpyAsync", begin(stream)).and_then(|()| Self::behind(scope, stream)).inspect_err(|_| {
             // What was begun must not go on behind the caller's back.
             // SAFETY: the stream is this context's, or the driver says that it is not.
             unsafe { (scope.driver.synchronize_stream)(stream as *mut c_void) };

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::error::CudaError;
 use super::functions::{Driver, check};
 use super::scope::Scope;
+use super::setup_calls::check_setup_call;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`: for all contexts.
 const PORTABLE: u32 = 1;
@@ -33,6 +34,7 @@ impl Pinned {
     /// # Errors
     /// What the driver says; then copies are slower.
     pub unsafe fn new(scope: &Scope<'static>, address: u64, bytes: usize) -> Result<Self, CudaError> {
+        check_setup_call("cuMemHostRegister");
         let driver = scope.driver;
         // SAFETY: as promised by the caller.
         let status = unsafe { (driver.register_host)(address as *mut c_void, bytes, PORTABLE) };
@@ -43,6 +45,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
+        check_setup_call("cuMemHostUnregister");
         // SAFETY: the range was registered, and no copy of this crate's is under way there.
         unsafe { (self.driver.unregister_host)(self.address as *mut c_void) };
     }
@@ -66,6 +69,7 @@ impl PinnedWord {
     /// # Errors
     /// What the driver says.
     pub fn new(scope: &Scope<'static>) -> Result<Self, CudaError> {
+        check_setup_call("cuMemHostAlloc");
         let driver = scope.driver;
         let mut memory: *mut c_void = core::ptr::null_mut();
         // SAFETY: there is room for the address.
@@ -91,6 +95,7 @@ impl PinnedWord {
 
 impl Drop for PinnedWord {
     fn drop(&mut self) {
+        check_setup_call("cuMemFreeHost");
         // SAFETY: allocated by `new`, and no kernel that reads it is launched any more.
         unsafe { (self.driver.free_host)(self.word.as_ptr().cast()) };
     }

@@ -10,6 +10,7 @@ use super::events;
 use super::functions::{Driver, check};
 use super::life;
 use super::memory::DeviceMemory;
+use super::setup_calls::check_setup_call;
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
@@ -123,6 +124,7 @@ impl<'a> Scope<'a> {
         if let Some(stream) = streams().get_or_insert_default().get(&self.life) {
             return Ok(*stream);
         }
+        check_setup_call("cuStreamCreateWithPriority");
         let (mut min_priority, mut greatest) = (0, 0);
         // SAFETY: there is room for both.
         let status = unsafe { (self.driver.stream_priorities)(&raw mut min_priority, &raw mut greatest) };
@@ -133,6 +135,15 @@ impl<'a> Scope<'a> {
         check("cuStreamCreateWithPriority", status)?;
         streams().get_or_insert_default().insert(self.life, stream as u64);
         Ok(stream as u64)
+    }
+
+    /// Makes what so many copies at a time need ([`PendingCopy`](super::PendingCopy)), so that none is made when they begin.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn prepare_copies(&self, count: usize) -> Result<(), CudaError> {
+        self.stream()?;
+        events::reserve(self.driver, self.life, count)
     }
 
     /// A context that is destroyed takes its stream and events with it, and not every driver says that it was.

@@ -10,6 +10,7 @@ use super::imported;
 use super::memory::DeviceMemory;
 use super::order::synchronize;
 use super::scope::Scope;
+use super::setup_calls::check_setup_call;
 
 /// Bytes of a handle of cudaIPC.
 pub const IPC_HANDLE_BYTES: usize = 64;
@@ -133,6 +134,7 @@ impl Mapping {
         bytes: usize,
         device: i32,
     ) -> Result<Self, CudaError> {
+        check_setup_call("cuMemImportFromShareableHandle");
         let mut allocation = 0;
         // The driver takes the number of the descriptor where a pointer stands.
         let number = descriptor.as_raw_fd() as usize as *mut c_void;
@@ -173,6 +175,7 @@ impl Mapping {
         if self.users.load(Ordering::Relaxed) & user != 0 {
             return Ok(());
         }
+        check_setup_call("cuMemSetAccess");
         // A device, which reads and writes.
         let access = AccessDescriptor { location_type: 1, location_id: device, flags: 3 };
         // SAFETY: one descriptor of access is passed, for addresses that are mapped.
@@ -185,6 +188,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        check_setup_call("cuMemUnmap");
         // Before the addresses may be another mapping's.
         imported::forget(self.address);
         // SAFETY: addresses and a handle of this value, of which nothing is under way.

@@ -54,6 +54,13 @@ pub enum NetError {
     /// What is set cannot be used.
     #[error(transparent)]
     Settings(#[from] ValueError),
+    /// Kernels cannot poll what this machine writes.
+    #[error(
+        "NCCL wants to send through memory of this machine, and the GPU's server has a mirror of it over a network, in \
+         which NCCL's kernels would wait for ever: give all ranks GPUs of one server that reach each other (NVLink or \
+         PCIe), run the ranks on the server's own machine, or use another backend between servers, such as gloo"
+    )]
+    Mirrored,
     /// A child of the process that initialised NCCL.
     #[error(
         "this process was forked from one that uses NCCL and has none of its connections: initialise NCCL in it anew, \
@@ -92,7 +99,7 @@ impl NetError {
     pub fn code(&self) -> ResultCode {
         match self {
             Self::Argument(_) | Self::Device(_) | Self::Handle(_) => ResultCode::InvalidArgument,
-            Self::Settings(_) | Self::Forked => ResultCode::InvalidUsage,
+            Self::Settings(_) | Self::Forked | Self::Mirrored => ResultCode::InvalidUsage,
             Self::Cuda(_) => ResultCode::CudaError,
             Self::System { .. } => ResultCode::SystemError,
             Self::Unreachable(_) => ResultCode::RemoteError,

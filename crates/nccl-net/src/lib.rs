@@ -13,6 +13,7 @@
 //! | [`engine`]        | Who reads and writes the sockets?                                              |
 //! | [`handle`]        | What does a receiver tell a sender through NCCL?                               |
 //! | [`gpu`]           | How do messages get to and from memory of GPUs?                                |
+//! | [`staging_block`] | Through which memory of the host do they pass?                                 |
 //! | [`interfaces`]    | At which addresses is this process reached, and how fast?                      |
 //! | [`settings`]      | What has the user set?                                                         |
 //! | [`log`]           | Where do messages go?                                                          |
@@ -29,3 +30,4 @@ pub mod interfaces;
 pub mod log;
 pub mod plugin;
 pub mod settings;
+pub mod staging_block;

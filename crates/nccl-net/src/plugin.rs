@@ -2,6 +2,7 @@
 
 use std::sync::{OnceLock, PoisonError, RwLock};
 
+use causeway_cuda::Driver;
 use causeway_sync::fork;
 
 use crate::bootstrap::{self, Listener};
@@ -145,7 +146,11 @@ fn check_device(device: i32) -> Result<(), NetError> {
 /// When the system gives no sockets.
 pub fn listen(device: i32) -> Result<Listener, NetError> {
     check_device(device)?;
-    Listener::open(&settings()?)
+    let settings = settings()?;
+    if !Driver::shares_host_memory() {
+        return Err(NetError::Mirrored);
+    }
+    Listener::open(&settings)
 }
 
 /// `connect`: none where it is to be called again.
@@ -188,8 +193,13 @@ impl Communicator {
             (GPU_POINTERS, Some(driver)) => {
                 let gpu = GpuMemory::at(driver, start).map_err(NetError::Cuda)?;
                 match self {
-                    Self::Send(communicator) => RegistrationKind::Send(communicator.register(gpu)),
-                    Self::Receive(_) => RegistrationKind::Receive(gpu),
+                    Self::Send(communicator) => {
+                        RegistrationKind::Send(communicator.register(gpu).map_err(NetError::Cuda)?)
+                    }
+                    Self::Receive(communicator) => {
+                        communicator.register(gpu).map_err(NetError::Cuda)?;
+                        RegistrationKind::Receive(gpu)
+                    }
                 }
             }
             _ => return Err(NetError::Argument("memory of a kind that the plugin has not offered")),

@@ -8,6 +8,7 @@ can be tried."""
 import os
 import secrets
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from gpu_test.bundle import BUNDLE, CAUSEWAY, RUNTIME, unpack
 from gpu_test.commands import run
@@ -133,6 +134,31 @@ def run_plugin(session):
         report.check(f"NCCL's plugin, isolated, {memory}", problem, outcome.seconds)
         for line in outcome.output.splitlines():
             report.line(f"    {line}")
+    plugin = {"LD_LIBRARY_PATH": str(BUNDLE / "nccl"), "NCCL_NET_PLUGIN": "causeway"}
+    direct = {**plugin, "NCCL_NET_GDR_LEVEL": "SYS", "CAUSEWAY_NCCL_SPEED": "400000"}
+    for name, settings in (("its own sockets", {}), ("the plugin", plugin), ("the plugin, GPU to GPU", direct)):
+        run_nccl_pair(session, name, [dict(settings, NCCL_HOSTID=host) for host in ("one", "other")])
+
+
+def run_nccl_pair(session, name, settings):
+    """NCCL itself between two processes that it takes for those of two hosts."""
+    report = session.report
+    if session.gpus() < 2:
+        report.skipped(f"NCCL by {name}", "there are no two GPUs")
+        return
+    port = str(20_000 + secrets.randbelow(10_000))
+    program = [sys.executable, BUNDLE / "gpu_test" / "nccl_rank.py"]
+    with ThreadPoolExecutor(len(settings)) as pool:
+        ranks = [
+            pool.submit(run, [*program, str(rank), port], NCCL_S, environment)
+            for rank, environment in enumerate(settings)
+        ]
+        outcomes = [rank.result() for rank in ranks]
+    failed = [outcome for outcome in outcomes if outcome.status != 0]
+    problem = f"{failed[0].reason()}; {first(failed[0].errors)}" if failed else None
+    report.check(f"NCCL by {name}", problem, max(outcome.seconds for outcome in outcomes))
+    for line in outcomes[0].output.splitlines():
+        report.line(f"    {line}")
 
 
 def run_collectives(session, mpi):

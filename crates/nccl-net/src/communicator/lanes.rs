@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::engine::{Connection, Engine, LaneEnd, LaneHandle, LaneSocket, Output};
 use crate::error::ResultCode;
-use crate::gpu::STAGING_BYTES;
 use crate::log;
+use crate::staging_block::STAGING_BYTES;
 
 /// The most bytes of a part: a receiver whose memory is a GPU's needs no more room for it on the host.
 pub(super) const PART_BYTES: usize = STAGING_BYTES;

@@ -3,18 +3,22 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use causeway_cuda::CudaError;
+use causeway_sync::threads;
 
 use super::lanes::{Lanes, PART_BYTES};
 use super::requests::{Request, Requests};
-use super::staging::{Delivery, PendingDelivery, Staging};
+use super::staging::{Delivery, PendingDelivery, Source, Staging};
 use crate::engine::{
-    Connection, DIRECT, Destination, Engine, Frame, FrameKind, LaneEnd, LaneSocket, Output, REFUSED,
+    Connection, DIRECT, Destination, Engine, Frame, FrameKind, LaneEnd, LaneSocket, Output, REFUSED, UNMAPPED,
 };
 use crate::error::{NetError, ResultCode};
-use crate::gpu::{self, GpuMemory, ImportedMemory, StagingBlock};
+use crate::gpu::{GpuMemory, ImportState, ImportedMemory};
 use crate::log;
+use crate::staging_block::StagingBlock;
 
 /// The lane on which the receiver speaks.
 const CONTROL_LANE: usize = 0;
@@ -33,8 +37,10 @@ struct Receiver {
     requests: Requests,
     state: Mutex<State>,
     staging: Staging,
-    /// Memory that the sender has exported, by its number. The first lane's worker alone uses it.
-    imports: Mutex<HashMap<u32, ImportedMemory>>,
+    /// Memory that the sender has exported, by its number.
+    imports: Mutex<HashMap<u32, Arc<ImportedMemory>>>,
+    /// The first memory of a GPU that was registered: exported memory is mapped for its device.
+    gpu: OnceLock<GpuMemory>,
     /// Parts that come into blocks, by their tokens.
     staged: Mutex<HashMap<u64, StagedPart>>,
     next_staged: AtomicU64,
@@ -84,12 +90,29 @@ impl RecvCommunicator {
             state: Mutex::default(),
             staging: Staging::default(),
             imports: Mutex::default(),
+            gpu: OnceLock::new(),
             staged: Mutex::default(),
             next_staged: AtomicU64::new(0),
         });
         let connection: Arc<dyn Connection> = receiver.clone();
         receiver.lanes.start(engine, &connection, sockets);
         Self(receiver)
+    }
+
+    /// Prepares memory of a GPU to be received into.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn register(&self, gpu: GpuMemory) -> Result<(), CudaError> {
+        let receiver = &self.0;
+        if receiver.gpu.get().is_none() {
+            gpu.prepare()?;
+        }
+        // Set before those are listed that have come: one that comes then is mapped when it does.
+        let gpu = receiver.gpu.get_or_init(|| gpu);
+        let imports: Vec<_> = receiver.imports().values().map(Arc::clone).collect();
+        imports.iter().for_each(|memory| map(memory, gpu, &receiver.lanes.peer));
+        Ok(())
     }
 
     /// Receives the next message, of at most so many bytes, into memory of the host or of a GPU. None where too many
@@ -129,7 +152,12 @@ impl RecvCommunicator {
 
     /// None of this memory is used any more when this returns, if any was: the communicator has failed then.
     pub fn withdraw(&self, start: u64, bytes: usize) {
-        if self.0.requests.has_pending_in(start, bytes) || self.0.state().failed.is_some() {
+        // Under the lock: a request is taken, and its range noted, under it, too.
+        let is_used = {
+            let state = self.0.state();
+            self.0.requests.has_pending_in(start, bytes) || state.failed.is_some()
+        };
+        if is_used {
             self.quiesce();
         }
     }
@@ -149,13 +177,17 @@ impl Drop for RecvCommunicator {
         self.quiesce();
         self.0.lanes.drain();
         // Nothing is copied from it any more.
-        self.0.imports.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0.imports().clear();
     }
 }
 
 impl Receiver {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn imports(&self) -> MutexGuard<'_, HashMap<u32, Arc<ImportedMemory>>> {
+        self.imports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fail(&self, code: ResultCode) {
@@ -182,8 +214,7 @@ impl Receiver {
         if frame.length > PART_BYTES as u64 {
             return Err("a part is longer than parts are");
         }
-        let block =
-            StagingBlock::take(&gpu).map_err(|_| "there is no memory to stage a message of a GPU in")?;
+        let block = StagingBlock::take().map_err(|_| "there is no memory to stage a message of a GPU in")?;
         let memory = block.memory();
         let token = STAGED | self.next_staged.fetch_add(1, Ordering::Relaxed);
         let part = StagedPart { message: frame.message, gpu, to: data as u64, block };
@@ -242,20 +273,24 @@ impl Receiver {
 
     /// The sender has exported memory.
     fn import(&self, frame: &Frame, descriptor: Option<OwnedFd>) -> Result<(), &'static str> {
-        let descriptor = descriptor.ok_or("it exported memory without a descriptor")?;
-        let mut imports = self.imports.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut imports = self.imports();
         if imports.len() == MAX_IMPORTS {
             return Err("it exported too much memory at a time");
         }
-        imports.insert(frame.flags, ImportedMemory::new(descriptor, frame.total));
+        let memory = Arc::new(ImportedMemory::new(descriptor, frame.message, frame.total));
+        imports.insert(frame.flags, Arc::clone(&memory));
+        drop(imports);
+        // Not here: kernels may wait for this thread. Without a thread it stays unmapped.
+        if let Some(gpu) = self.gpu.get().copied() {
+            let peer = self.lanes.peer.clone();
+            let _ = threads::spawn("nccl-map", move || map(&memory, &gpu, &peer));
+        }
         Ok(())
     }
 
     fn forget(&self, number: u32) {
-        let memory = self.imports.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
-        if let Some(memory) = memory {
-            gpu::unmap_later(memory);
-        }
+        let memory = self.imports().remove(&number);
+        drop(memory);
     }
 
     /// Copies what the sender offers, or says that it cannot.
@@ -263,31 +298,38 @@ impl Receiver {
         let message = frame.message;
         let gpu = posted_of(&mut self.state(), message).and_then(|posted| posted.gpu);
         let gpu = gpu.ok_or("it offered a message to a receive that is not of a GPU")?;
-        let mut imports = self.imports.lock().unwrap_or_else(PoisonError::into_inner);
-        let memory = imports.get_mut(&frame.flags).ok_or("it offered memory that it has not exported")?;
+        let memory = self.imports().get(&frame.flags).map(Arc::clone);
+        let memory = memory.ok_or("it offered memory that it has not exported")?;
         if frame.total != memory.bytes() || frame.length == 0 {
             return Err("it offered memory that it has not exported");
         }
-        let is_new = !memory.is_mapped();
-        let mapping = match memory.map_for(&gpu) {
-            Ok(mapping) => mapping,
-            Err(error) => {
-                log::info(&format!("messages of {} pass through the host: {error}", self.lanes.peer));
-                let refusal = Output::plain(Frame::plain(FrameKind::Done, REFUSED, message));
-                self.lanes.push(CONTROL_LANE, refusal);
-                return Ok(());
-            }
+        let refuse = |flags| {
+            let refusal = Output::plain(Frame::plain(FrameKind::Done, flags, message));
+            self.lanes.push(CONTROL_LANE, refusal);
+            Ok(())
         };
-        drop(imports);
-        if is_new {
-            log::info(&format!("messages of {} are copied from GPU to GPU", self.lanes.peer));
-        }
+        let is_of_device = self.gpu.get().is_some_and(|first| first.is_on_device_of(&gpu));
+        let start = match memory.state() {
+            ImportState::Mapped(start) if is_of_device => start,
+            ImportState::Unmapped => return refuse(UNMAPPED),
+            ImportState::Mapped(_) | ImportState::Unreachable => return refuse(REFUSED),
+        };
         let (data, _) = self.claim(message, 0, frame.length, frame.length)?;
-        let from = mapping.address + frame.offset;
-        let of = Delivery { message, bytes: frame.length, block: None, mapping: Some(mapping) };
+        let from = start + frame.offset;
+        let of = Delivery { message, bytes: frame.length, source: Source::Exported { _memory: memory } };
         self.staging.deliver_later(PendingDelivery { gpu, to: data as u64, from, of });
         self.lanes.wake(CONTROL_LANE);
         Ok(())
+    }
+}
+
+/// Maps exported memory for the device of the receiver's, and says which way its messages go.
+fn map(memory: &ImportedMemory, gpu: &GpuMemory, peer: &str) {
+    if matches!(memory.state(), ImportState::Unmapped) {
+        match memory.map_for(gpu) {
+            Ok(()) => log::info(&format!("messages of {peer} are copied from GPU to GPU")),
+            Err(error) => log::info(&format!("messages of {peer} pass through the host: {error}")),
+        }
     }
 }
 
@@ -329,7 +371,7 @@ impl Connection for Receiver {
         let part = self.staged.lock().unwrap_or_else(PoisonError::into_inner).remove(&token);
         let Some(StagedPart { message, gpu, to, block }) = part else { return };
         let from = block.memory() as u64;
-        let of = Delivery { message, bytes, block: Some(block), mapping: None };
+        let of = Delivery { message, bytes, source: Source::Block { _block: block } };
         self.staging.deliver_later(PendingDelivery { gpu, to, from, of });
         self.lanes.wake(CONTROL_LANE);
     }
@@ -337,7 +379,7 @@ impl Connection for Receiver {
     fn poll(&self) -> bool {
         let advanced = self.staging.advance_deliveries(|delivery| {
             self.account(delivery.message, delivery.bytes);
-            if delivery.mapping.is_some() {
+            if matches!(delivery.source, Source::Exported { .. }) {
                 let done = Output::plain(Frame::plain(FrameKind::Done, 0, delivery.message));
                 self.lanes.push(CONTROL_LANE, done);
             }

@@ -3,13 +3,15 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+
+use causeway_cuda::CudaError;
 
 use super::lanes::{Lanes, PART_BYTES};
-use super::requests::{Request, Requests};
+use super::requests::{MAX_REQUESTS, Request, Requests};
 use super::staging::Staging;
 use crate::engine::{
-    Connection, DIRECT, Destination, Engine, Frame, FrameKind, LaneEnd, LaneSocket, Output, REFUSED,
+    Connection, DIRECT, Destination, Engine, Frame, FrameKind, LaneEnd, LaneSocket, Output, REFUSED, UNMAPPED,
 };
 use crate::error::{NetError, ResultCode};
 use crate::gpu::GpuMemory;
@@ -42,6 +44,8 @@ struct Sender {
     state: Mutex<State>,
     staging: Staging,
     next_export: AtomicU32,
+    /// Whether what copies need was made.
+    is_prepared: Once,
 }
 
 #[derive(Default)]
@@ -87,6 +91,7 @@ impl SendCommunicator {
             state: Mutex::default(),
             staging: Staging::default(),
             next_export: AtomicU32::new(0),
+            is_prepared: Once::new(),
         });
         let connection: Arc<dyn Connection> = sender.clone();
         sender.lanes.start(engine, &connection, sockets);
@@ -94,18 +99,24 @@ impl SendCommunicator {
     }
 
     /// Prepares memory of a GPU: the receiver gets a descriptor of it, where both can be had.
-    pub fn register(&self, gpu: GpuMemory) -> SendMemory {
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn register(&self, gpu: GpuMemory) -> Result<SendMemory, CudaError> {
         let sender = &self.0;
+        let mut prepared = Ok(());
+        sender.is_prepared.call_once(|| prepared = gpu.prepare());
+        prepared?;
         let descriptor = sender.lanes.pass_descriptors.then(|| gpu.export()).flatten();
         let export = descriptor.map(|descriptor| {
             let number = sender.next_export.fetch_add(1, Ordering::Relaxed);
-            let mut header = Frame::plain(FrameKind::Memory, number, 0);
+            let mut header = Frame::plain(FrameKind::Memory, number, gpu.gpu());
             header.total = gpu.bytes();
             let output = Output { descriptor: Some(descriptor), ..Output::plain(header) };
             sender.lanes.push(CONTROL_LANE, output);
             number
         });
-        SendMemory { gpu, export }
+        Ok(SendMemory { gpu, export })
     }
 
     /// The memory is used no more.
@@ -151,7 +162,12 @@ impl SendCommunicator {
 
     /// None of this memory is used any more when this returns, if any was: the communicator has failed then.
     pub fn withdraw(&self, start: u64, bytes: usize) {
-        if self.0.requests.has_pending_in(start, bytes) || self.0.state().failed.is_some() {
+        // Under the lock: a request is taken, and its range noted, under it, too.
+        let is_used = {
+            let state = self.0.state();
+            self.0.requests.has_pending_in(start, bytes) || state.failed.is_some()
+        };
+        if is_used {
             self.quiesce();
         }
     }
@@ -243,11 +259,12 @@ impl Sender {
     fn end_offer(&self, number: u64, flags: u32) -> Result<(), &'static str> {
         let mut state = self.state();
         let message = state.offered.remove(&number).ok_or("it ended an offer that there was none of")?;
-        if flags & REFUSED == 0 {
+        if flags & (REFUSED | UNMAPPED) == 0 {
             self.requests.finish(message.request, message.bytes as u64);
             return Ok(());
         }
-        if let Some(SendMemory { export: Some(export), .. }) = message.memory {
+        if let Some(SendMemory { export: Some(export), .. }) = message.memory.filter(|_| flags & REFUSED != 0)
+        {
             state.refused.insert(export);
         }
         drop(state);
@@ -277,6 +294,9 @@ impl Sender {
         let mut state = self.state();
         if frame.message != state.credit {
             return Err("it posted receives out of their order");
+        }
+        if state.credit - state.next.min(state.credit) >= MAX_REQUESTS as u64 {
+            return Err("it posted more receives than a communicator has");
         }
         state.credit += 1;
         if frame.flags & DIRECT != 0 {

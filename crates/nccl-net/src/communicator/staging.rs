@@ -8,13 +8,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use causeway_cuda::{CudaError, Mapping, PendingCopy};
+use causeway_cuda::{CudaError, PendingCopy};
 
 use crate::engine::{Frame, NO_REQUEST, Output};
-use crate::gpu::{GpuMemory, StagingBlock};
-
-/// Copies out of a GPU for a communicator at a time.
-const MAX_FETCHES: usize = 8;
+use crate::gpu::{GpuMemory, ImportedMemory, MAX_COPIES};
+use crate::staging_block::StagingBlock;
 
 /// Where the number of a block stands in the token of what is written, above the request.
 const BLOCK_SHIFT: u32 = 32;
@@ -38,9 +36,21 @@ struct Running<T> {
 pub(super) struct Delivery {
     pub(super) message: u64,
     pub(super) bytes: u64,
-    /// The block that it is copied from, or the sender's memory.
-    pub(super) block: Option<StagingBlock>,
-    pub(super) mapping: Option<Arc<Mapping>>,
+    pub(super) source: Source,
+}
+
+/// What a delivery is copied from, which stays until it is done.
+pub(super) enum Source {
+    /// The part that came.
+    Block {
+        /// It goes back to the others.
+        _block: StagingBlock,
+    },
+    /// The sender's memory.
+    Exported {
+        /// It stays mapped.
+        _memory: Arc<ImportedMemory>,
+    },
 }
 
 /// What is to be copied at the receiver.
@@ -95,9 +105,9 @@ impl Staging {
             send(fetch.lane, Output { header: fetch.header, payload, token, descriptor: None });
         }
         // Blocks that lanes have not written yet count, too: a slow network takes no more than these.
-        while fetching.len() + lock(&self.writing).len() < MAX_FETCHES {
+        while fetching.len() + lock(&self.writing).len() < MAX_COPIES {
             let Some(fetch) = lock(&self.fetches).pop_front() else { break };
-            let block = StagingBlock::take(&fetch.gpu)?;
+            let block = StagingBlock::take()?;
             let (to, bytes) = (block.memory() as u64, fetch.header.length as usize);
             // SAFETY: a part is no longer than a block, and NCCL keeps the message as it is until its request is done.
             let copy = unsafe { fetch.gpu.copy(to, fetch.from, bytes) }?;
@@ -111,9 +121,7 @@ impl Staging {
         if token == NO_REQUEST {
             return None;
         }
-        if let Some(block) = lock(&self.writing).remove(&((token >> BLOCK_SHIFT) as u32)) {
-            block.release();
-        }
+        lock(&self.writing).remove(&((token >> BLOCK_SHIFT) as u32));
         Some(token as u32)
     }
 
@@ -128,26 +136,28 @@ impl Staging {
     /// What the driver says.
     pub(super) fn advance_deliveries(&self, mut done: impl FnMut(&Delivery)) -> Result<bool, CudaError> {
         let mut delivering = lock(&self.delivering);
-        loop {
-            let Some(PendingDelivery { gpu, to, from, of }) = lock(&self.deliveries).pop_front() else {
-                break;
-            };
-            // SAFETY: a part is no longer than its block, an offer lies in the memory that is mapped, and both in the
-            // memory of the receive, which NCCL leaves alone until its request is done.
-            let copy = unsafe { gpu.copy(to, from, of.bytes as usize) }?;
-            delivering.push_back(Running { copy, of });
-        }
         while let Some(running) = delivering.front() {
             if !running.copy.is_done()? {
                 break;
             }
             let Some(Running { of, .. }) = delivering.pop_front() else { break };
             done(&of);
-            if let Some(block) = of.block {
-                block.release();
-            }
         }
-        Ok(!delivering.is_empty())
+        while delivering.len() < MAX_COPIES {
+            let Some(PendingDelivery { gpu, to, from, of }) = lock(&self.deliveries).pop_front() else {
+                break;
+            };
+            // SAFETY: a part is no longer than its block, an offer lies in the memory that is mapped, and both in the
+            // memory of the receive, which NCCL leaves alone until its request is done.
+            let copy = unsafe {
+                match of.source {
+                    Source::Block { .. } => gpu.copy_from_host(to, from, of.bytes as usize),
+                    Source::Exported { .. } => gpu.copy(to, from, of.bytes as usize),
+                }
+            }?;
+            delivering.push_back(Running { copy, of });
+        }
+        Ok(!delivering.is_empty() || !lock(&self.deliveries).is_empty())
     }
 
     /// Waits until no copy goes on, and forgets those that have not begun. For when no lane is served any more.

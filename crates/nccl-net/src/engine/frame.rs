@@ -3,10 +3,13 @@
 /// Bytes of a header.
 pub const FRAME_BYTES: usize = 40;
 
-/// Flags of a credit, and of the end of an offer.
+/// Flag of a credit.
 pub const DIRECT: u32 = 1;
-/// As above.
+
+/// Flags of the end of an offer: its memory cannot be copied from, or not yet.
 pub const REFUSED: u32 = 1;
+/// As above.
+pub const UNMAPPED: u32 = 2;
 
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,11 +19,11 @@ pub enum FrameKind {
     Data = 1,
     /// The receiver has posted the receive of this message; with [`DIRECT`] it copies from exported memory itself.
     Credit = 2,
-    /// The sender exports memory of a GPU, which has the number `flags` and `total` bytes. A descriptor comes along.
+    /// The sender exports memory of the GPU `message`, which has the number `flags` and `total` bytes. A descriptor comes along.
     Memory = 3,
     /// A message lies in exported memory with the number `flags`: `length` bytes from `offset` on, of `total`.
     Offer = 4,
-    /// The receiver has copied what was offered; with [`REFUSED`] it cannot.
+    /// The receiver has copied what was offered; with [`REFUSED`] it cannot, with [`UNMAPPED`] not yet.
     Done = 5,
     /// Exported memory with the number `flags` is used no more.
     Forget = 6,

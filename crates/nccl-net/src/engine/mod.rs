@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use causeway_sync::spin;
 
-pub use frame::{DIRECT, Frame, FrameKind, REFUSED};
+pub use frame::{DIRECT, Frame, FrameKind, REFUSED, UNMAPPED};
 pub use lane::{Connection, Destination, LaneEnd, NO_REQUEST, Output};
 pub use socket::LaneSocket;
 use worker::{Command, WorkerHandle};

@@ -132,6 +132,7 @@ impl Worker {
     }
 
     fn run(mut self) {
+        causeway_cuda::forbid_setup_calls();
         let mut events = Vec::with_capacity(EVENTS);
         let mut last_active = Instant::now();
         loop {

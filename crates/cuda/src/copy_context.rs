@@ -1,0 +1,78 @@
+//! Copy context: one of this library's own on a device, for copies that kernels wait for.
+//!
+//! A thread that copies in the legacy default stream, behind work of another stream, holds its context's lock until that
+//! work is done: every other copy of the context stands still meanwhile. (Driver 580 on two H200: PyTorch's `.cpu()` behind
+//! a collective held up the very copy that NCCL's kernel waited for.) Copies in another context go on, at the same speed, as long as
+//! copy engines carry them: what the driver would have multiprocessors do waits for the turn of the context, 2.4 ms. Those
+//! are copies within a device, and copies of less than 64 KiB from the host, unless they have two rows.
+
+use core::ffi::{c_int, c_uint, c_void};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::error::CudaError;
+use super::functions::{Driver, PlaneCopy, check};
+use super::scope::Scope;
+use super::setup_calls::check_setup_call;
+
+/// From so many bytes on a copy from the host is a copy engine's.
+const ENGINE_BYTES: usize = 64 << 10;
+
+/// `CU_MEMORYTYPE_UNIFIED`: the address says where it is.
+const UNIFIED: c_uint = 4;
+
+impl Scope<'static> {
+    /// With this library's own context of a device, which is made once and stays; where there is none to be had, with the
+    /// primary one. A driver that carries calls to a server has no such lock, and the primary one does.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn of_copies(driver: &'static Driver, device: i32) -> Result<Self, CudaError> {
+        if Driver::is_remote() {
+            return Self::of_device(driver, device);
+        }
+        match own_context(driver, device) {
+            Some(context) => Self::of_context(driver, context),
+            None => Self::of_device(driver, device),
+        }
+    }
+}
+
+/// The context of a device; none where the driver gives none.
+fn own_context(driver: &Driver, device: i32) -> Option<u64> {
+    static OWN: Mutex<Option<HashMap<i32, Option<u64>>>> = Mutex::new(None);
+    let mut known = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    *known.get_or_insert_default().entry(device).or_insert_with(|| {
+        check_setup_call("cuCtxCreate");
+        let (mut context, mut popped): (*mut c_void, *mut c_void) = Default::default();
+        // SAFETY: there is room for the context, which the call makes current, and for what is popped.
+        unsafe {
+            check("cuCtxCreate", (driver.create_context)(&raw mut context, 0, device)).ok()?;
+            (driver.pop_context)(&raw mut popped);
+        }
+        Some(context as u64)
+    })
+}
+
+/// Begins a copy from the host in a stream, so that a copy engine carries it.
+///
+/// # Safety
+/// As of `cuMemcpyAsync`, in whose place it stands.
+pub(super) unsafe fn copy_from_host(driver: &Driver, to: u64, from: u64, bytes: usize, stream: u64) -> c_int {
+    let stream = stream as *mut c_void;
+    if !(2..ENGINE_BYTES).contains(&bytes) || Driver::is_remote() {
+        // SAFETY: as promised by the caller.
+        return unsafe { (driver.copy_async)(to, from, bytes, stream) };
+    }
+    let rows = |start: usize, row_bytes: usize| {
+        let start = start as u64;
+        let plane = PlaneCopy::rows(UNIFIED, to + start, from + start, row_bytes, 2);
+        // SAFETY: both rows are within the range, as promised by the caller.
+        unsafe { (driver.copy_plane_async)(&raw const plane, stream) }
+    };
+    match rows(0, bytes / 2) {
+        // The last byte of an odd number, together with the one before.
+        0 if bytes % 2 == 1 => rows(bytes - 2, 1),
+        status => status,
+    }
+}
