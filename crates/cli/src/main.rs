@@ -72,6 +72,7 @@ mod libc_detection;
 mod library;
 mod logging;
 mod mpirun;
+mod nccl;
 mod own_server;
 mod pool;
 mod pool_command;

@@ -14,6 +14,7 @@ use crate::keys::HandOverError;
 use crate::launch::{self, LaunchError};
 use crate::libc_detection;
 use crate::library::{self, LibraryError};
+use crate::nccl;
 #[cfg(feature = "software")]
 use crate::ptxas;
 use crate::report::{self, ReportError};
@@ -102,9 +103,11 @@ pub fn prepare(
     servers.hand_over(&mut command)?;
     #[cfg(feature = "software")]
     ptxas::hand_over(&mut command, servers.are_software());
-    if let Some(via) = server.via_of_program(&servers).map_err(ServerError::from)? {
+    let via = server.via_of_program(&servers).map_err(ServerError::from)?;
+    if let Some(via) = via {
         command.env(table::VIA.name, via.to_string());
     }
+    nccl::hand_over(&mut command, &servers.targets, via);
     Ok((command, servers))
 }
 

@@ -42,3 +42,12 @@ mod trace;
 /// Tells who loads a `libcuda.so.1` and wants NVIDIA's that this is not it.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_client_marker() {}
+
+/// Tells libraries beside this one whether kernels of all servers and the program have the same pages of the host's memory,
+/// so that one can poll what the other writes: 1, or 0 where a server has a mirror.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_client_shares_memory() -> core::ffi::c_int {
+    let shares =
+        std::panic::catch_unwind(|| remote::session::all().all(remote::session::Session::shares_memory));
+    shares.unwrap_or(false).into()
+}

@@ -49,11 +49,29 @@ pub fn carry_out(servers: &impl Servers, function: &Function, call: &Call) -> Re
             };
             if is_found(&first) { first } else { results.find(is_found).unwrap_or(first) }
         }
-        _ => {
-            let (server, call) = localised(function, call)?;
-            forward(servers, server, function, &call)
-        }
+        _ => match localised(function, call) {
+            Ok((server, call)) => forward(servers, server, function, &call),
+            Err(status::NOT_SUPPORTED) => between(function, call),
+            Err(status) => Err(status),
+        },
     }
+}
+
+/// What NVML says of devices that have nothing in common but the system: NCCL asks it of each pair.
+fn between(function: &Function, call: &Call) -> Result<Outcome, Status> {
+    /// `NVML_TOPOLOGY_SYSTEM` and `NVML_P2P_STATUS_NOT_SUPPORTED`.
+    const SYSTEM: u32 = 50;
+    const NO_PEERS: u32 = 5;
+    let value = match function.name {
+        "nvmlDeviceGetTopologyCommonAncestor" => SYSTEM,
+        "nvmlDeviceGetP2PStatus" => NO_PEERS,
+        "nvmlDeviceOnSameBoard" => 0,
+        _ => return Err(status::NOT_SUPPORTED),
+    };
+    let is_place = |value: &ArgumentValue| matches!(value, ArgumentValue::Buffer(_));
+    let argument = call.arguments.iter().position(is_place).ok_or(status::INVALID_ARGUMENT)? as u32;
+    let written = vec![Written { argument, bytes: value.to_le_bytes().to_vec() }];
+    Ok(Outcome { status: status::SUCCESS, written })
 }
 
 fn count_all(counts: &[u32], call: &Call) -> Result<Outcome, Status> {
@@ -232,7 +250,13 @@ mod tests {
             let devices = [one, other].map(|index| ArgumentValue::Number(device(index).unwrap()));
             call("nvmlDeviceOnSameBoard", devices.into_iter().chain([ArgumentValue::Buffer(4)]).collect())
         };
-        assert_eq!((pair(2, 3), pair(1, 2)), (Ok(vec![1, 0, 0, 0]), Err(status::NOT_SUPPORTED)));
+        assert_eq!((pair(2, 3), pair(1, 2)), (Ok(vec![1, 0, 0, 0]), Ok(vec![0; 4])));
+        let devices = || [1, 2].map(|index| ArgumentValue::Number(device(index).unwrap()));
+        let place = ArgumentValue::Buffer(4);
+        let read = devices().into_iter().chain([ArgumentValue::Number(0), place.clone()]).collect();
+        assert_eq!(call("nvmlDeviceGetP2PStatus", read), Ok(vec![5, 0, 0, 0]));
+        let path = devices().into_iter().chain([place]).collect();
+        assert_eq!(call("nvmlDeviceGetTopologyCommonAncestor", path), Ok(vec![50, 0, 0, 0]));
     }
 
     #[test]
