@@ -1,7 +1,7 @@
 """One of two ranks of NCCL, each with an environment of its own: `nccl_rank.py RANK PORT [BYTES,...]`.
 
-Checks all_reduce, all_gather and all_to_all of numbers that differ each time, and measures all_reduce. Rank 0 prints a
-line `row BYTES MICROSECONDS GB/s` with tabs between for each size."""
+Checks all_reduce, all_gather and all_to_all of numbers that differ each time, and measures all_reduce. Rank 0
+prints a line `row BYTES MICROSECONDS GB/s` with tabs between for each size."""
 
 import datetime
 import os
@@ -18,7 +18,8 @@ TIMEOUT = datetime.timedelta(seconds=30)
 
 def check(rank, count, generator):
     """Collective calls on `count` numbers; the first that is wrong ends this rank."""
-    both = [torch.randint(-1000, 1000, (count,), generator=generator, dtype=torch.int32) for _ in range(RANKS)]
+    numbers = {"generator": generator, "dtype": torch.int32}
+    both = [torch.randint(-1000, 1000, (count,), **numbers) for _ in range(RANKS)]
     own = both[rank].cuda()
     gathered = torch.empty(count * RANKS, dtype=torch.int32, device="cuda")
     distributed.all_gather_into_tensor(gathered, own)
@@ -26,7 +27,7 @@ def check(rank, count, generator):
     exchanged = torch.empty_like(own[: half * RANKS])
     distributed.all_to_all_single(exchanged, own[: half * RANKS])
     distributed.all_reduce(own)
-    # A copy in the default stream right behind a collective call: it holds the context's lock until that is done.
+    # Copies in the default stream right behind collective calls hold the context's lock until those are done.
     expected = {
         "all_reduce": (own, both[0] + both[1]),
         "all_gather": (gathered, torch.cat(both)),

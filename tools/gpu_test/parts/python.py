@@ -27,6 +27,7 @@ SLOWEST = [
     "torch_compile",
     "transformers_static_cache",
     "jax_training",
+    "jax_distributed",
     "nccl_two_gpus",
     "torch_sharing",
     "triton_kernels",
