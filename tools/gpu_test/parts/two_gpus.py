@@ -136,8 +136,8 @@ def run_plugin(session):
             report.line(f"    {line}")
     plugin = {"LD_LIBRARY_PATH": str(BUNDLE / "nccl"), "NCCL_NET_PLUGIN": "causeway"}
     direct = {**plugin, "NCCL_NET_GDR_LEVEL": "SYS", "CAUSEWAY_NCCL_SPEED": "400000"}
-    ways = (("its own sockets", {}), ("the plugin", plugin), ("the plugin, GPU to GPU", direct))
-    for name, settings in ways:
+    rows = (("its own sockets", {}), ("the plugin", plugin), ("the plugin, GPU to GPU", direct))
+    for name, settings in rows:
         run_nccl_pair(session, name, [dict(settings, NCCL_HOSTID=host) for host in ("one", "other")])
 
 
