@@ -72,9 +72,10 @@ fn release(engine: &Arc<Engine>) -> Result<(), NotReleased> {
     if contexts == 0 {
         return Err(NotReleased::Nothing);
     }
-    let check = || match (engine.held_by(), engine.busy()) {
-        (Some(held), _) => Err(NotReleased::Held(held)),
-        (None, Some(busy)) => Err(NotReleased::Busy(busy)),
+    // In this order: what holds the memory is noted before the work that notes it has ended.
+    let check = || match (engine.busy(), engine.held_by()) {
+        (Some(busy), _) => Err(NotReleased::Busy(busy)),
+        (None, Some(held)) => Err(NotReleased::Held(held)),
         (None, None) => Ok(()),
     };
     let target = session.gpu().suspends_to().map_err(|error| NotReleased::BackEnd(error.to_string()))?;
@@ -85,6 +86,8 @@ fn release(engine: &Arc<Engine>) -> Result<(), NotReleased> {
     if !session.gpu().is_quiet() {
         return Err(NotReleased::Busy(Busy::Stream));
     }
+    // A job that was still queued at the look before may have begun since, and another one have followed it.
+    check()?;
     engine.forget_shared_memory();
     let outcome = suspension::suspend(session, leaving, target, contexts);
     if let Err(NotReleased::BackEnd(why)) = &outcome
