@@ -118,6 +118,17 @@ pub fn handshake(bytes: &[u8]) {
                 assert_eq!(ClientHello::decode_rest(offer, rest), Ok(hello));
             }
         }
+        Ok(Opening::Enrol { key, offer, rest }) => {
+            if let Ok(hello) = ClientHello::decode_rest(offer, rest) {
+                Opening::encode_enrol(&hello, &key, &mut again);
+                let Opening::Enrol { key: found, offer, rest } =
+                    Decoder::new(&again).value().expect("it is one")
+                else {
+                    panic!("an enrolment was taken for something else")
+                };
+                assert_eq!((found, ClientHello::decode_rest(offer, rest)), (key, Ok(hello)));
+            }
+        }
         Ok(Opening::Lane(hello)) => {
             Opening::encode_lane(&hello, &mut again);
             assert!(bytes.starts_with(&again));

@@ -1,11 +1,14 @@
 //! Clients that have keys of their own: who they are to the server, what they see of others, what they may have, and how
 //! they are shut out.
 
-use causeway_access::Target;
+use causeway_access::keys::file::{Line, read, write};
+use causeway_access::target::invitation_id;
+use causeway_access::{Invitation, Target};
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Outcome, Running, eventually, run};
 use causeway_tests::server::{Server, forget_environment};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -161,4 +164,205 @@ fn the_audit_log_says_who_used_the_server_and_usage_sums_it_up() {
     assert!(by_job.contains("lovelace") && by_job.contains("slurm 8"), "{by_job}");
     let missing = served.causeway(&["usage", Path::new("/nowhere/audit").to_str().unwrap()]);
     assert!(missing.code() == Some(1) && missing.stderr.contains("/nowhere/audit"), "{missing}");
+}
+
+/// What a machine has whose user logs in at servers.
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(causeway());
+        forget_environment(&mut command);
+        self.at_home(command.args(arguments));
+        command
+    }
+
+    /// Has a command read and write the files of this machine's user.
+    fn at_home(&self, command: &mut Command) {
+        command.env("HOME", self.0.path()).env_remove("XDG_CONFIG_HOME").env_remove("CAUSEWAY_CONFIG");
+    }
+
+    fn login(&self, invitation: &str) -> Outcome {
+        run(&mut self.command(&["login", "box", invitation]), LIMIT)
+    }
+
+    /// The files of the user's configuration of Causeway.
+    fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path().join(".config/causeway")).into_iter().flatten();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[track_caller]
+    fn must_be_refused(&self, invitation: &str, reason: &str) {
+        let outcome = self.login(invitation);
+        assert!(outcome.code() == Some(1) && outcome.stderr.contains(reason), "{outcome}");
+        assert!(self.files().iter().all(|name| name == "keys.lock"), "{:?}", self.files());
+    }
+}
+
+#[test]
+fn an_invited_client_logs_in_once_and_runs_by_name() {
+    let served = Served::start();
+    let invitation = served.connect_string(&["invite", "ada", "--sessions", "3"]);
+    assert!(served.client(&["list"]).contains("invited until"));
+    let machine = Machine::new();
+    // Through standard input, which no other user sees.
+    let mut login = Command::new("sh");
+    forget_environment(&mut login);
+    machine.at_home(login.args(["-c", "echo \"$1\" | \"$0\" login box"]).arg(causeway()).arg(&invitation));
+    let outcome = run(&mut login, LIMIT);
+    assert!(outcome.must_succeed().stdout.contains("client ada of 127.0.0.1"));
+    assert_eq!(machine.files(), ["config.toml", "keys", "keys.lock"]);
+    let folder = machine.0.path().join(".config/causeway");
+    for file in machine.files() {
+        let mode = std::fs::metadata(folder.join(&file)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+    let program = cuda_program("vector_add").to_str().unwrap().to_owned();
+    run(&mut machine.command(&["run", "--on", "box", "--", &program]), LIMIT).must_succeed();
+    let listed = served.client(&["list"]);
+    assert!(listed.contains("at most 3 sessions") && !listed.contains("invited"), "{listed}");
+    // Nothing of it is in the server's files that could be used again, and it is of no more use.
+    let secret = invitation.split([':', '@']).nth(2).unwrap().to_owned();
+    assert!(!std::fs::read_to_string(served.file("clients.toml")).unwrap().contains(&secret));
+    Machine::new().must_be_refused(&invitation, "the invitation has been used");
+    let again = machine.login(&invitation);
+    assert!(again.code() == Some(1) && again.stderr.contains("there is a key of 127.0.0.1"), "{again}");
+    let outcome = run(&mut machine.command(&["devices", "--on", &invitation]), LIMIT);
+    assert!(outcome.code() == Some(1) && outcome.stderr.contains("causeway login NAME"), "{outcome}");
+    let log = std::fs::read_to_string(served.file("audit.jsonl")).unwrap();
+    let enrolled = log.lines().find(|line| line.contains("key-enrolled")).unwrap();
+    assert!(enrolled.contains("\"client\":\"ada\"") && !log.contains(&secret), "{log}");
+    assert!(log.lines().any(|line| line.contains("refused") && line.contains("has been used")), "{log}");
+    served.server.must_log("has enrolled the key of client ada");
+    served.client(&["revoke", "ada"]);
+    let outcome = run(&mut machine.command(&["devices", "--on", "box"]), LIMIT);
+    assert!(outcome.stderr.contains("knows no client with this key"), "{outcome}");
+}
+
+#[test]
+fn invitations_that_do_not_count_are_refused_with_the_reason() {
+    let (served, other) = (Served::start(), Served::start());
+    let machine = Machine::new();
+    machine.must_be_refused("causeway-invitation://ada", "not whole");
+    machine.must_be_refused(&served.connect_string(&["add", "bob"]), "this is no invitation");
+    let first = served.connect_string(&["invite", "ada"]);
+    let second = served.connect_string(&["invite", "ada"]);
+    machine.must_be_refused(&first, "knows no such invitation");
+    let elsewhere = second.rsplit_once('@').unwrap().0.to_owned();
+    let elsewhere = format!("{elsewhere}@{}", other.server.target().endpoint);
+    machine.must_be_refused(&elsewhere, "knows no such invitation");
+    served.client(&["revoke", "ada"]);
+    machine.must_be_refused(&second, "it has been revoked");
+    let expired = served.connect_string(&["invite", "ada", "--expires", "1h"]);
+    let clients = std::fs::read_to_string(served.file("clients.toml")).unwrap();
+    let until = clients.lines().find(|line| line.starts_with("invitation-until")).unwrap();
+    let past = clients.replace(until, "invitation-until = \"2020-01-01T00:00:00Z\"");
+    std::fs::write(served.file("clients.toml"), past).unwrap();
+    machine.must_be_refused(&expired, "the invitation has expired");
+    assert!(served.client(&["list"]).contains("its invitation has expired"));
+    let log = std::fs::read_to_string(served.file("audit.jsonl")).unwrap();
+    assert!(log.contains("the invitation has expired") && log.contains("knows no such invitation"), "{log}");
+    // What is wrong here is an error before the invitation is used.
+    let good = served.connect_string(&["invite", "ada"]);
+    let folder = machine.0.path().join(".config/causeway");
+    std::fs::write(folder.join("config.toml"), "[servers.box]\naddress = \"elsewhere\"\n").unwrap();
+    let taken = machine.login(&good);
+    assert!(
+        taken.code() == Some(1) && taken.stderr.contains("config.toml:2: there is a server `box`"),
+        "{taken}"
+    );
+    std::fs::remove_file(folder.join("config.toml")).unwrap();
+    // A peer that tries one after the other is held up, and others are not.
+    let wrong = |number: u32| {
+        let secret = format!("{number:064x}");
+        format!("causeway-invitation://ada:{secret}@{}", served.server.target().endpoint)
+    };
+    let tried = |number| machine.login(&wrong(number)).stderr.contains("too many invitations");
+    assert!((0..20).any(tried), "twenty in a row");
+    vector_add(&served.server.connect_string()).must_succeed();
+}
+
+#[test]
+fn one_of_several_clients_wins_the_race_for_an_invitation() {
+    let served = Served::start();
+    let invitation = served.connect_string(&["invite", "ada"]);
+    let machines: Vec<_> = (0..4).map(|_| Machine::new()).collect();
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let login = |machine: &Machine| machine.login(&invitation);
+        let running: Vec<_> = machines.iter().map(|machine| scope.spawn(move || login(machine))).collect();
+        running.into_iter().map(|login| login.join().unwrap()).collect()
+    });
+    let winners: Vec<_> = outcomes.iter().map(|outcome| outcome.code() == Some(0)).collect();
+    assert_eq!(winners.iter().filter(|won| **won).count(), 1, "{outcomes:?}");
+    for ((machine, outcome), won) in machines.iter().zip(&outcomes).zip(winners) {
+        let works = run(&mut machine.command(&["devices", "--on", "box"]), LIMIT).code() == Some(0);
+        assert_eq!(works, won, "{outcome}");
+        assert!(won || outcome.stderr.contains("the invitation has been used"), "{outcome}");
+    }
+}
+
+#[test]
+fn a_login_that_was_cut_short_goes_on() {
+    let served = Served::start();
+    let invitation = served.connect_string(&["invite", "ada"]);
+    let machine = Machine::new();
+    machine.login(&invitation).must_succeed();
+    // As it is when the command has ended between the server's answer and its own files.
+    let folder = machine.0.path().join(".config/causeway");
+    let key = read(&folder.join("keys")).unwrap()[0].key.clone();
+    let secret = invitation.parse::<Invitation>().unwrap().enrolment_target().key.unwrap();
+    let id: String = invitation_id(&secret).0.iter().map(|byte| format!("{byte:02x}")).collect();
+    let pending = format!("login-{id}");
+    write(&folder.join(&pending), &[Line { server: None, key: key.clone() }]).unwrap();
+    std::fs::remove_file(folder.join("keys")).unwrap();
+    std::fs::remove_file(folder.join("config.toml")).unwrap();
+    machine.login(&invitation).must_succeed();
+    assert_eq!(machine.files(), ["config.toml", "keys", "keys.lock"]);
+    assert!(read(&folder.join("keys")).unwrap()[0].key == key, "the key that the server has");
+    run(&mut machine.command(&["devices", "--on", "box"]), LIMIT).must_succeed();
+    // Between its own files.
+    write(&folder.join(&pending), &[Line { server: None, key }]).unwrap();
+    std::fs::remove_file(folder.join("config.toml")).unwrap();
+    machine.login(&invitation).must_succeed();
+    assert_eq!(machine.files(), ["config.toml", "keys", "keys.lock"]);
+    // Before the server had it: the key of the interrupted command is the one that is enrolled.
+    let (machine, invitation) = (Machine::new(), served.connect_string(&["invite", "eve"]));
+    let down = format!("{}@127.0.0.1:1", invitation.rsplit_once('@').unwrap().0);
+    machine.must_be_refused(&down, "Nothing has changed here");
+    machine.login(&invitation).must_succeed();
+}
+
+#[test]
+fn an_invitation_that_is_typed_is_not_shown() {
+    if Command::new("tmux").arg("-V").output().is_err() {
+        println!("NOT checked: causeway login in a terminal, for tmux is not installed");
+        return;
+    }
+    let (served, machine) = (Served::start(), Machine::new());
+    let invitation = served.connect_string(&["invite", "ada"]);
+    let socket = machine.0.path().join("tmux");
+    let tmux = |words: &[&str]| {
+        let mut command = Command::new("tmux");
+        forget_environment(&mut command);
+        command.arg("-S").arg(&socket).args(words).env("TERM", "xterm-256color");
+        machine.at_home(&mut command);
+        run(&mut command, LIMIT)
+    };
+    let login = format!("{} login box; sleep 600", causeway().display());
+    tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "150", "-y", "20", &login]).must_succeed();
+    let screen = || tmux(&["capture-pane", "-p"]).stdout;
+    eventually("it asks", LIMIT, || screen().contains("which is not shown"));
+    tmux(&["send-keys", "-l", &invitation]).must_succeed();
+    tmux(&["send-keys", "Enter"]).must_succeed();
+    eventually("it is logged in", LIMIT, || screen().contains("is the client ada"));
+    assert!(!screen().contains("causeway-invitation"), "{}", screen());
+    let _ = tmux(&["kill-server"]);
 }

@@ -20,4 +20,4 @@ pub mod target;
 pub use machine_service::{machine_service, service_key_file};
 pub use private_folder::private_folder;
 pub use servers::{ServersError, servers};
-pub use target::{ClientName, DEFAULT_PORT, Endpoint, Key, KeyError, Target, TargetError};
+pub use target::{ClientName, DEFAULT_PORT, Endpoint, Invitation, Key, KeyError, Target, TargetError};

@@ -4,12 +4,14 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Duration;
 
 use causeway_access::keys::clients::{Client, Clients, ClientsError, OTHERS};
 use causeway_access::keys::file::KeyFileError;
+use causeway_access::keys::invited::InvitedClient;
 use causeway_access::keys::limits::{ClientLimits, SessionMemoryError, TimeSpan, parse_session_memory};
 use causeway_access::target::ClientNameError;
-use causeway_access::{ClientName, Key, Target, TargetError};
+use causeway_access::{ClientName, Invitation, Key, Target, TargetError};
 use causeway_config::Size;
 use clap::{Args, Subcommand};
 use jiff::{Timestamp, ToSpan as _};
@@ -49,6 +51,26 @@ enum Action {
         #[command(flatten)]
         limits: LimitOptions,
     },
+    /// Invite a new client, and print an invitation for it: `causeway login` there makes the client's key and enrols it here.
+    ///
+    /// The invitation works once, and the key never leaves the client and this server. The first to use it is the client, so
+    /// send it by a way that others do not read. To invite one again that has not enrolled a key replaces its
+    /// invitation.
+    Invite {
+        /// Its name: letters, digits, `-` and `_`.
+        name: ClientName,
+        /// How clients reach the server, as for `add`.
+        #[arg(long, value_name = "ADDRESS")]
+        address: Option<String>,
+        /// For how long the invitation is good: 30m, 8h or 2d.
+        #[arg(long, value_name = "TIME", default_value_t = TimeSpan(Duration::from_secs(24 * 3600)))]
+        expires: TimeSpan,
+        /// After how many days the client is shut out, as for `add`.
+        #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
+        days: Option<u16>,
+        #[command(flatten)]
+        limits: LimitOptions,
+    },
     /// Change what a client may have. Limits that are not named stay. The server reads the change at once; what sessions
     /// have already is not taken from them.
     Limit {
@@ -65,7 +87,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Shut a client out: its key counts no more, and its sessions end within a second.
+    /// Shut a client out: its key and its invitation count no more, and its sessions end within a second.
     Revoke {
         /// Its name.
         name: ClientName,
@@ -183,6 +205,14 @@ pub enum ClientCommandError {
         "there is a client {0} already: `causeway client rotate {0}` gives it a new key, `causeway client revoke {0}` shuts it out"
     )]
     Exists(ClientName),
+    /// The address cannot be in an invitation.
+    #[error("no client can be invited to `{0}`: give HOST:PORT of a server that has a key")]
+    NoInvitations(String),
+    /// It has no key that could be replaced.
+    #[error(
+        "the client {0} has not enrolled a key yet: `causeway client invite {0}` gives it a new invitation"
+    )]
+    Invited(ClientName),
     /// There is no client of that name.
     #[error("there is no client {0}; `causeway client list` says which there are")]
     Unknown(ClientName),
@@ -200,38 +230,55 @@ pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
     let path = Clients::path_in_folder_of(&key_file);
     match &arguments.action {
         Action::Add { name, address, days, limits } => {
-            let expires = days.map(|days| Timestamp::now() + (24 * i64::from(days)).hours());
-            add(&path, *name, address.as_deref(), expires, *limits)?;
+            add(&path, *name, address.as_deref(), expiry(*days), *limits)?;
         }
-        Action::Limit { limited, limits } => {
-            let mut clients = Clients::read(&path)?;
+        Action::Invite { name, address, expires, days, limits } => {
+            let until = Timestamp::now().saturating_add(expires.0).unwrap_or(Timestamp::MAX);
+            invite(&path, *name, address.as_deref(), until, expiry(*days), *limits)?;
+        }
+        Action::Limit { limited, limits } => Clients::update(&path, |clients| {
             let own = match limited {
-                Limited::Others => &mut clients.others,
+                Limited::Others => Some(&mut clients.others),
                 Limited::Client(name) => {
-                    let client = clients.named.get_mut(name);
-                    &mut client.ok_or(ClientCommandError::Unknown(*name))?.limits
+                    let invited = clients.invited.get_mut(name).map(|invited| &mut invited.limits);
+                    clients.named.get_mut(name).map(|client| &mut client.limits).or(invited)
                 }
             };
-            limits.apply(own);
-            clients.write(&path)?;
-        }
+            let unknown = || match limited {
+                Limited::Others => unreachable!("there are always others"),
+                Limited::Client(name) => ClientCommandError::Unknown(*name),
+            };
+            limits.apply(own.ok_or_else(unknown)?);
+            Ok::<_, ClientCommandError>(())
+        })?,
         Action::List { json } => list(&Clients::read(&path)?, *json)?,
-        Action::Revoke { name } => {
-            let mut clients = Clients::read(&path)?;
-            clients.named.remove(name).ok_or(ClientCommandError::Unknown(*name))?;
-            clients.write(&path)?;
-        }
+        Action::Revoke { name } => Clients::update(&path, |clients| {
+            let is_invited = clients.invited.remove(name).is_some();
+            if clients.named.remove(name).is_none() && !is_invited {
+                return Err(ClientCommandError::Unknown(*name));
+            }
+            Ok(())
+        })?,
         Action::Rotate { name, address, overlap } => {
             let server = own_server::target(address.as_deref())?;
-            let mut clients = Clients::read(&path)?;
-            let client = clients.named.get_mut(name).ok_or(ClientCommandError::Unknown(*name))?;
-            client.rotate(*name, Timestamp::now() + i64::from(*overlap).hours());
-            let key = client.key.clone();
-            clients.write(&path)?;
+            let key = Clients::update(&path, |clients| {
+                let is_invited = clients.invited.contains_key(name);
+                let client = clients.named.get_mut(name).ok_or(match is_invited {
+                    true => ClientCommandError::Invited(*name),
+                    false => ClientCommandError::Unknown(*name),
+                })?;
+                client.rotate(*name, Timestamp::now() + i64::from(*overlap).hours());
+                Ok::<_, ClientCommandError>(client.key.clone())
+            })?;
             print(server, key)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// When a client is shut out that is let in for so many days.
+fn expiry(days: Option<u16>) -> Option<Timestamp> {
+    days.map(|days| Timestamp::now() + (24 * i64::from(days)).hours())
 }
 
 fn add(
@@ -242,16 +289,43 @@ fn add(
     limits: LimitOptions,
 ) -> Result<(), ClientCommandError> {
     let server = own_server::target(address)?;
-    let mut clients = Clients::read(path)?;
-    if clients.named.contains_key(&name) {
-        return Err(ClientCommandError::Exists(name));
-    }
     let mut client = Client { expires, ..Client::new(name) };
     limits.apply(&mut client.limits);
     let key = client.key.clone();
-    clients.named.insert(name, client);
-    clients.write(path)?;
+    Clients::update(path, |clients| {
+        if clients.named.contains_key(&name) || clients.invited.contains_key(&name) {
+            return Err(ClientCommandError::Exists(name));
+        }
+        clients.named.insert(name, client);
+        Ok(())
+    })?;
     print(server, key)
+}
+
+fn invite(
+    path: &Path,
+    name: ClientName,
+    address: Option<&str>,
+    until: Timestamp,
+    expires: Option<Timestamp>,
+    limits: LimitOptions,
+) -> Result<(), ClientCommandError> {
+    let invited = InvitedClient { expires, ..InvitedClient::new(name, until) };
+    let server = Target { key: Some(invited.secret.clone()), ..own_server::target(address)? };
+    let text = server.to_string();
+    let invitation = Invitation::new(server).map_err(|_| ClientCommandError::NoInvitations(text))?;
+    Clients::update(path, |clients| {
+        if clients.named.contains_key(&name) {
+            return Err(ClientCommandError::Exists(name));
+        }
+        let earlier = clients.invited.get(&name).cloned().unwrap_or_else(|| invited.clone());
+        let mut invited = InvitedClient { limits: earlier.limits, ..invited };
+        limits.apply(&mut invited.limits);
+        invited.expires = invited.expires.or(earlier.expires);
+        clients.invited.insert(name, invited);
+        Ok(())
+    })?;
+    Ok(writeln!(io::stdout(), "{}", *invitation.to_text())?)
 }
 
 fn print(server: Target, key: Key) -> Result<(), ClientCommandError> {
@@ -271,6 +345,13 @@ fn list(clients: &Clients, as_json: bool) -> Result<(), ClientCommandError> {
             merge(&mut row, json_of(&client.limits));
             row
         });
+        let invited = clients.invited.iter().map(|(name, invited)| {
+            let (until, expires) = (invited.until.to_string(), invited.expires.map(|time| time.to_string()));
+            let mut row = json!({ "name": name.as_str(), "invited_until": until, "expires": expires });
+            merge(&mut row, json_of(&invited.limits));
+            row
+        });
+        let each = each.chain(invited);
         let all = json!({ "clients": each.collect::<Vec<_>>(), "others": json_of(&clients.others) });
         writeln!(out, "{all:#}")?;
         return Ok(());
@@ -286,6 +367,13 @@ fn list(clients: &Clients, as_json: bool) -> Result<(), ClientCommandError> {
             notes.push(format!("old key good until {until:.0}"));
         }
         writeln!(out, "{}", format!("{name:<20} {}", notes.join(", ")).trim_end())?;
+    }
+    for (name, invited) in &clients.invited {
+        let is_over = invited.until <= Timestamp::now();
+        let word = if is_over { "its invitation has expired" } else { "invited until" };
+        let mut notes = vec![if is_over { word.to_owned() } else { format!("{word} {:.0}", invited.until) }];
+        notes.extend(notes_of(&invited.limits));
+        writeln!(out, "{name:<20} {}", notes.join(", "))?;
     }
     let notes = notes_of(&clients.others);
     if !notes.is_empty() {

@@ -99,11 +99,12 @@ fn add() -> Result<(), KeyCommandError> {
     let target: Target = text.parse()?;
     let Some(key) = target.key.clone() else { return Err(KeyCommandError::NoKey(target.to_string())) };
     let path = file::list_path()?;
-    let mut lines = read_lines(&path)?;
     let server = Some(target.endpoint.clone());
-    lines.retain(|line| line.server != server);
-    lines.push(Line { server, key });
-    file::write(&path, &lines)?;
+    file::update_list(|lines| {
+        lines.retain(|line| line.server != server);
+        lines.push(Line { server, key });
+        Ok::<_, KeyFileError>(())
+    })?;
     writeln!(
         io::stdout(),
         "The key of {target} is in {} now: causeway run --on {} -- PROGRAM",
@@ -133,14 +134,11 @@ fn list(json: bool) -> Result<(), KeyCommandError> {
 
 fn remove(server: &str) -> Result<(), KeyCommandError> {
     let target: Target = server.parse()?;
-    let path = file::list_path()?;
-    let mut lines = read_lines(&path)?;
-    let before = lines.len();
-    lines.retain(|line| line.server.as_ref() != Some(&target.endpoint));
-    if lines.len() == before {
-        return Err(KeyCommandError::Unknown(target.to_string()));
-    }
-    Ok(file::write(&path, &lines)?)
+    file::update_list(|lines| {
+        let before = lines.len();
+        lines.retain(|line| line.server.as_ref() != Some(&target.endpoint));
+        if lines.len() == before { Err(KeyCommandError::Unknown(target.to_string())) } else { Ok(()) }
+    })
 }
 
 /// What is in the list; nothing where there is none.

@@ -25,6 +25,7 @@
 //! | `completions`    | What do shells and manuals need to know of the command line?                   |
 //! | `key`            | Which keys are there, and how does one get from a server to its clients?       |
 //! | `client`         | Which clients of a server have keys of their own?                              |
+//! | `login`          | How does this machine become a client of a server that has invited it?        |
 //! | `own_server`     | Which server of this machine do these commands mean?                           |
 //! | `usage`          | Who has used a server for how long?                                            |
 //! | `keys`           | How do servers' keys get to a program that is started?                         |
@@ -71,6 +72,7 @@ mod launch;
 mod libc_detection;
 mod library;
 mod logging;
+mod login;
 mod mpirun;
 mod nccl;
 mod own_server;
@@ -139,6 +141,7 @@ enum Command {
     Check(check::Arguments),
     Key(key::Arguments),
     Client(client::Arguments),
+    Login(login::Arguments),
     Usage(usage::Arguments),
     Config(config_command::Arguments),
     Api(api::Arguments),
@@ -213,6 +216,7 @@ impl Command {
             // Those that are started by others have been checked there.
             Self::Key(_)
             | Self::Client(_)
+            | Self::Login(_)
             | Self::Usage(_)
             | Self::Config(_)
             | Self::Completions(_)
@@ -302,6 +306,7 @@ fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
         }
         Command::Key(arguments) => key::key(&arguments).map_err(CommandError::of(1)),
         Command::Client(arguments) => client::client(&arguments).map_err(CommandError::of(1)),
+        Command::Login(arguments) => login::login(&arguments).map_err(CommandError::of(1)),
         Command::Usage(arguments) => usage::usage(&arguments).map_err(CommandError::of(1)),
         Command::Api(arguments) => api::api(&arguments).map_err(CommandError::of(1)),
         Command::Demo(arguments) => {

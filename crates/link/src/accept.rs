@@ -11,7 +11,7 @@ use causeway_wire::codec::{DecodeError, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
     ClientHello, FOR_A_CLIENT, FOR_A_NAMED_CLIENT, JoinHello, KeyId, LaneHello, LaneToken, MAX_REFUSAL,
-    NotCauseway, Opening, OwnVersion, PREFACE_SIZE, PROOF_SIZE, PeerHello, Preface, PrefaceResponse,
+    NewKey, NotCauseway, Opening, OwnVersion, PREFACE_SIZE, PROOF_SIZE, PeerHello, Preface, PrefaceResponse,
     Protection, Response, Secret, TicketId, VerbsHello, VersionMismatch,
 };
 use thiserror::Error;
@@ -56,6 +56,13 @@ pub enum Request {
         /// What the client says of itself.
         hello: ClientHello,
     },
+    /// To enrol a key, by an invitation.
+    Enrol {
+        /// What the client says of itself.
+        hello: ClientHello,
+        /// The key.
+        key: NewKey,
+    },
 }
 
 impl Request {
@@ -75,6 +82,8 @@ pub struct Caller {
     pub connection: Connection,
     /// The client that it is, if it has come with a key of its own, and which of its keys that was.
     pub client: Option<(ClientName, KeyId)>,
+    /// The invitation that it has come with; it wants to enrol a key then, and nothing else.
+    pub invitation: Option<KeyId>,
 }
 
 /// Why a caller was turned away. Where the caller can understand it, it has been told.
@@ -108,8 +117,13 @@ pub enum AcceptError {
     #[error("it holds another key")]
     WrongKey(#[from] WrongKey),
     /// The caller has a key of its own that does not count, or not any more.
-    #[error("it came with a client's own key, and {0}")]
+    #[error("it came with a client's own key or invitation, and {0}")]
     ClientNotAccepted(#[from] NotAccepted),
+    /// An invitation is there to enrol a key, and that takes one.
+    #[error(
+        "it came with an invitation and wants something else than to enrol a key, or wants that without one"
+    )]
+    NotForInvitations,
     /// Who comes with a ticket may use that and nothing else.
     #[error("it came with a ticket of a session and wants something else than the ticket is for")]
     NotForTickets,
@@ -180,6 +194,12 @@ pub trait Secrets {
     /// # Errors
     /// Why its holder is not let in.
     fn client_key(&self, id: KeyId) -> Result<Key, NotAccepted>;
+
+    /// The secret of an invitation.
+    ///
+    /// # Errors
+    /// Why no key can be enrolled with it.
+    fn invitation(&self, id: KeyId) -> Result<Key, NotAccepted>;
 }
 
 /// Authenticates a caller over a network and reads its request, and not a byte beyond that.
@@ -195,7 +215,7 @@ pub fn authenticate(
     let mut bytes = [0; PREFACE_SIZE];
     receive(&mut clear, &mut bytes, proof_deadline)?;
     let preface = Preface::parse(&bytes)?;
-    let (connection, client) = match (preface.protection, door.key) {
+    let (connection, proved) = match (preface.protection, door.key) {
         (Protection::Unprotected, None) => {
             write(&clear, &PrefaceResponse::Continue.to_bytes())?;
             (clear, None)
@@ -225,7 +245,13 @@ pub fn authenticate(
         }
         (_, Some(key)) => prove_key(clear, &preface, &bytes, key, secrets, proof_deadline)?,
     };
-    let caller = Caller { client, ..receive_opening(connection, door.version, deadline)? };
+    let by_invitation = preface.secret == Secret::Invitation;
+    let client = proved.filter(|_| !by_invitation);
+    let invitation = proved.filter(|_| by_invitation).map(|(_, id)| id);
+    let caller = Caller { client, invitation, ..receive_opening(connection, door.version, deadline)? };
+    if matches!(caller.request, Request::Enrol { .. }) != invitation.is_some() {
+        return Err(AcceptError::NotForInvitations);
+    }
     // The token of a request for verbs must be that of a session, which no ticket tells, or a ticket.
     let is_for_tickets = matches!(caller.request, Request::Peer(_) | Request::Verbs(_));
     if preface.secret == Secret::Ticket && !is_for_tickets {
@@ -275,6 +301,9 @@ pub fn authenticate_local(
     }
     write(&connection, &PrefaceResponse::Continue.to_bytes())?;
     let mut caller = receive_opening(connection, version, deadline)?;
+    if let Request::Enrol { .. } = caller.request {
+        return Err(AcceptError::NotForInvitations);
+    }
     if !trusted && !caller.request.has_proof() {
         let text = "it serves its own user here and those whom `causeway serve --allow-user` and --allow-group name, and \
                     this program's is none of them";
@@ -323,6 +352,10 @@ fn receive_opening(
             agree(&mut connection, own.negotiate(&client))?;
             Request::Status { hello: ClientHello::decode_rest(client, rest)? }
         }
+        Opening::Enrol { key, offer: client, rest } => {
+            agree(&mut connection, own.negotiate(&client))?;
+            Request::Enrol { hello: ClientHello::decode_rest(client, rest)?, key }
+        }
         Opening::Peer(hello) => Request::Peer(hello),
         Opening::Verbs(hello) => Request::Verbs(hello),
         Opening::Lane(hello) => Request::Lane(hello),
@@ -330,7 +363,7 @@ fn receive_opening(
     };
     input.finish()?;
     connection.socket().set_write_timeout(None)?;
-    Ok(Caller { request, connection, client: None })
+    Ok(Caller { request, connection, client: None, invitation: None })
 }
 
 /// What both ends agree on, or a refusal that the caller has been told.
@@ -344,7 +377,7 @@ fn agree(connection: &mut Connection, agreed: Result<u16, VersionMismatch>) -> R
 }
 
 /// The server's end of the proofs. The caller's first message shows that it holds the secret that it comes
-/// with. Returns whose that is, if it is a client's own.
+/// with. Returns whose that is, if it is a client's own key or invitation.
 fn prove_key(
     mut clear: Connection,
     preface: &Preface,
@@ -364,6 +397,7 @@ fn prove_key(
             ticket.map(|ticket| Key::of_ticket(&ticket)).ok_or(AcceptError::WrongKey(WrongKey))
         }
         Secret::ClientKey => secrets.client_key(KeyId(id)).map_err(AcceptError::from),
+        Secret::Invitation => secrets.invitation(KeyId(id)).map_err(AcceptError::from),
     };
     let mut message = [0; MESSAGE_SIZE];
     receive(&mut clear, &mut message, deadline)?;
@@ -375,6 +409,7 @@ fn prove_key(
     let (mut handshake, client) = begun.inspect_err(|error| match (error, preface.secret) {
         (AcceptError::ClientNotAccepted(cause), _) => refuse(&clear, &cause.to_string()),
         (_, Secret::Ticket) => refuse(&clear, "the ticket is not of this server, or its session has ended"),
+        (_, Secret::Invitation) => refuse(&clear, "the invitation is not this server's"),
         (_, Secret::Key | Secret::ClientKey) => {
             refuse(
                 &clear,

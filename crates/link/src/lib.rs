@@ -38,7 +38,7 @@ pub use causeway_transport::{
 };
 pub use connect::{
     PeerAddress, PeerLink, Session, check, check_choice, connect, connect_diagnosis, connect_monitor,
-    connect_over, connect_peer, connect_status, describe_process,
+    connect_over, connect_peer, connect_status, describe_process, enrol,
 };
 pub use handshake::error::ConnectError;
 pub use handshake::options::ConnectOptions;

@@ -1,11 +1,11 @@
 //! Secrets that callers come with beside the server's key: tickets, which let the worker of another server in and to
-//! nothing but what they are for, and keys of single clients.
+//! nothing but what they are for, keys of single clients, and invitations.
 
 mod common;
 
 use causeway_access::keys::clients::NotAccepted;
-use causeway_access::target::{key_id, ticket_id};
-use causeway_access::{Key, Target};
+use causeway_access::target::{invitation_id, key_id, ticket_id};
+use causeway_access::{Invitation, Key, Target};
 use causeway_connection::channel::Connection;
 use causeway_connection::dial_here;
 use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
@@ -15,8 +15,8 @@ use causeway_link::{
 };
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    KeyId, LaneToken, Locality, Opening, PREFACE_SIZE, PeerHello, Preface, Protection, Response, Secret,
-    SessionId, TicketId,
+    KeyId, LaneToken, Locality, NewKey, Opening, PREFACE_SIZE, PeerHello, Preface, PrefaceResponse,
+    Protection, Response, Secret, SessionId, TicketId,
 };
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -28,6 +28,7 @@ const TICKET: LaneToken = LaneToken([7; 32]);
 /// What a server knows beside its key.
 struct Known {
     clients: Vec<Key>,
+    invitation: Option<Key>,
 }
 
 impl Secrets for Known {
@@ -38,10 +39,23 @@ impl Secrets for Known {
     fn client_key(&self, id: KeyId) -> Result<Key, NotAccepted> {
         self.clients.iter().find(|key| key_id(key) == id).cloned().ok_or(NotAccepted::Unknown)
     }
+
+    fn invitation(&self, id: KeyId) -> Result<Key, NotAccepted> {
+        let invitation = self.invitation.clone().filter(|secret| invitation_id(secret) == id);
+        invitation.ok_or(NotAccepted::InvitationUnknown)
+    }
 }
 
 /// A server that authenticates one caller, and takes it in if it comes with a ticket.
 fn authenticate_one(key: Option<Key>) -> (Target, JoinHandle<Result<Request, AcceptError>>) {
+    authenticate_invited(key, None)
+}
+
+/// The same, where a client is invited.
+fn authenticate_invited(
+    key: Option<Key>,
+    invitation: Option<Key>,
+) -> (Target, JoinHandle<Result<Request, AcceptError>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let protection = if key.is_some() { Protection::Encrypted } else { Protection::Unprotected };
@@ -50,10 +64,12 @@ fn authenticate_one(key: Option<Key>) -> (Target, JoinHandle<Result<Request, Acc
         let stream = listener.accept().unwrap().0;
         let own = common::version();
         let door = common::door(key.as_ref(), &own, Duration::from_secs(5));
-        let caller = authenticate(stream, &door, &Known { clients: Vec::new() })?;
+        let caller = authenticate(stream, &door, &Known { clients: Vec::new(), invitation })?;
         let Caller { request, mut connection, .. } = caller;
-        if matches!(request, Request::Peer(_)) {
-            connection.send_handshake(|out| Response::LaneReady.encode(out)).unwrap();
+        match request {
+            Request::Peer(_) => connection.send_handshake(|out| Response::LaneReady.encode(out)).unwrap(),
+            Request::Enrol { .. } => connection.send_handshake(|out| Response::Enrolled.encode(out)).unwrap(),
+            _ => {}
         }
         Ok(request)
     });
@@ -62,6 +78,19 @@ fn authenticate_one(key: Option<Key>) -> (Target, JoinHandle<Result<Request, Acc
 
 fn at(target: Target) -> PeerAddress {
     PeerAddress { target, locality: Locality::default() }
+}
+
+/// A connection on which both ends have proved that they hold a secret.
+fn authenticated(target: &Target, kind: Secret, id: [u8; 8], secret: &Key) -> Connection {
+    let mut stream = dial_here(&target.endpoint, Duration::from_secs(5)).unwrap();
+    let preface = Preface { protection: Protection::Encrypted, secret: kind }.to_bytes();
+    let mut handshake = Handshake::client(secret, &preface);
+    let id = if kind == Secret::Key { &[] } else { id.as_slice() };
+    stream.write_all(&[preface.as_slice(), id, &handshake.write()].concat()).unwrap();
+    let mut response = [0; PREFACE_SIZE + MESSAGE_SIZE];
+    stream.read_exact(&mut response).unwrap();
+    handshake.read(response.last_chunk().unwrap()).unwrap();
+    Connection::new(stream, Some(handshake.finish(false)))
 }
 
 #[test]
@@ -102,14 +131,8 @@ fn a_ticket_in_the_keys_place_opens_no_session() {
 #[test]
 fn whoever_comes_with_a_ticket_gets_no_session() {
     let (target, accepted) = authenticate_one(Some(Key::generate()));
-    let mut stream = dial_here(&target.endpoint, Duration::from_secs(5)).unwrap();
-    let preface = Preface { protection: Protection::Encrypted, secret: Secret::Ticket }.to_bytes();
-    let mut handshake = Handshake::client(&Key::of_ticket(&TICKET), &preface);
-    stream.write_all(&[preface.as_slice(), &ticket_id(&TICKET).0, &handshake.write()].concat()).unwrap();
-    let mut response = [0; PREFACE_SIZE + MESSAGE_SIZE];
-    stream.read_exact(&mut response).unwrap();
-    handshake.read(response.last_chunk().unwrap()).unwrap();
-    let mut connection = Connection::new(stream, Some(handshake.finish(false)));
+    let mut connection =
+        authenticated(&target, Secret::Ticket, ticket_id(&TICKET).0, &Key::of_ticket(&TICKET));
     let hello = causeway_link::describe_process(common::COMMANDS, Vec::new());
     connection.send_handshake(|out| Opening::encode_session(&hello, out)).unwrap();
     assert!(matches!(accepted.join().unwrap(), Err(AcceptError::NotForTickets)));
@@ -124,7 +147,7 @@ fn a_client_with_a_key_of_its_own_is_known_by_its_name() {
     for (key, is_known) in [(own.clone(), true), (unknown, false), (alike, false)] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (known, door_key) = (Known { clients: vec![own.clone()] }, server_key.clone());
+        let (known, door_key) = (Known { clients: vec![own.clone()], invitation: None }, server_key.clone());
         let accepted = std::thread::spawn(move || {
             let version = common::version();
             let door = common::door(Some(&door_key), &version, Duration::from_secs(5));
@@ -142,4 +165,64 @@ fn a_client_with_a_key_of_its_own_is_known_by_its_name() {
             assert!(refused.contains("knows no client with this key"), "{refused}");
         }
     }
+}
+
+/// What enrols the new key of `secret`'s client, as `causeway login` does.
+fn enrol(target: Target, secret: &Key, key: &Key) -> Result<(), ConnectError> {
+    let invitation = Invitation::new(Target { key: Some(secret.clone()), ..target }).unwrap();
+    let hello = causeway_link::describe_process(common::COMMANDS, Vec::new());
+    causeway_link::enrol(&invitation, &hello, key, &ConnectOptions::default())
+}
+
+#[test]
+fn an_invitation_enrols_a_key() {
+    let ada = "ada".parse().unwrap();
+    let (secret, key) = (Key::generate_for(ada), Key::generate_for(ada));
+    let (target, accepted) = authenticate_invited(Some(Key::generate()), Some(secret.clone()));
+    enrol(target, &secret, &key).expect("the invitation is right");
+    let request = accepted.join().unwrap().expect("it is taken in");
+    assert!(matches!(request, Request::Enrol { key: found, .. } if found.0 == *key.bytes()), "{request:?}");
+    let (target, accepted) = authenticate_invited(Some(Key::generate()), Some(secret.clone()));
+    let refused = enrol(target, &Key::generate_for(ada), &key).unwrap_err().to_string();
+    assert!(refused.contains("knows no such invitation"), "{refused}");
+    let accepted = accepted.join().unwrap();
+    assert!(matches!(accepted, Err(AcceptError::ClientNotAccepted(NotAccepted::InvitationUnknown))));
+    // The server that was reached does not hold the secret, and says that it knows the invitation.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = common::target(listener.local_addr().unwrap(), Protection::Encrypted, None);
+    let impostor = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut first = [0; PREFACE_SIZE + 8 + MESSAGE_SIZE];
+        stream.read_exact(&mut first).unwrap();
+        let answer = PrefaceResponse::Continue.to_bytes();
+        stream.write_all(&[answer.as_slice(), &[7; MESSAGE_SIZE]].concat()).unwrap();
+        let mut more = Vec::new();
+        let _ = stream.read_to_end(&mut more);
+        more
+    });
+    let refused = enrol(target, &secret, &key).unwrap_err();
+    assert!(matches!(refused, ConnectError::ServerNotAuthentic { .. }), "{refused}");
+    assert!(impostor.join().unwrap().is_empty(), "nothing is sent to it");
+}
+
+#[test]
+fn an_invitation_is_for_enrolling_alone_and_that_takes_one() {
+    let (secret, server_key) = (Key::generate_for("ada".parse().unwrap()), Key::generate());
+    let hello = causeway_link::describe_process(common::COMMANDS, Vec::new());
+    let invited = || authenticate_invited(Some(server_key.clone()), Some(secret.clone()));
+    for opening in [Opening::encode_session, Opening::encode_status, Opening::encode_monitor] {
+        let (target, accepted) = invited();
+        let mut connection = authenticated(&target, Secret::Invitation, invitation_id(&secret).0, &secret);
+        connection.send_handshake(|out| opening(&hello, out)).unwrap();
+        assert!(matches!(accepted.join().unwrap(), Err(AcceptError::NotForInvitations)));
+    }
+    let (target, accepted) = invited();
+    let mut connection = authenticated(&target, Secret::Key, [0; 8], &server_key);
+    connection.send_handshake(|out| Opening::encode_enrol(&hello, &NewKey([1; 32]), out)).unwrap();
+    assert!(matches!(accepted.join().unwrap(), Err(AcceptError::NotForInvitations)));
+    // The secret is no key.
+    let (target, accepted) = invited();
+    let thief = Target { key: Some(secret.clone()), ..target };
+    assert!(causeway_link::check(&thief, &ConnectOptions::default()).is_err());
+    assert!(matches!(accepted.join().unwrap(), Err(AcceptError::ClientNotAccepted(NotAccepted::Unknown))));
 }

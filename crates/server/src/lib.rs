@@ -17,6 +17,7 @@
 //! | `activity` | What has a session done, as its broker sees it while it runs? |
 //! | `admission` | Who may come in, and how many may stay? |
 //! | [`cache`] | Which images of earlier sessions are kept? |
+//! | `token_bucket` | How much may pass now? |
 //! | [`back_end`] | What executes driver calls? |
 
 mod activity;
@@ -33,6 +34,7 @@ pub mod heartbeat;
 mod monitor;
 mod process;
 mod protocol;
+mod token_bucket;
 pub mod worker;
 
 pub use process::worker_main;

@@ -7,8 +7,8 @@ use causeway_wire::chunk::{ChunkHeader, MAX_CHUNK};
 use causeway_wire::codec::{Decoder, Encode};
 use causeway_wire::frame::{FrameHeader, FrameKind, MAX_BODY};
 use causeway_wire::handshake::{
-    Abilities, ClientHello, Features, JoinHello, KnownCommands, LaneHello, LaneToken, Locality, Offer,
-    Opening, Response, SessionId, SharedMemory, VersionRange, Welcome,
+    Abilities, ClientHello, Features, JoinHello, KnownCommands, LaneHello, LaneToken, Locality, NewKey,
+    Offer, Opening, Response, SessionId, SharedMemory, VersionRange, Welcome,
 };
 use causeway_wire::message::{ClientMessage, Command, Messages, WorkerMessage};
 use proptest::collection::vec;
@@ -163,6 +163,15 @@ proptest! {
             }
             other => prop_assert!(false, "a diagnosis was taken for {other:?}"),
         }
+        let mut bytes = Vec::new();
+        Opening::encode_enrol(&hello, &NewKey(token), &mut bytes);
+        match Decoder::new(&bytes).value().unwrap() {
+            Opening::Enrol { key, offer, rest } => {
+                prop_assert_eq!(key, NewKey(token));
+                prop_assert_eq!(&ClientHello::decode_rest(offer, rest).unwrap(), &hello);
+            }
+            other => prop_assert!(false, "an enrolment was taken for {other:?}"),
+        }
         let lane = LaneHello { session: SessionId(session), token: LaneToken(token), lane };
         let mut bytes = Vec::new();
         Opening::encode_lane(&lane, &mut bytes);
@@ -177,7 +186,7 @@ proptest! {
     fn answers(version: u16, session: [u8; 16], token: [u8; 32], lanes: u32, release in text(), boot_id in text(), sockets in vec(text(), 0..4), abilities in abilities(), snapshot in vec(any::<u8>(), 0..300)) {
         let welcome = Welcome { version, session: SessionId(session), token: LaneToken(token), lanes, release: release.as_str().into(), locality: Locality { boot_id, sockets }, abilities, snapshot };
         let memory = Response::SharedMemory(SharedMemory { upload_slots: version.into(), download_slots: lanes });
-        for answer in [Response::Welcome(welcome), memory, Response::LaneReady, Response::MonitorReady, Response::DiagnosisReady, Response::Refused { text: release.into() }] {
+        for answer in [Response::Welcome(welcome), memory, Response::LaneReady, Response::MonitorReady, Response::DiagnosisReady, Response::Enrolled, Response::Refused { text: release.into() }] {
             let mut bytes = Vec::new();
             answer.encode(&mut bytes);
             prop_assert_eq!(Decoder::new(&bytes).value(), Ok(answer));

@@ -20,6 +20,7 @@ use toml::de::{DeTable, DeValue};
 use zeroize::Zeroizing;
 
 use super::file::{self, KeyFileError};
+use super::invited::InvitedClient;
 use super::limits::{ClientLimits, TimeSpan, parse_session_memory};
 use crate::target::{ClientName, Key, key_id};
 
@@ -36,6 +37,8 @@ pub struct Client {
     pub key: Key,
     /// The one before, and until when connections may still be made with it.
     pub previous: Option<(Key, Timestamp)>,
+    /// The invitation by which it has enrolled its key.
+    pub used_invitation: Option<KeyId>,
     /// From when on it is shut out.
     pub expires: Option<Timestamp>,
     /// What it may have; where it is not limited, as the others.
@@ -47,6 +50,8 @@ pub struct Client {
 pub struct Clients {
     /// The clients with keys of their own.
     pub named: BTreeMap<ClientName, Client>,
+    /// Those that have been invited and have no key yet.
+    pub invited: BTreeMap<ClientName, InvitedClient>,
     /// What each peer without a key of its own may have, and each client where it has no limit of its own.
     pub others: ClientLimits,
 }
@@ -86,12 +91,38 @@ pub enum NotAccepted {
         "the key has been replaced by a new one: ask the server's owner for that (`causeway client rotate` there)"
     )]
     Replaced,
+    /// No client has such an invitation.
+    #[error(
+        "it knows no such invitation: it has been revoked or replaced by a newer one, or is another server's; ask its owner for \
+         a new one (`causeway client invite` there)"
+    )]
+    InvitationUnknown,
+    /// A key has been enrolled with the invitation.
+    #[error(
+        "the invitation has been used. If it was not by you, tell the server's owner at once, who shuts that client out \
+         (`causeway client revoke` there)"
+    )]
+    InvitationUsed,
+    /// The time is over for which the invitation was good.
+    #[error(
+        "the invitation has expired: ask the server's owner for a new one (`causeway client invite` there)"
+    )]
+    InvitationExpired,
+    /// The peer tries one after the other.
+    #[error("too many invitations have been tried from this address: try again in a minute")]
+    TooManyAttempts,
 }
 
 impl Client {
     /// A client with a new key, without limits.
     pub fn new(name: ClientName) -> Self {
-        Self { key: Key::generate_for(name), previous: None, expires: None, limits: ClientLimits::default() }
+        Self {
+            key: Key::generate_for(name),
+            previous: None,
+            used_invitation: None,
+            expires: None,
+            limits: ClientLimits::default(),
+        }
     }
 
     /// Gives it another key; the one that it has is good until `until`.
@@ -129,6 +160,22 @@ impl Clients {
         })
     }
 
+    /// Reads the file, changes what is in it and writes it, while no other process does; nothing is written where `change`
+    /// fails. Servers and commands of one user take turns by a lock file beside it.
+    ///
+    /// # Errors
+    /// When the file cannot be used, or as `change` says.
+    pub fn update<R, E: From<ClientsError>>(
+        path: &Path,
+        change: impl FnOnce(&mut Self) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let _lock = file::lock(&path.with_extension("lock")).map_err(ClientsError::from)?;
+        let mut clients = Self::read(path)?;
+        let result = change(&mut clients)?;
+        clients.write(path)?;
+        Ok(result)
+    }
+
     /// Writes the file, in the place of one that may be there.
     ///
     /// # Errors
@@ -145,9 +192,18 @@ impl Clients {
             text.push_str(&format!("\n[\"{OTHERS}\"]\n"));
         }
         push_entries(&mut text, &others);
+        let secret =
+            |key: &Key| Zeroizing::new(key.to_text().rsplit(':').next().unwrap_or_default().to_owned());
+        for (name, invited) in &self.invited {
+            text.push_str(&format!(
+                "\n[{name}]\ninvitation = \"{}\"\ninvitation-until = \"{}\"\n",
+                *secret(&invited.secret),
+                invited.until
+            ));
+            push_expiry(&mut text, invited.expires);
+            push_entries(&mut text, &invited.limits.entries());
+        }
         for (name, client) in &self.named {
-            let secret =
-                |key: &Key| Zeroizing::new(key.to_text().rsplit(':').next().unwrap_or_default().to_owned());
             text.push_str(&format!("\n[{name}]\nkey = \"{}\"\n", *secret(&client.key)));
             if let Some((key, until)) = &client.previous {
                 text.push_str(&format!(
@@ -155,9 +211,10 @@ impl Clients {
                     *secret(key)
                 ));
             }
-            if let Some(expires) = client.expires {
-                text.push_str(&format!("expires = \"{expires}\"\n"));
+            if let Some(KeyId(id)) = client.used_invitation {
+                text.push_str(&format!("used-invitation = \"{:016x}\"\n", u64::from_be_bytes(id)));
             }
+            push_expiry(&mut text, client.expires);
             push_entries(&mut text, &client.limits.entries());
         }
         text
@@ -208,6 +265,12 @@ impl Clients {
     }
 }
 
+fn push_expiry(text: &mut String, expires: Option<Timestamp>) {
+    if let Some(expires) = expires {
+        text.push_str(&format!("expires = \"{expires}\"\n"));
+    }
+}
+
 fn push_entries(text: &mut String, entries: &[(&str, String)]) {
     entries.iter().for_each(|(key, value)| text.push_str(&format!("{key} = {value}\n")));
 }
@@ -234,7 +297,10 @@ fn parse(text: &str) -> Result<Clients, LineError> {
         }
         let client: ClientName =
             name.get_ref().parse().map_err(|cause| (at, format!("[{}]: {cause}", name.get_ref())))?;
-        clients.named.insert(client, entry(client, at, table)?);
+        match entry(client, at, table)? {
+            Entry::Client(known) => drop(clients.named.insert(client, known)),
+            Entry::Invited(invited) => drop(clients.invited.insert(client, invited)),
+        }
     }
     Ok(clients)
 }
@@ -282,18 +348,31 @@ fn set_limit(limits: &mut ClientLimits, key: &str, value: &Spanned<DeValue<'_>>)
     Ok(true)
 }
 
-fn entry(name: ClientName, at: usize, table: &DeTable<'_>) -> Result<Client, LineError> {
+/// What a table is about.
+enum Entry {
+    Client(Client),
+    Invited(InvitedClient),
+}
+
+fn entry(name: ClientName, at: usize, table: &DeTable<'_>) -> Result<Entry, LineError> {
     let (mut key, mut previous_key, mut previous_until) = (None, None, None);
+    let (mut invitation, mut invitation_until, mut used_invitation) = (None, None, None);
     let (mut expires, mut limits) = (None, ClientLimits::default());
     for (field, value) in table {
         match field.get_ref().as_ref() {
             "key" => key = Some(secret(name, value)?),
             "previous-key" => previous_key = Some(secret(name, value)?),
             "previous-until" => previous_until = Some(time(value)?),
+            "invitation" => invitation = Some(secret(name, value)?),
+            "invitation-until" => invitation_until = Some(time(value)?),
+            "used-invitation" => used_invitation = Some(id(value)?),
             "expires" => expires = Some(time(value)?),
             other if set_limit(&mut limits, other, value).map_err(named(name.as_str(), field))? => {}
             other => {
-                let known = format!("key, previous-key, previous-until, expires, {}", ClientLimits::KEYS);
+                let known = format!(
+                    "key, previous-key, previous-until, invitation, invitation-until, used-invitation, expires, {}",
+                    ClientLimits::KEYS
+                );
                 return Err((
                     field.span().start,
                     format!("[{name}] has no key `{other}`: there are {known}"),
@@ -301,10 +380,31 @@ fn entry(name: ClientName, at: usize, table: &DeTable<'_>) -> Result<Client, Lin
             }
         }
     }
-    let key = key
-        .ok_or_else(|| (at, format!("[{name}] has no `key`: remove it, and `causeway client add {name}`")))?;
-    let previous = previous_key.zip(previous_until);
-    Ok(Client { key, previous, expires, limits })
+    let wrong = |text: String| Err((at, text));
+    match (key, invitation, invitation_until) {
+        (Some(key), None, None) => {
+            let previous = previous_key.zip(previous_until);
+            Ok(Entry::Client(Client { key, previous, used_invitation, expires, limits }))
+        }
+        (None, Some(secret), Some(until)) => {
+            Ok(Entry::Invited(InvitedClient { secret, until, expires, limits }))
+        }
+        (None, None, None) => wrong(format!(
+            "[{name}] has no `key`, nor an `invitation`: remove it, and `causeway client add {name}`"
+        )),
+        (Some(_), ..) => wrong(format!(
+            "[{name}] has a `key` and an `invitation`, which only a client without one can have"
+        )),
+        (None, ..) => wrong(format!("[{name}] needs both `invitation` and `invitation-until`")),
+    }
+}
+
+fn id(value: &Spanned<DeValue<'_>>) -> Result<KeyId, LineError> {
+    let text = string(value)?;
+    let number = (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten();
+    let number =
+        number.ok_or_else(|| (value.span().start, "this must be 16 hexadecimal digits".to_owned()))?;
+    Ok(KeyId(number.to_be_bytes()))
 }
 
 fn secret(name: ClientName, value: &Spanned<DeValue<'_>>) -> Result<Key, LineError> {
@@ -372,6 +472,10 @@ mod tests {
             idle_timeout: Some(Duration::from_secs(1800)),
             session_time: Some(Duration::from_secs(86_400)),
         };
+        ada.used_invitation = Some(KeyId([0xab, 0, 0, 0, 0, 0, 0, 1]));
+        let invited =
+            InvitedClient { expires: Some(now), limits: ada.limits, ..InvitedClient::new(name("eve"), now) };
+        clients.invited.insert(name("eve"), invited);
         clients.others = ClientLimits { device_memory: Some(5), ..ClientLimits::default() };
         clients.write(&path).unwrap();
         assert_eq!(Clients::read(&path).unwrap(), clients);
@@ -396,6 +500,12 @@ mod tests {
             (format!("[ada]\n{good}[\"b c\"]\n{good}"), (3, "1 to 32 letters")),
             ("[ada]\nkey = \"SECRET\"\n".to_owned(), (2, "6 characters")),
             ("\n[ada]\n".to_owned(), (2, "no `key`")),
+            (format!("[ada]\n{good}used-invitation = \"SECRET\"\n"), (3, "16 hexadecimal")),
+            (
+                format!("[ada]\n{good}invitation = \"{}\"\n", *key.to_text()),
+                (1, "a `key` and an `invitation`"),
+            ),
+            (format!("[ada]\ninvitation = \"{}\"\n", *key.to_text()), (1, "`invitation-until`")),
             ("ada = 1\n".to_owned(), (1, "must be a table")),
             ("[ada]\nkey = SECRET\n".to_owned(), (2, "not TOML")),
         ] {
@@ -404,6 +514,33 @@ mod tests {
             assert!((line, cause.contains(expected.1)) == (expected.0, true), "{text}: {line}: {cause}");
             assert!(!cause.contains("SECRET"), "{cause}");
         }
+    }
+
+    #[test]
+    fn changes_of_several_writers_are_all_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clients.toml");
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let path = &path;
+                scope.spawn(move || {
+                    for number in 0..8 {
+                        let name = name(&format!("c{writer}-{number}"));
+                        let add = |clients: &mut Clients| {
+                            clients.named.insert(name, Client::new(name));
+                            Ok::<_, ClientsError>(())
+                        };
+                        Clients::update(path, add).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(Clients::read(&path).unwrap().named.len(), 32);
+        let none = Clients::update(&path, |clients| {
+            clients.named.clear();
+            Err::<(), _>(ClientsError::File(KeyFileError::NoHomeVariable))
+        });
+        assert!(none.is_err() && Clients::read(&path).unwrap().named.len() == 32);
     }
 
     #[test]

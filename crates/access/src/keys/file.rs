@@ -4,9 +4,13 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use causeway_config::file::candidates;
 use causeway_config::file::permissions::{Identity, Permissions};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -14,6 +18,10 @@ use crate::target::{Endpoint, Key, Target, random_bytes};
 
 /// The most bytes of a key file that are read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// How long is waited for others who change the same file, which takes them milliseconds.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Why a key file is not used.
 #[derive(Debug, Error)]
@@ -133,6 +141,45 @@ pub(super) fn read_private(path: &Path) -> Result<Zeroizing<String>, KeyFileErro
     let mut text = Zeroizing::new(String::with_capacity(data.len().min(MAX_FILE_BYTES) as usize));
     file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(&failed)?;
     Ok(text)
+}
+
+/// Waits until no other process changes what a lock file stands for; dropping what is returned lets the next one.
+pub fn lock(path: &Path) -> Result<fs::File, KeyFileError> {
+    let failed = failed(path, "locked");
+    let open = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = open.map_err(&failed)?;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => sleep(LOCK_POLL_INTERVAL),
+            Err(error) => return Err(failed(error.into())),
+        }
+    }
+}
+
+/// Changes the list of servers' keys, while no other command of this user does.
+///
+/// # Errors
+/// When it cannot be read or written, or as `change` says.
+pub fn update_list<R, E: From<KeyFileError>>(
+    change: impl FnOnce(&mut Vec<Line>) -> Result<R, E>,
+) -> Result<R, E> {
+    let path = list_path()?;
+    if let Some(folder) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed(folder, "made"))?;
+    }
+    let _lock = lock(&path.with_extension("lock"))?;
+    let mut lines = match read(&path) {
+        Err(KeyFileError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    let before = lines.clone();
+    let result = change(&mut lines)?;
+    if lines != before {
+        write(&path, &lines)?;
+    }
+    Ok(result)
 }
 
 /// Whether the secrets of a file may be used by this user.

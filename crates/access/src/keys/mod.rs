@@ -9,10 +9,14 @@
 //! |----------|--------------------------------------------------|
 //! | [`mod@file`] | Where are keys kept, and are they really secret? |
 //! | [`clients`]  | Which clients have a key of their own at a server? |
+//! | `invitations` | Until when does an invitation count, and what is enrolled with it? |
+//! | [`invited`]  | Which client is to enrol a key?                |
 //! | [`limits`]   | What may one of them have?                       |
 
 pub mod clients;
 pub mod file;
+mod invitations;
+pub mod invited;
 pub mod limits;
 
 use std::path::PathBuf;

@@ -13,6 +13,9 @@ pub const DEFAULT_PORT: u16 = 7690;
 
 pub(super) const SCHEME: &str = "causeway://";
 
+/// What an invitation begins with, so that it is not taken for a connect string.
+pub(super) const INVITATION_SCHEME: &str = "causeway-invitation://";
+
 /// What the address of a Unix socket begins with.
 pub(super) const UNIX: &str = "unix:";
 

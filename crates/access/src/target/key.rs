@@ -56,6 +56,11 @@ impl Key {
         Self { client: Some(client), ..Self::generate() }
     }
 
+    /// The key of a client, of these secret bytes.
+    pub fn of_client(client: ClientName, secret: [u8; 32]) -> Self {
+        Self { secret: Zeroizing::new(secret), client: Some(client) }
+    }
+
     /// The key of connections that another server's worker opens with a ticket.
     pub fn of_ticket(ticket: &LaneToken) -> Self {
         Self { secret: Zeroizing::new(ticket.0), client: None }
@@ -86,6 +91,11 @@ impl Key {
 /// nothing of the key.
 pub fn key_id(key: &Key) -> KeyId {
     KeyId(beginning(b"causeway client key", key.bytes()))
+}
+
+/// What says in the clear which invitation a connection comes with, as [`key_id`] does of keys.
+pub fn invitation_id(secret: &Key) -> KeyId {
+    KeyId(beginning(b"causeway invitation", secret.bytes()))
 }
 
 fn beginning(purpose: &[u8], secret: &[u8]) -> [u8; 8] {

@@ -5,7 +5,7 @@ use core::str::FromStr;
 use causeway_wire::handshake::Protection;
 use thiserror::Error;
 
-use super::address::{CLEAR, DEFAULT_PORT, INSECURE, SCHEME, Target, UNIX};
+use super::address::{CLEAR, DEFAULT_PORT, INSECURE, INVITATION_SCHEME, SCHEME, Target, UNIX};
 use super::key::KeyError;
 
 /// A text is not a [`Target`].
@@ -38,6 +38,11 @@ pub enum TargetError {
     /// Another scheme than `causeway://`.
     #[error("`{0}://` is not a kind of address that Causeway knows: write causeway://HOST:PORT or HOST:PORT")]
     UnknownScheme(String),
+    /// It is an invitation.
+    #[error(
+        "this is an invitation, by which a client enrols a key of its own: `causeway login NAME` reads it, and NAME is the server          from then on"
+    )]
+    Invitation,
     /// What stands behind the `?` is not known.
     #[error(
         "`?{0}` says nothing that Causeway knows: write ?{CLEAR} for a server that was started with --clear, \
@@ -83,6 +88,7 @@ impl FromStr for Target {
         }
         let rest = match text.split_once("://") {
             Some(("causeway", rest)) => rest,
+            _ if text.starts_with(INVITATION_SCHEME) => return Err(TargetError::Invitation),
             Some((scheme, _)) => return Err(TargetError::UnknownScheme(scheme.to_owned())),
             None => text,
         };

@@ -119,7 +119,7 @@ pub fn unknown(section: &Section, key: &str, known: impl Iterator<Item = String>
 }
 
 /// Why a server cannot have this name.
-fn wrong_name(name: &str) -> Option<String> {
+pub(super) fn wrong_name(name: &str) -> Option<String> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     if name == LOCAL || name == SOFTWARE {
         let meaning = if name == LOCAL { "the GPUs of this machine itself" } else { "the software GPU" };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
 use causeway_wire::handshake::{
-    Abilities, ClientHello, CommandTable, Features, Opening, OwnVersion, Response, Welcome,
+    Abilities, ClientHello, CommandTable, Features, NewKey, Opening, OwnVersion, Response, Welcome,
 };
 use causeway_wire::text::Printable;
 
@@ -20,7 +20,7 @@ use crate::link::Link;
 use crate::receiver::Receiver;
 use crate::transport_choice::Reason;
 use crate::transports::{Dialling, Facts, TRANSPORTS, Transport, cannot_be_had};
-use causeway_access::Target;
+use causeway_access::{Invitation, Key, Target};
 use causeway_config::read::PROCESS;
 use causeway_config::table::JOB;
 use causeway_connection::channel::Connection;
@@ -207,6 +207,26 @@ pub fn connect_status(
         Response::StatusReady => Ok(Exchange::new(connection)),
         Response::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
         other => Err(misunderstood(target, "a status session", &other)),
+    }
+}
+
+/// Enrols a key at a server for the client that was invited there. Where an error does not say that the server has refused,
+/// it may have enrolled the key all the same.
+pub fn enrol(
+    invitation: &Invitation,
+    hello: &ClientHello,
+    key: &Key,
+    options: &ConnectOptions,
+) -> Result<(), ConnectError> {
+    let target = invitation.enrolment_target();
+    let key = NewKey(*key.bytes());
+    let (_, response) = open(&target, Proof::Invitation, options, MAX_OPENING, |out| {
+        Opening::encode_enrol(hello, &key, out);
+    })?;
+    match response {
+        Response::Enrolled => Ok(()),
+        Response::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+        other => Err(misunderstood(&target, "an enrolment", &other)),
     }
 }
 

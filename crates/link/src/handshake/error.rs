@@ -118,6 +118,7 @@ pub(crate) fn misunderstood(target: &Target, request: &str, response: &Response)
         Response::MonitorReady => "a monitoring session",
         Response::DiagnosisReady => "a diagnosis",
         Response::StatusReady => "a status session",
+        Response::Enrolled => "an enrolment",
         Response::SharedMemory(_) => "shared memory",
         Response::Verbs(_) | Response::VerbsReady => "verbs",
         Response::Refused { .. } => "nothing",

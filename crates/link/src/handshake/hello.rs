@@ -14,7 +14,7 @@ use super::options::ConnectOptions;
 use std::net::TcpStream;
 
 use causeway_access::Endpoint;
-use causeway_access::target::{Key, Target, key_id, ticket_id};
+use causeway_access::target::{Key, Target, invitation_id, key_id, ticket_id};
 use causeway_connection::channel::{Connection, handshake_frame};
 use causeway_connection::dial_here;
 use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
@@ -27,6 +27,8 @@ pub(crate) enum Proof {
     Key,
     /// A ticket of one of the server's sessions.
     Ticket(LaneToken),
+    /// The secret of an invitation, which stands in the place of the target's key.
+    Invitation,
 }
 
 /// Makes a connection, authenticates it, and exchanges one message each way.
@@ -69,6 +71,7 @@ pub(crate) fn authenticate(
     let secret = match (target.protection.needs_key(), proof) {
         (false, _) => Secret::Key,
         (true, Proof::Ticket(_)) => Secret::Ticket,
+        (true, Proof::Invitation) => Secret::Invitation,
         (true, Proof::Key) if target.key.as_ref().is_some_and(|key| key.client().is_some()) => {
             Secret::ClientKey
         }
@@ -82,7 +85,7 @@ pub(crate) fn authenticate(
     let mut handshake = None;
     if preface.protection.needs_key() {
         let key = match proof {
-            Proof::Key => {
+            Proof::Key | Proof::Invitation => {
                 target.key.clone().ok_or_else(|| ConnectError::NoKey { target: target.to_string() })?
             }
             Proof::Ticket(ticket) => Key::of_ticket(&ticket),
@@ -90,6 +93,7 @@ pub(crate) fn authenticate(
         match (secret, proof) {
             (Secret::ClientKey, _) => first.extend(key_id(&key).0),
             (_, Proof::Ticket(ticket)) => first.extend(ticket_id(&ticket).0),
+            (_, Proof::Invitation) => first.extend(invitation_id(&key).0),
             (_, Proof::Key) => {}
         }
         first.extend(handshake.insert(Handshake::client(&key, &bytes)).write());

@@ -89,6 +89,10 @@ impl causeway_link::accept::Secrets for NoSecrets {
     fn client_key(&self, _: causeway_wire::handshake::KeyId) -> Result<Key, NotAccepted> {
         Err(NotAccepted::Unknown)
     }
+
+    fn invitation(&self, _: causeway_wire::handshake::KeyId) -> Result<Key, NotAccepted> {
+        Err(NotAccepted::InvitationUnknown)
+    }
 }
 
 /// What callers meet at the server of a test, which talks in the clear to whoever wants that.
@@ -209,8 +213,8 @@ fn accept_all(
                 let joined = offer_verbs(connection, &hello).unwrap();
                 sessions.send(Link::new(joined.parts(&command).unwrap()).unwrap()).unwrap();
             }
-            Request::Diagnosis { .. } | Request::Status { .. } => {
-                panic!("nobody asks for a diagnosis or a status here")
+            Request::Diagnosis { .. } | Request::Status { .. } | Request::Enrol { .. } => {
+                panic!("no test asks for a diagnosis or a status here, or enrols a key")
             }
             Request::Peer(_) => unreachable!("no test that listens gives tickets"),
             Request::Join(_) => unreachable!("nobody can ask for memory to share over a network"),

@@ -12,11 +12,13 @@
 //! | [`source`]    | Which callers count as one?                                                              |
 //! | [`handshake_slots`] | Who of those that shake hands gives way to one more?                                     |
 //! | [`session_slots`]     | May one more of a source stay, for as long as it likes?                                 |
+//! | `attempts`    | May a peer try one more invitation?                                                      |
 //! | `handshakes`  | How does somebody who shakes hands give way?                                             |
 //! | `descriptors` | How many descriptors may this process have?                                              |
 //!
 //! All but the last two only decide.
 
+mod attempts;
 mod descriptors;
 pub mod handshake_slots;
 mod handshakes;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use thiserror::Error;
 
+pub use attempts::Attempts;
 pub use descriptors::raise_limit;
 pub use handshakes::{HandshakeSlot, Handshakes};
 pub use limits::{Limits, LimitsError, RequestedLimits};

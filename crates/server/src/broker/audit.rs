@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use causeway_access::ClientName;
 use causeway_wire::handshake::{ClientHello, SessionId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -101,6 +102,11 @@ impl AuditLog {
         let (seconds, away) = (time.as_secs_f64(), away.as_secs_f64());
         let fields = json!({ "session": session.to_string(), "bytes": bytes, "seconds": seconds, "seconds_away": away });
         self.write("memory-returned", peer, None, fields);
+    }
+
+    /// An invited client has enrolled its key.
+    pub fn key_enrolled(&self, peer: Origin, name: ClientName, hello: &ClientHello) {
+        self.write("key-enrolled", peer, Some(hello), json!({ "client": name.as_str() }));
     }
 
     /// Somebody was turned away.

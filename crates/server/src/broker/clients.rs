@@ -3,15 +3,27 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use causeway_access::Key;
 use causeway_access::keys::clients::{Clients, ClientsError, NotAccepted};
 use causeway_access::keys::limits::ClientLimits;
-use causeway_wire::handshake::KeyId;
+use causeway_access::{ClientName, Key};
+use causeway_wire::handshake::{KeyId, NewKey};
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use thiserror::Error;
 
 use super::access::Version;
 use crate::admission::Source;
+
+/// Why a key is not enrolled.
+#[derive(Debug, Error)]
+pub enum EnrolError {
+    /// The invitation does not count.
+    #[error(transparent)]
+    NotAccepted(#[from] NotAccepted),
+    /// The list of clients cannot be read or written.
+    #[error(transparent)]
+    Clients(#[from] ClientsError),
+}
 
 /// The clients of a running server. What becomes of their file counts from the next caller on, and within a second
 /// for sessions that are open.
@@ -66,6 +78,27 @@ impl AcceptedClients {
         clients.key(id, Timestamp::now()).cloned()
     }
 
+    /// The secret of an invitation. While the file cannot be used, none counts.
+    ///
+    /// # Errors
+    /// Why no key can be enrolled with it.
+    pub fn invitation(&self, id: KeyId) -> Result<Key, NotAccepted> {
+        let clients = self.current().map_err(|error| {
+            tracing::error!("{error}");
+            NotAccepted::InvitationUnknown
+        })?;
+        clients.invitation(id, Timestamp::now()).cloned()
+    }
+
+    /// Enrols the key of an invited client, which uses the invitation up: of several that come with one, one succeeds.
+    ///
+    /// # Errors
+    /// Why it is not enrolled.
+    pub fn enrol(&self, id: KeyId, key: NewKey) -> Result<ClientName, EnrolError> {
+        let path = self.path.as_ref().ok_or(NotAccepted::InvitationUnknown)?;
+        Clients::update(path, |clients| Ok(clients.enrol(id, key.0, Timestamp::now())?))
+    }
+
     /// Whether a session that was begun with this key may go on. While the file cannot be used, it may: that is no
     /// reason to end what was let in.
     ///
@@ -90,7 +123,6 @@ impl AcceptedClients {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_access::ClientName;
     use causeway_access::keys::clients::Client;
     use causeway_access::target::key_id;
 
@@ -105,7 +137,7 @@ mod tests {
         let id = key_id(&client.key);
         assert_eq!(accepted.key(id), Err(NotAccepted::Unknown));
         let others = ClientLimits { sessions: Some(5), device_memory: Some(6), ..ClientLimits::default() };
-        Clients { named: [(name, client)].into(), others }.write(&path).unwrap();
+        Clients { named: [(name, client)].into(), others, ..Clients::default() }.write(&path).unwrap();
         assert_eq!(accepted.key(id).unwrap().client(), Some(name));
         assert_eq!(accepted.is_accepted(id), Ok(()));
         let limits = |peer| {

@@ -26,9 +26,9 @@ use super::drain::Drain;
 use super::hot_restart::Forward;
 use super::refusal::refuse;
 use super::sessions::Upgrader;
-use super::shared::Shared;
+use super::shared::{SecretsFor, Shared};
 use super::totals::Refusal;
-use super::{diagnosis, session, status};
+use super::{diagnosis, enrolment, session, status};
 use crate::admission::{HandshakeSlot, Handshakes, Origin, Source};
 use crate::protocol::messages::{self, SessionRequest, ToWorker};
 
@@ -168,7 +168,7 @@ impl Incoming {
     /// Serves one caller: all of its session when it asks for one.
     fn serve(self, shared: &Arc<Shared>, slot: HandshakeSlot) {
         let (origin, accepted) = self.authenticate(shared);
-        let Caller { request, connection, .. } = match accepted {
+        let Caller { request, connection, invitation, .. } = match accepted {
             Ok(caller) => caller,
             // A connection without a word is how `causeway run` checks that the server is there, and how
             // other servers find out whether a socket is still in use.
@@ -196,6 +196,11 @@ impl Incoming {
             Request::Diagnosis { hello } => {
                 diagnosis::answer(shared, origin, &hello, connection, slot);
             }
+            Request::Enrol { hello, key } => {
+                if let Some(invitation) = invitation {
+                    enrolment::enrol(shared, origin, &hello, invitation, key, connection, slot);
+                }
+            }
             _ if !slot.finish() => {}
             Request::Peer(hello) => lead_to_session(shared, SessionRequest::Peer(hello), connection, &origin),
             Request::Lane(hello) => lead_to_session(shared, SessionRequest::Lane(hello), connection, &origin),
@@ -221,7 +226,8 @@ impl Incoming {
                     })?;
                     let door =
                         AcceptPolicy { key: key.as_ref(), clear: config.clear, version: &version, timeouts };
-                    authenticate(stream, &door, shared)
+                    let secrets = SecretsFor { shared, source: Source::of(Origin::Network(peer)) };
+                    authenticate(stream, &door, &secrets)
                 });
                 let client = accepted.as_ref().ok().and_then(|caller| caller.client);
                 let origin = match client {

@@ -10,6 +10,7 @@
 //! | [`access`]   | Who may use the server, by which key or as which user?                        |
 //! | `audit`      | Who has used the server for what, and who was turned away?                     |
 //! | `clients`    | Which clients have keys of their own, at the moment?                          |
+//! | `enrolment`  | How does an invited client come to have a key of its own?                     |
 //! | `device_memory` | How much device memory may a session have?                                  |
 //! | `session_clock` | For how long may a session be open, or idle?                                |
 //! | `idle_release` | Is there room on the host for device memory of idle sessions?               |
@@ -48,6 +49,7 @@ mod diagnosis;
 mod dial;
 mod drain;
 mod ending;
+mod enrolment;
 mod error;
 mod exports;
 mod gpu_state;
@@ -94,7 +96,7 @@ pub use dial::{BadPeerRange, PeerRange};
 pub use error::StartError;
 pub use hot_restart::{HandOverError, TakeOverError};
 
-use crate::admission::{Admission, Limits, RequestedLimits, SessionSlots, raise_limit};
+use crate::admission::{Admission, Attempts, Limits, RequestedLimits, SessionSlots, raise_limit};
 use crate::back_end;
 use crate::protocol::control::Control;
 use access::ServerKey;
@@ -177,6 +179,7 @@ impl Broker {
             config,
             key,
             clients,
+            attempts: Attempts::default(),
             audit,
             admission,
             local,

@@ -20,7 +20,7 @@ use super::prestarted::PrestartedWorkers;
 use super::sessions::Sessions;
 use super::spawn::Spawner;
 use super::totals::Totals;
-use crate::admission::{Admission, SessionSlots};
+use crate::admission::{Admission, Attempts, SessionSlots, Source};
 use crate::protocol::messages::Token;
 use causeway_access::Key;
 use causeway_access::keys::clients::NotAccepted;
@@ -45,6 +45,11 @@ impl Shared {
         self.gpu.failure(Instant::now())
     }
 
+    /// The ticket of a session of this server, in either of its brokers.
+    pub fn ticket(&self, id: TicketId) -> Option<LaneToken> {
+        self.sessions.ticket(id).or_else(|| self.relatives.ticket(id))
+    }
+
     /// What a session of this server has exported, whichever of its brokers has that session.
     pub fn find_export(&self, token: &Token) -> Option<Exported> {
         let own = || self.exports.find(token);
@@ -54,14 +59,29 @@ impl Shared {
     }
 }
 
-impl Secrets for Shared {
+impl Secrets for SecretsFor<'_> {
     fn ticket(&self, id: TicketId) -> Option<LaneToken> {
-        self.sessions.ticket(id).or_else(|| self.relatives.ticket(id))
+        self.shared.ticket(id)
     }
 
     fn client_key(&self, id: KeyId) -> Result<Key, NotAccepted> {
-        self.clients.key(id)
+        self.shared.clients.key(id)
     }
+
+    fn invitation(&self, id: KeyId) -> Result<Key, NotAccepted> {
+        if !self.shared.attempts.admit(self.source) {
+            return Err(NotAccepted::TooManyAttempts);
+        }
+        self.shared.clients.invitation(id)
+    }
+}
+
+/// The secrets that a caller may come with.
+pub struct SecretsFor<'a> {
+    /// The broker's.
+    pub shared: &'a Shared,
+    /// Where the caller comes from.
+    pub source: Source,
 }
 
 /// Everything that the broker's threads share.
@@ -72,6 +92,8 @@ pub struct Shared {
     pub key: ServerKey,
     /// The clients that have keys of their own.
     pub clients: AcceptedClients,
+    /// How often invitations are tried.
+    pub attempts: Attempts,
     /// Where it is written who uses the server.
     pub audit: AuditLog,
     /// Who may come in.

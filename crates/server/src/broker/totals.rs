@@ -73,6 +73,7 @@ impl Refusal {
             | AcceptError::NeedlessKey
             | AcceptError::WrongKey(_)
             | AcceptError::ClientNotAccepted(_)
+            | AcceptError::NotForInvitations
             | AcceptError::NotForTickets => Self::NotProved,
             AcceptError::Version(_) => Self::Version,
             AcceptError::NotCauseway(_) | AcceptError::Damaged(_) => Self::Damaged,

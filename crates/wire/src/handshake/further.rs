@@ -1,6 +1,8 @@
 //! What the further connections of a session are for: lanes, shared memory, verbs, copies from another
 //! server.
 
+use core::fmt;
+
 use super::{LaneToken, SessionId};
 use crate::record;
 
@@ -53,6 +55,18 @@ record!(TicketId { 0 });
 pub struct KeyId(pub [u8; 8]);
 
 record!(KeyId { 0 });
+
+/// The key that an invited client enrols.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct NewKey(pub [u8; 32]);
+
+record!(NewKey { 0 });
+
+impl fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NewKey(..)")
+    }
+}
 
 /// What a client, or the worker of another server, says on a socket of the server's host, to go on in memory
 /// that both share.

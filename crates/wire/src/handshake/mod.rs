@@ -17,7 +17,9 @@ mod session;
 mod version;
 
 pub use abilities::{Abilities, CommandTable, Features, KnownCommands, OtherCommands};
-pub use further::{JoinHello, KeyId, LaneHello, PeerHello, SharedMemory, TicketId, VerbsEnd, VerbsHello};
+pub use further::{
+    JoinHello, KeyId, LaneHello, NewKey, PeerHello, SharedMemory, TicketId, VerbsEnd, VerbsHello,
+};
 pub use offer::{Offer, VERSIONS, VersionRange};
 pub use preface::{
     FOR_A_CLIENT, FOR_A_NAMED_CLIENT, MAX_REFUSAL, NotCauseway, PREFACE_MAGIC, PREFACE_SIZE, PROOF_SIZE,
@@ -71,6 +73,15 @@ pub enum Opening<'a> {
         /// The rest of the hello.
         rest: &'a [u8],
     },
+    /// An invited client enrols its key. The other fields are those of [`Opening::Session`].
+    Enrol {
+        /// The key.
+        key: NewKey,
+        /// What the client can talk.
+        offer: Offer,
+        /// The rest of the hello.
+        rest: &'a [u8],
+    },
 }
 
 const SESSION: u8 = 1;
@@ -81,6 +92,7 @@ const VERBS: u8 = 5;
 const DIAGNOSIS: u8 = 6;
 const PEER: u8 = 7;
 const STATUS: u8 = 8;
+const ENROL: u8 = 9;
 
 impl Opening<'_> {
     /// Encodes the request for a session.
@@ -104,6 +116,13 @@ impl Opening<'_> {
     /// Encodes the request for a status session.
     pub fn encode_status(hello: &ClientHello, out: &mut Vec<u8>) {
         STATUS.encode(out);
+        hello.encode(out);
+    }
+
+    /// Encodes the enrolment of a key.
+    pub fn encode_enrol(hello: &ClientHello, key: &NewKey, out: &mut Vec<u8>) {
+        ENROL.encode(out);
+        key.encode(out);
         hello.encode(out);
     }
 
@@ -142,6 +161,11 @@ impl<'a> Decode<'a> for Opening<'a> {
             PEER => Ok(Self::Peer(input.value()?)),
             MONITOR => Ok(Self::Monitor { offer: input.value()?, rest: input.take(input.remaining())? }),
             DIAGNOSIS => Ok(Self::Diagnosis { offer: input.value()?, rest: input.take(input.remaining())? }),
+            ENROL => Ok(Self::Enrol {
+                key: input.value()?,
+                offer: input.value()?,
+                rest: input.take(input.remaining())?,
+            }),
             STATUS => Ok(Self::Status { offer: input.value()?, rest: input.take(input.remaining())? }),
             other => Err(DecodeError::UnknownTag { what: "first message", value: u64::from(other) }),
         }
@@ -167,6 +191,8 @@ pub enum Response {
     DiagnosisReady,
     /// The status session is granted.
     StatusReady,
+    /// The client's key is enrolled.
+    Enrolled,
     /// The request is refused.
     Refused {
         /// Why, as a sentence for the user.
@@ -183,6 +209,7 @@ const VERBS_END: u8 = 6;
 const VERBS_READY: u8 = 7;
 const DIAGNOSIS_READY: u8 = 8;
 const STATUS_READY: u8 = 9;
+const ENROLLED: u8 = 10;
 
 impl Encode for Response {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -200,6 +227,7 @@ impl Encode for Response {
             Self::VerbsReady => VERBS_READY.encode(out),
             Self::DiagnosisReady => DIAGNOSIS_READY.encode(out),
             Self::StatusReady => STATUS_READY.encode(out),
+            Self::Enrolled => ENROLLED.encode(out),
             Self::SharedMemory(memory) => {
                 SHARED_MEMORY.encode(out);
                 memory.encode(out);
@@ -220,6 +248,7 @@ impl<'a> Decode<'a> for Response {
             MONITOR_READY => Ok(Self::MonitorReady),
             DIAGNOSIS_READY => Ok(Self::DiagnosisReady),
             STATUS_READY => Ok(Self::StatusReady),
+            ENROLLED => Ok(Self::Enrolled),
             SHARED_MEMORY => Ok(Self::SharedMemory(input.value()?)),
             VERBS_END => Ok(Self::Verbs(input.value()?)),
             VERBS_READY => Ok(Self::VerbsReady),

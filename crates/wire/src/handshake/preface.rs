@@ -59,6 +59,9 @@ pub enum Secret {
     Ticket,
     /// A key that the server has made for this client alone; its [`KeyId`](super::KeyId) follows the preface.
     ClientKey,
+    /// The secret of an invitation, which lets a client enrol its key and nothing else; its
+    /// [`KeyId`](super::KeyId) follows the preface.
+    Invitation,
 }
 
 /// A client's first words: how the connection is to be protected. They are part of what both ends prove, so
@@ -97,6 +100,7 @@ impl Preface {
             Secret::Key => 0,
             Secret::Ticket => 1,
             Secret::ClientKey => 2,
+            Secret::Invitation => 3,
         };
         [a, b, c, d, protection, secret, 0, 0]
     }
@@ -118,6 +122,7 @@ impl Preface {
             0 => Secret::Key,
             1 if protection.needs_key() => Secret::Ticket,
             2 if protection.needs_key() => Secret::ClientKey,
+            3 if protection.needs_key() => Secret::Invitation,
             _ => return Err(foreign),
         };
         Ok(Self { protection, secret })
@@ -171,7 +176,7 @@ mod tests {
     #[test]
     fn prefaces_survive_a_round_trip_and_foreign_bytes_do_not() {
         for protection in [Protection::Unprotected, Protection::Authenticated, Protection::Encrypted] {
-            for secret in [Secret::Key, Secret::Ticket, Secret::ClientKey] {
+            for secret in [Secret::Key, Secret::Ticket, Secret::ClientKey, Secret::Invitation] {
                 let preface = Preface { protection, secret };
                 let means_something = protection.needs_key() || secret == Secret::Key;
                 assert_eq!(Preface::parse(&preface.to_bytes()).ok(), means_something.then_some(preface));

@@ -22,7 +22,6 @@ use crate::broker::shared::Shared;
 use crate::protocol::messages::{
     ControlError, PROTOCOL, RestartMessage, RestartQuery, RestartReply, SessionRequest,
 };
-use causeway_link::accept::Secrets as _;
 
 /// How long callers that shake hands may take when nobody else is accepted. Others wait meanwhile.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(500);

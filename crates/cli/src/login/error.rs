@@ -1,0 +1,63 @@
+//! Login errors.
+
+use std::io;
+
+use causeway_access::keys::file::KeyFileError;
+use causeway_access::target::InvitationError;
+use causeway_config::file::ConfigFileError;
+use causeway_config::table::{CONFIG, KEY_FILE};
+use causeway_link::ConnectError;
+use thiserror::Error;
+
+/// Why this machine is not a client now.
+#[derive(Debug, Error)]
+pub enum LoginError {
+    /// The invitation makes no sense.
+    #[error(transparent)]
+    Invitation(#[from] InvitationError),
+    /// A file with keys cannot be used.
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
+    /// The configuration file cannot be used, or has no place for the name.
+    #[error(transparent)]
+    ConfigFile(#[from] ConfigFileError),
+    /// It cannot be read or written.
+    #[error("the configuration file {path} cannot be {action}: {cause}")]
+    ConfigIo {
+        /// The file.
+        path: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// There is a key of that server.
+    #[error(
+        "there is a key of {0} already: `causeway run --on {0}` uses it. If another one is to take its place, forget it first: \
+         `causeway key remove {0}`"
+    )]
+    HasKey(String),
+    /// Keys are read from elsewhere.
+    #[error(
+        "{variable} is set, so that programs would not read what is kept here: unset it in the environment and in configuration \
+         files", variable = KEY_FILE.name
+    )]
+    NamedKeyFile,
+    /// Configuration files are not read.
+    #[error("{variable} is empty, so that no configuration file is read: unset it, or name a file", variable = CONFIG.name)]
+    NoConfigFile,
+    /// The server refuses.
+    #[error("{0}. Nothing has changed here")]
+    Refused(ConnectError),
+    /// It is not known whether the server has enrolled the key.
+    #[error(
+        "{0}. Give the same command again with the same invitation: it finds out how far this one has come"
+    )]
+    Interrupted(ConnectError),
+    /// It is not typed.
+    #[error("no invitation was given")]
+    NoInvitation,
+    /// Nothing can be read or printed.
+    #[error("standard input or output failed: {0}")]
+    Io(#[from] io::Error),
+}

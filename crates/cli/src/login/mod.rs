@@ -1,0 +1,110 @@
+//! `causeway login`: this machine as a client of a server that has invited it.
+//!
+//! The client makes its key, and enrols it at the server over a connection that the invitation's secret authenticates
+//! both ways. The key is on the disk before the server has it, in a file of its own, and leaves that when all else is
+//! written. So the same command goes on where an earlier one was cut short, wherever that was.
+
+mod error;
+mod files;
+mod hidden_input;
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use causeway_access::{Invitation, Target};
+use causeway_api::calls::COMMANDS;
+use causeway_config::read::PROCESS;
+use causeway_config::table::KEY_FILE;
+use causeway_link::{ConnectError, ConnectOptions, check, describe_process, enrol};
+use clap::Args;
+use zeroize::Zeroizing;
+
+pub use error::LoginError;
+use files::{NewServer, PendingKey};
+
+/// Become a client of a server by an invitation, and name the server: `causeway run --on NAME` uses it from then on.
+///
+/// The server's owner makes the invitation with `causeway client invite`. This command makes a key, which this machine and the
+/// server alone have then, and keeps it in ~/.config/causeway/keys; the name goes into ~/.config/causeway/config.toml. If it
+/// is interrupted, give the same command again: it goes on where it was.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// What the server is called here: letters, digits, `-`, `_` and `.`.
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The invitation. If not given, it is read from the terminal, which does not show it, or from standard input: other users
+    /// of this machine may see arguments.
+    #[arg(value_name = "INVITATION")]
+    invitation: Option<String>,
+}
+
+/// Makes a key, enrols it, and keeps it and the server's name.
+pub fn login(arguments: &Arguments) -> Result<ExitCode, LoginError> {
+    if PROCESS.path(&KEY_FILE).is_some() {
+        return Err(LoginError::NamedKeyFile);
+    }
+    let text = match &arguments.invitation {
+        Some(text) => Zeroizing::new(text.clone()),
+        None => read_invitation()?,
+    };
+    let invitation: Invitation = text.parse()?;
+    let server = invitation.server();
+    let new = NewServer::new(&arguments.name, &server)?;
+    let pending = PendingKey::of(&invitation)?;
+    // Whatever is wrong here is an error before the invitation is used up.
+    new.check(&pending.key)?;
+    if let Err(error) = bring_to_server(&invitation, &pending) {
+        let is_refused = matches!(error, ConnectError::Refused { .. });
+        if is_refused || !pending.is_earlier && is_before_enrolment(&error) {
+            pending.discard();
+        }
+        return Err(if is_refused || is_before_enrolment(&error) {
+            LoginError::Refused(error)
+        } else {
+            LoginError::Interrupted(error)
+        });
+    }
+    new.keep(&pending.key)?;
+    let client = pending.key.client().map(|client| client.to_string()).unwrap_or_default();
+    pending.discard();
+    let name = &arguments.name;
+    writeln!(
+        io::stdout(),
+        "This machine is the client {client} of {server} now, which is called {name} here: causeway run --on {name} -- PROGRAM"
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Enrols the key, unless that has been done by a command that was cut short.
+fn bring_to_server(invitation: &Invitation, pending: &PendingKey) -> Result<(), ConnectError> {
+    let options = ConnectOptions::default();
+    if pending.is_earlier {
+        let target = Target { key: Some(pending.key.clone()), ..invitation.server() };
+        match check(&target, &options) {
+            Err(ConnectError::Refused { .. }) => {}
+            checked => return checked,
+        }
+    }
+    enrol(invitation, &describe_process(COMMANDS, Vec::new()), &pending.key, &options)
+}
+
+/// Whether the server cannot have the key after this error.
+fn is_before_enrolment(error: &ConnectError) -> bool {
+    matches!(
+        error,
+        ConnectError::Dial(_)
+            | ConnectError::NotCauseway { .. }
+            | ConnectError::NoPrefaceResponse { .. }
+            | ConnectError::ServerNotAuthentic { .. }
+    )
+}
+
+fn read_invitation() -> Result<Zeroizing<String>, LoginError> {
+    if io::stdin().is_terminal() {
+        write!(io::stderr(), "The invitation, which is not shown: ")?;
+        return hidden_input::line()?.ok_or(LoginError::NoInvitation);
+    }
+    let mut text = Zeroizing::new(String::new());
+    io::stdin().lock().read_line(&mut text)?;
+    if text.trim().is_empty() { Err(LoginError::NoInvitation) } else { Ok(text) }
+}

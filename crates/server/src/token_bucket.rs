@@ -1,0 +1,90 @@
+//! Token bucket: how much may pass now, at a rate and with a burst. Pure: the time is an argument.
+
+use std::time::Duration;
+
+/// Parts of a token that are counted, so that a rate is exact over any time.
+const PARTS: u128 = 1_000_000_000;
+
+/// A bucket that is filled at a rate up to its capacity, and out of which tokens are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenBucket {
+    /// Tokens a second.
+    rate: u64,
+    /// The most tokens that it holds.
+    capacity: u64,
+    /// Parts of tokens that it lacks to be full.
+    missing: u128,
+    /// When it was so.
+    at: Duration,
+}
+
+impl TokenBucket {
+    /// A full bucket at a time, which is counted from any beginning. A rate of 0 counts as 1.
+    pub fn new(rate: u64, capacity: u64, now: Duration) -> Self {
+        Self { rate: rate.max(1), capacity, missing: 0, at: now }
+    }
+
+    fn fill(&mut self, now: Duration) {
+        // A clock that goes backwards fills nothing.
+        let passed = now.saturating_sub(self.at);
+        self.at = self.at.max(now);
+        self.missing = self.missing.saturating_sub(passed.as_nanos() * u128::from(self.rate));
+    }
+
+    /// Takes tokens if there is no debt.
+    pub fn try_take(&mut self, count: u64, now: Duration) -> bool {
+        self.fill(now);
+        let is_free = self.missing + u128::from(count) * PARTS <= u128::from(self.capacity) * PARTS;
+        if is_free {
+            self.missing += u128::from(count) * PARTS;
+        }
+        is_free
+    }
+
+    /// Returns tokens that were taken for nothing.
+    pub fn put_back(&mut self, count: u64) {
+        self.missing = self.missing.saturating_sub(u128::from(count) * PARTS);
+    }
+
+    /// Whether nothing is missing, so that it is as a new one.
+    pub fn is_full(&mut self, now: Duration) -> bool {
+        self.fill(now);
+        self.missing == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
+        let second = Duration::from_secs(1);
+        let mut bucket = TokenBucket::new(100, 50, Duration::ZERO);
+        assert!(bucket.try_take(50, Duration::ZERO) && !bucket.try_take(1, Duration::ZERO));
+        assert!(!bucket.try_take(26, second / 4) && bucket.try_take(25, second / 4));
+        bucket.put_back(1);
+        assert!(bucket.try_take(1, second / 4) && !bucket.is_full(second / 2) && bucket.is_full(second));
+    }
+
+    proptest! {
+        /// Against plain arithmetic: a second model counts what has passed, and how much is in the bucket.
+        #[test]
+        fn what_passes_is_the_burst_and_the_rate(
+            rate in 1_u64..1 << 40,
+            capacity in 0_u64..1 << 30,
+            steps in proptest::collection::vec((0_u64..1 << 30, 0_u64..2_000_000_000), 1..60),
+        ) {
+            let mut bucket = TokenBucket::new(rate, capacity, Duration::ZERO);
+            let (mut now, mut level) = (Duration::ZERO, u128::from(capacity) * PARTS);
+            for (count, idle) in steps {
+                let cost = u128::from(count) * PARTS;
+                prop_assert_eq!(bucket.try_take(count, now), cost <= level);
+                level -= if cost <= level { cost } else { 0 };
+                now += Duration::from_nanos(idle);
+                level = (level + u128::from(idle) * u128::from(rate)).min(u128::from(capacity) * PARTS);
+            }
+        }
+    }
+}
