@@ -366,3 +366,39 @@ fn an_invitation_that_is_typed_is_not_shown() {
     assert!(!screen().contains("causeway-invitation"), "{}", screen());
     let _ = tmux(&["kill-server"]);
 }
+
+#[test]
+fn a_limit_of_bandwidth_holds_in_both_directions_and_for_no_other_client() {
+    let served = Served::start();
+    let ada = served.connect_string(&["add", "ada", "--bandwidth", "32M"]);
+    let bob = served.connect_string(&["add", "bob"]);
+    let refused =
+        served.causeway(&["client", "--key-file", &served.file("key"), "limit", "ada", "--bandwidth", "1K"]);
+    assert!(refused.code() == Some(2) && refused.stderr.contains("1M or more"), "{refused}");
+    assert!(served.client(&["list"]).contains("32M a second in each direction"));
+    // On the server's own host, where a client shares memory with its worker otherwise.
+    let copies = |server: &str, mib: &str| {
+        let mut command = by_itself(server, &cuda_program("copy_rate"));
+        command.args([mib, "1"]);
+        command
+    };
+    let printed = run(&mut copies(&ada, "64"), LIMIT).must_succeed().stdout;
+    let best = printed.lines().find_map(|line| line.strip_prefix("best ")).unwrap();
+    let rates: Vec<f64> = best.split(' ').filter_map(|word| word.parse().ok()).collect();
+    // What sockets and threads hold passes before anything waits, so it is somewhat more than 34 MB/s; without a limit it
+    // is ten times as much.
+    assert!(rates.len() == 2 && rates.iter().all(|rate| *rate < 100.0), "{best}");
+    let shared = run(copies(&ada, "1").env("CAUSEWAY_VIA", "shm"), LIMIT);
+    assert_eq!(shared.code(), Some(1), "{shared}");
+    // One that is at its limit for minutes; the server, its other sessions' calls and others go on.
+    served.client(&["limit", "ada", "--bandwidth", "8M"]);
+    let at_limit = Running::start(copies(&ada, "1024").arg("1"));
+    at_limit.must_print("begins", LIMIT);
+    run(&mut copies(&bob, "64"), LIMIT).must_succeed();
+    run(&mut by_itself(&ada, &cuda_program("many_launches")), LIMIT).must_succeed();
+    let seen = served.sessions_seen_by(&ada);
+    assert!(seen.contains("\"via\":\"tcp\"") && seen.contains("copy_rate"), "{seen}");
+    // Its session ends at once, however long its copies would have to wait.
+    drop(at_limit);
+    eventually("its session ends", LIMIT, || !served.sessions_seen_by(&ada).contains("copy_rate"));
+}

@@ -9,7 +9,9 @@ use std::time::Duration;
 use causeway_access::keys::clients::{Client, Clients, ClientsError, OTHERS};
 use causeway_access::keys::file::KeyFileError;
 use causeway_access::keys::invited::InvitedClient;
-use causeway_access::keys::limits::{ClientLimits, SessionMemoryError, TimeSpan, parse_session_memory};
+use causeway_access::keys::limits::{
+    BandwidthError, ClientLimits, SessionMemoryError, TimeSpan, parse_bandwidth, parse_session_memory,
+};
 use causeway_access::target::ClientNameError;
 use causeway_access::{ClientName, Invitation, Key, Target, TargetError};
 use causeway_config::Size;
@@ -126,6 +128,10 @@ struct LimitOptions {
     /// For how long a session may be open before it is ended.
     #[arg(long, value_name = "TIME")]
     session_time: Option<Limit<TimeSpan>>,
+    /// The most bytes of copies a second, in each direction, of all its sessions together; 1M or more. Its sessions go over
+    /// TCP then, on the server's own host too.
+    #[arg(long, value_name = "SIZE")]
+    bandwidth: Option<Limit<Bandwidth>>,
 }
 
 impl LimitOptions {
@@ -141,6 +147,7 @@ impl LimitOptions {
         set(&mut limits.session_memory, self.session_memory, |SessionMemory(bytes)| bytes);
         set(&mut limits.idle_timeout, self.idle_timeout, |TimeSpan(time)| time);
         set(&mut limits.session_time, self.session_time, |TimeSpan(time)| time);
+        set(&mut limits.bandwidth, self.bandwidth, |Bandwidth(bytes)| bytes);
     }
 }
 
@@ -165,6 +172,18 @@ impl FromStr for SessionMemory {
 
     fn from_str(text: &str) -> Result<Self, SessionMemoryError> {
         parse_session_memory(text).map(Self)
+    }
+}
+
+/// Bytes a second.
+#[derive(Debug, Clone, Copy)]
+struct Bandwidth(u64);
+
+impl FromStr for Bandwidth {
+    type Err = BandwidthError;
+
+    fn from_str(text: &str) -> Result<Self, BandwidthError> {
+        parse_bandwidth(text).map(Self)
     }
 }
 
@@ -384,13 +403,15 @@ fn list(clients: &Clients, as_json: bool) -> Result<(), ClientCommandError> {
 
 /// Limits for people.
 fn notes_of(limits: &ClientLimits) -> Vec<String> {
-    let ClientLimits { sessions, device_memory, session_memory, idle_timeout, session_time } = *limits;
+    let ClientLimits { sessions, device_memory, session_memory, idle_timeout, session_time, bandwidth } =
+        *limits;
     let notes = [
         sessions.map(|sessions| format!("at most {sessions} sessions")),
         device_memory.map(|bytes| format!("{} of device memory", Size(bytes))),
         session_memory.map(|bytes| format!("{} of memory a session", Size(bytes))),
         idle_timeout.map(|time| format!("idle for {}", TimeSpan(time))),
         session_time.map(|time| format!("sessions of {}", TimeSpan(time))),
+        bandwidth.map(|bytes| format!("{} a second in each direction", Size(bytes))),
     ];
     notes.into_iter().flatten().collect()
 }
@@ -402,6 +423,7 @@ fn json_of(limits: &ClientLimits) -> Value {
         "session_memory": limits.session_memory,
         "idle_timeout_seconds": limits.idle_timeout.map(|time| time.as_secs()),
         "session_time_seconds": limits.session_time.map(|time| time.as_secs()),
+        "bandwidth": limits.bandwidth,
     })
 }
 

@@ -32,8 +32,9 @@ pub mod transport_choice;
 pub mod transports;
 
 pub use causeway_transport::{
-    Awaited, ChooseMemory, Counters, DescriptorError, Destination, DeviceMemory, DeviceUse, LinkError,
-    LinkEvents, NotRegistered, OnComplete, Sending, TransferError, TransferOptions, TransportKind,
+    Awaited, ChooseMemory, Counters, DescriptorError, Destination, DeviceMemory, DeviceUse, Direction,
+    LinkError, LinkEvents, NotRegistered, OnComplete, Pacer, Sending, TransferError, TransferOptions,
+    TransportKind,
     staging::{Lease, Piece, Region, Span},
 };
 pub use connect::{

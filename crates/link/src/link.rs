@@ -15,6 +15,7 @@ use std::time::Duration;
 use causeway_connection::channel::Connection;
 use causeway_connection::keepalive::KeepaliveTimeouts;
 use causeway_memory::SealedMemory;
+use causeway_transport::Pacer;
 use causeway_transport::staging::{Piece, Region};
 use causeway_transport::{
     Address, Awaited, Carrier, Counters, Destination, LinkError, LinkEvents, Memory, OneSided, Order, Parts,
@@ -131,6 +132,12 @@ impl Link {
             shared.note_keepalive();
         }
         self.carried.memory.keep_alive(shared, timeouts);
+    }
+
+    /// Has transfers over TCP held back, so that they keep to a rate; to be called before [`start`](Self::start).
+    /// Other transports carry them as fast as they can.
+    pub fn set_pacer(&self, pacer: Arc<dyn Pacer>) {
+        self.carried.shared.set_pacer(pacer);
     }
 
     /// Adds a bulk lane that the peer has opened.

@@ -6,13 +6,16 @@ use std::time::Duration;
 const PARTS: u128 = 1_000_000_000;
 
 /// A bucket that is filled at a rate up to its capacity, and out of which tokens are taken.
+///
+/// One that takes more than there is leaves a debt, for which all who come later wait: a piece of data that is larger
+/// than the bucket passes, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBucket {
     /// Tokens a second.
     rate: u64,
     /// The most tokens that it holds.
     capacity: u64,
-    /// Parts of tokens that it lacks to be full.
+    /// Parts of tokens that it lacks to be full; more than the capacity's is a debt.
     missing: u128,
     /// When it was so.
     at: Duration,
@@ -22,6 +25,12 @@ impl TokenBucket {
     /// A full bucket at a time, which is counted from any beginning. A rate of 0 counts as 1.
     pub fn new(rate: u64, capacity: u64, now: Duration) -> Self {
         Self { rate: rate.max(1), capacity, missing: 0, at: now }
+    }
+
+    /// Changes the rate and the capacity from `now` on; what is missing stays so.
+    pub fn set_rate(&mut self, rate: u64, capacity: u64, now: Duration) {
+        self.fill(now);
+        (self.rate, self.capacity) = (rate.max(1), capacity);
     }
 
     fn fill(&mut self, now: Duration) {
@@ -39,6 +48,15 @@ impl TokenBucket {
             self.missing += u128::from(count) * PARTS;
         }
         is_free
+    }
+
+    /// Takes tokens in any case; returns how long to wait until they count as there.
+    pub fn take(&mut self, count: u64, now: Duration) -> Duration {
+        self.fill(now);
+        self.missing = self.missing.saturating_add(u128::from(count) * PARTS);
+        let debt = self.missing.saturating_sub(u128::from(self.capacity) * PARTS);
+        let nanoseconds = debt.div_ceil(u128::from(self.rate));
+        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
     /// Returns tokens that were taken for nothing.
@@ -62,16 +80,21 @@ mod tests {
     fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
         let second = Duration::from_secs(1);
         let mut bucket = TokenBucket::new(100, 50, Duration::ZERO);
-        assert!(bucket.try_take(50, Duration::ZERO) && !bucket.try_take(1, Duration::ZERO));
-        assert!(!bucket.try_take(26, second / 4) && bucket.try_take(25, second / 4));
+        assert_eq!(bucket.take(50, Duration::ZERO), Duration::ZERO);
+        assert_eq!(bucket.take(100, Duration::ZERO), second);
+        assert_eq!(bucket.take(0, second), Duration::ZERO);
+        assert_eq!(bucket.take(50, second), second / 2);
+        assert!(
+            !bucket.try_take(1, second) && bucket.try_take(50, 2 * second) && !bucket.try_take(1, second)
+        );
         bucket.put_back(1);
-        assert!(bucket.try_take(1, second / 4) && !bucket.is_full(second / 2) && bucket.is_full(second));
+        assert!(bucket.try_take(1, 2 * second) && !bucket.is_full(2 * second) && bucket.is_full(3 * second));
     }
 
     proptest! {
         /// Against plain arithmetic: a second model counts what has passed, and how much is in the bucket.
         #[test]
-        fn what_passes_is_the_burst_and_the_rate(
+        fn what_is_there_passes_and_nothing_else(
             rate in 1_u64..1 << 40,
             capacity in 0_u64..1 << 30,
             steps in proptest::collection::vec((0_u64..1 << 30, 0_u64..2_000_000_000), 1..60),
@@ -84,6 +107,33 @@ mod tests {
                 level -= if cost <= level { cost } else { 0 };
                 now += Duration::from_nanos(idle);
                 level = (level + u128::from(idle) * u128::from(rate)).min(u128::from(capacity) * PARTS);
+            }
+        }
+
+        /// Against plain arithmetic: one that waits as long as is said never gets more than the burst and the rate,
+        /// and over a long time never less than the rate.
+        #[test]
+        fn what_passes_is_the_burst_and_the_rate(
+            rate in 1_u64..1 << 40,
+            capacity in 0_u64..1 << 30,
+            steps in proptest::collection::vec((0_u64..1 << 32, 0_u64..2_000_000_000), 1..60),
+        ) {
+            let mut bucket = TokenBucket::new(rate, capacity, Duration::ZERO);
+            let (mut now, mut passed, mut is_saturated) = (Duration::ZERO, 0_u128, true);
+            for (count, idle) in steps {
+                let wait = bucket.take(count, now);
+                now += wait;
+                passed += u128::from(count);
+                let filled = now.as_nanos() * u128::from(rate);
+                let allowed = u128::from(capacity) * PARTS + filled;
+                prop_assert!(passed * PARTS <= allowed, "{passed} of {allowed} parts");
+                // Rounded up to a nanosecond, and no longer.
+                if is_saturated && !wait.is_zero() {
+                    prop_assert!(allowed - passed * PARTS < u128::from(rate), "waited for too long");
+                }
+                now += Duration::from_nanos(idle);
+                // From the first time on that it is full, tokens are lost, and only the upper bound holds.
+                is_saturated &= idle == 0;
             }
         }
     }

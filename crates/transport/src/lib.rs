@@ -15,6 +15,7 @@
 //! | [`sending`]      | What is sent as a transfer, how, and until when is its memory in use?            |
 //! | [`destination`]  | Where do the bytes of a transfer go?                                             |
 //! | [`transfers`]    | Which transfers are expected or under way, and who hears of their end?           |
+//! | [`pacing`]       | How do transfers keep to a rate?                                                  |
 //! | [`counters`]     | What has gone over a link?                                                       |
 //! | [`slots`]        | Which slots of staging memory are free?                                          |
 //! | [`delivery`]     | How does a piece get out of staging memory to where it belongs?                  |
@@ -27,6 +28,7 @@ pub mod destination;
 pub mod error;
 pub mod events;
 pub mod one_sided;
+pub mod pacing;
 pub mod send_queue;
 pub mod sending;
 pub mod shared;
@@ -41,6 +43,7 @@ pub use destination::{ChooseMemory, ChunkAddress, Destination};
 pub use error::{DescriptorError, LinkError, TransferError, TransportError};
 pub use events::{Awaited, LinkEvents};
 pub use one_sided::{DeviceMemory, DeviceUse, NotRegistered, OnComplete, OneSided, RegionSlice};
+pub use pacing::{Direction, Pacer};
 pub use sending::{Address, BufferGuard, Order, Pending, Sending, TransferOptions};
 pub use shared::{Carrier, Shared, spawn_or_lose};
 pub use transfers::{ChunkDestination, ReceivedChunk, Transfers};

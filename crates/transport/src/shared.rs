@@ -12,6 +12,7 @@ use causeway_sync::threads;
 use crate::counters::{AtomicCounters, Counters};
 use crate::error::LinkError;
 use crate::events::LinkEvents;
+use crate::pacing::{Direction, Pacer};
 use crate::transfers::Transfers;
 
 /// The link works.
@@ -61,6 +62,8 @@ pub struct Shared {
     owner_notified: AtomicBool,
     /// Whether the peer shows every second that it is there.
     peer_keeps_alive: AtomicBool,
+    /// What holds transfers back, if anything.
+    pacer: OnceLock<Arc<dyn Pacer>>,
     counters: AtomicCounters,
     /// All our descriptors, for a forked child that may take no lock.
     descriptors: [AtomicI32; MAX_DESCRIPTORS],
@@ -85,6 +88,7 @@ impl Shared {
             notifying: AtomicBool::new(false),
             owner_notified: AtomicBool::new(false),
             peer_keeps_alive: AtomicBool::new(false),
+            pacer: OnceLock::new(),
             counters: AtomicCounters::default(),
             descriptors: [const { AtomicI32::new(NO_DESCRIPTOR) }; MAX_DESCRIPTORS],
         };
@@ -117,6 +121,18 @@ impl Shared {
     #[inline]
     pub fn events(&self) -> Option<&dyn LinkEvents> {
         self.events.get().map(|events| &**events)
+    }
+
+    /// Has transfers held back from now on. The first pacer stays.
+    pub fn set_pacer(&self, pacer: Arc<dyn Pacer>) {
+        // The first one stays.
+        let _ = self.pacer.set(pacer);
+    }
+
+    /// How long a thread that has carried so many bytes of a transfer waits before it carries more.
+    #[inline]
+    pub fn pause(&self, direction: Direction, bytes: usize) -> Duration {
+        self.pacer.get().map_or(Duration::ZERO, |pacer| pacer.pause(direction, bytes))
     }
 
     /// What has gone over the link, for those who add to it.

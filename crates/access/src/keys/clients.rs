@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 
 use super::file::{self, KeyFileError};
 use super::invited::InvitedClient;
-use super::limits::{ClientLimits, TimeSpan, parse_session_memory};
+use super::limits::{ClientLimits, TimeSpan, parse_bandwidth, parse_session_memory};
 use crate::target::{ClientName, Key, key_id};
 
 /// The file's name, beside the server's key file.
@@ -335,6 +335,10 @@ fn set_limit(limits: &mut ClientLimits, key: &str, value: &Spanned<DeValue<'_>>)
             let memory = parse_session_memory(string(value)?);
             limits.session_memory = Some(memory.map_err(|cause| (value.span().start, cause.to_string()))?);
         }
+        "bandwidth" => {
+            let bandwidth = parse_bandwidth(string(value)?);
+            limits.bandwidth = Some(bandwidth.map_err(|cause| (value.span().start, cause.to_string()))?);
+        }
         "idle-timeout" => {
             let TimeSpan(time) = parsed(value)?;
             limits.idle_timeout = Some(time);
@@ -471,6 +475,7 @@ mod tests {
             session_memory: Some(1 << 30),
             idle_timeout: Some(Duration::from_secs(1800)),
             session_time: Some(Duration::from_secs(86_400)),
+            bandwidth: Some(8 << 20),
         };
         ada.used_invitation = Some(KeyId([0xab, 0, 0, 0, 0, 0, 0, 1]));
         let invited =
@@ -495,6 +500,7 @@ mod tests {
             (format!("[ada]\n{good}device-memory = 5\n"), (3, "quotation marks")),
             (format!("[ada]\n{good}device-memory = \"lots\"\n"), (3, "is not a size")),
             (format!("[ada]\n{good}session-memory = \"1M\"\n"), (3, "64M or more")),
+            (format!("[ada]\n{good}bandwidth = \"1\"\n"), (3, "1M or more")),
             (format!("[ada]\n{good}idle-timeout = \"0s\"\n"), (3, "is not a time")),
             ("[\"*\"]\nsessions = 3\nkey = 1\n".to_owned(), (3, "[\"*\"] has no key `key`")),
             (format!("[ada]\n{good}[\"b c\"]\n{good}"), (3, "1 to 32 letters")),

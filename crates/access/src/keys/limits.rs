@@ -23,11 +23,13 @@ pub struct ClientLimits {
     pub idle_timeout: Option<Duration>,
     /// How long a session may stay open.
     pub session_time: Option<Duration>,
+    /// The most bytes of copies a second in each direction, of all of its sessions together.
+    pub bandwidth: Option<u64>,
 }
 
 impl ClientLimits {
     /// The keys by which a file sets them.
-    pub const KEYS: &str = "sessions, device-memory, session-memory, idle-timeout, session-time";
+    pub const KEYS: &str = "sessions, device-memory, session-memory, idle-timeout, session-time, bandwidth";
 
     /// These, and those of `others` where these set none.
     #[must_use]
@@ -38,6 +40,7 @@ impl ClientLimits {
             session_memory: self.session_memory.or(others.session_memory),
             idle_timeout: self.idle_timeout.or(others.idle_timeout),
             session_time: self.session_time.or(others.session_time),
+            bandwidth: self.bandwidth.or(others.bandwidth),
         }
     }
 
@@ -56,6 +59,7 @@ impl ClientLimits {
             ("session-memory", self.session_memory.map(size)),
             ("idle-timeout", self.idle_timeout.map(span)),
             ("session-time", self.session_time.map(span)),
+            ("bandwidth", self.bandwidth.map(size)),
         ];
         entries.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
     }
@@ -79,6 +83,31 @@ pub enum SessionMemoryError {
 pub fn parse_session_memory(text: &str) -> Result<u64, SessionMemoryError> {
     match text.parse()? {
         Size(bytes) if bytes < MIN_SESSION_MEMORY => Err(SessionMemoryError::TooLittle(text.to_owned())),
+        Size(bytes) => Ok(bytes),
+    }
+}
+
+/// Slower than this a program would not come to an end, and a piece of a copy would take longer than a peer waits.
+const MIN_BANDWIDTH: u64 = 1 << 20;
+
+/// Why a limit of bandwidth is none.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BandwidthError {
+    /// It is no size.
+    #[error(transparent)]
+    Size(#[from] causeway_config::size::SizeError),
+    /// Sessions would hardly go on.
+    #[error("`{0}` a second is too little for any program: give 1M or more")]
+    TooLittle(String),
+}
+
+/// A limit of bytes a second, as people write it.
+///
+/// # Errors
+/// For a text that does not name a size, or too little.
+pub fn parse_bandwidth(text: &str) -> Result<u64, BandwidthError> {
+    match text.parse()? {
+        Size(bytes) if bytes < MIN_BANDWIDTH => Err(BandwidthError::TooLittle(text.to_owned())),
         Size(bytes) => Ok(bytes),
     }
 }
@@ -167,5 +196,7 @@ mod tests {
         assert_eq!(parse_session_memory("64M"), Ok(MIN_SESSION_MEMORY));
         assert!(parse_session_memory("63M").unwrap_err().to_string().contains("64M or more"));
         assert!(parse_session_memory("much").is_err());
+        assert_eq!(parse_bandwidth("1M"), Ok(MIN_BANDWIDTH));
+        assert!(parse_bandwidth("1023K").unwrap_err().to_string().contains("1M or more"));
     }
 }

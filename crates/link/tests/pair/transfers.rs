@@ -3,8 +3,9 @@
 use core::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use causeway_link::{ChooseMemory, Destination, LinkError, LinkEvents, TransferError};
+use causeway_link::{ChooseMemory, Destination, Direction, LinkError, LinkEvents, Pacer, TransferError};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::Protection;
 use causeway_wire::message::{ClientMessage, Messages};
@@ -196,5 +197,73 @@ fn events_may_use_the_link() {
         let body = client.receiver.recv().unwrap();
         let message = Messages::<ClientMessage>::new(body).next();
         assert_eq!(message, Some(Ok(ClientMessage::HostDone { token: 42 })));
+    }
+}
+
+/// Counts what has gone, and has the thread that carried it wait for so long.
+struct Counting {
+    gone: [AtomicUsize; 2],
+    pause: Duration,
+}
+
+impl Pacer for Counting {
+    fn pause(&self, direction: Direction, bytes: usize) -> Duration {
+        self.gone[usize::from(direction == Direction::Sent)].fetch_add(bytes, Ordering::Relaxed);
+        self.pause
+    }
+}
+
+#[test]
+fn transfers_over_tcp_are_held_back_in_both_directions_and_messages_are_not() {
+    // None that is short can be what the second round waits for.
+    for pause in [Duration::from_millis(2), Duration::from_secs(100_000)] {
+        let Pair { client, worker, mut worker_receiver } =
+            pair(Joint::Tcp { lanes: 2, protection: Protection::Encrypted });
+        let mut receiver = client.receiver;
+        let pacer = Arc::new(Counting { gone: Default::default(), pause });
+        worker.set_pacer(Arc::clone(&pacer) as Arc<dyn Pacer>);
+        let (worker_events, worker_reports) = events(true);
+        worker.start(worker_events);
+        client.link.start(events(false).0);
+        let gone = |way: usize| pacer.gone[way].load(Ordering::Relaxed);
+        let length = (5 << 20) + 12_345;
+        let is_short = pause < Duration::from_secs(1);
+        let (done, ended) = unbounded();
+        let destination = Destination::buffer(vec![0; length], move |buffer| drop(done.send(buffer)));
+        client.link.expect_transfer(7, destination).unwrap();
+        let mut sending = Some(std::thread::spawn({
+            let (link, worker) = (client.link.clone(), worker.clone());
+            move || {
+                let sent = link.send_transfer(1, &pattern(length, 1));
+                sent.and(worker.send_transfer(7, &pattern(length, 7)))
+            }
+        }));
+        if is_short {
+            assert!(worker_reports.arrived.recv().unwrap().1 == pattern(length, 1));
+            assert!(ended.recv().unwrap().unwrap() == pattern(length, 7));
+            sending.take().unwrap().join().unwrap().unwrap();
+            // The thread that has carried the last piece takes note of it at its own time.
+            let all = || gone(0) == length && gone(1) == length;
+            (0..1000).take_while(|_| !all()).for_each(|_| std::thread::sleep(Duration::from_millis(10)));
+            assert!(all(), "{} and {} of {length} bytes", gone(0), gone(1));
+        } else {
+            (0..1000)
+                .take_while(|_| gone(0) == 0)
+                .for_each(|_| std::thread::sleep(Duration::from_millis(10)));
+            assert!(gone(0) > 0 && gone(0) < length, "two threads wait with a piece each: {}", gone(0));
+        }
+        // Messages go on meanwhile, both ways.
+        client.link.send(|out| ClientMessage::HostDone { token: 5 }.encode(out)).unwrap();
+        let body = worker_receiver.recv().unwrap();
+        let found = Messages::<ClientMessage<'_>>::new(body).next().unwrap().unwrap();
+        assert!(matches!(found, ClientMessage::HostDone { token: 5 }));
+        worker.send(|out| out.extend([1])).unwrap();
+        assert_eq!(receiver.recv().unwrap(), [1]);
+        // The end of the link ends every pause.
+        worker.close();
+        client.link.close();
+        if let Some(sending) = sending {
+            assert!(sending.join().unwrap().is_err());
+        }
     }
 }

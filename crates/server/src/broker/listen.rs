@@ -17,7 +17,8 @@ use causeway_link::accept::{
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    ClientHello, JoinHello, KeyId, LaneHello, OwnVersion, PeerHello, Response, VerbsHello,
+    ClientHello, JoinHello, KeyId, LaneHello, LaneToken, OwnVersion, PeerHello, Response, SessionId,
+    VerbsHello,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::listen;
@@ -340,12 +341,27 @@ fn forward_or_refuse(
     }
 }
 
+/// Refuses another transport than TCP to a client whose bandwidth is limited; whether it has.
+fn refuse_paced(shared: &Shared, session: SessionId, token: LaneToken, connection: &mut Connection) -> bool {
+    let is_paced = shared.sessions.is_paced(session, token);
+    if is_paced {
+        refuse(
+            connection,
+            "the client's bandwidth is limited (`bandwidth` in the list of clients), over TCP alone",
+        );
+    }
+    is_paced
+}
+
 /// Hands the connection of a caller of this host to the worker that it wants to share memory with.
 fn join_memory(
     shared: &Shared,
     hello: &JoinHello,
-    connection: Connection,
+    mut connection: Connection,
 ) -> Result<(), messages::ControlError> {
+    if refuse_paced(shared, hello.session, hello.token, &mut connection) {
+        return Ok(());
+    }
     let Some((control, upgrader)) = shared.sessions.admit_join(hello) else {
         return forward_or_refuse(
             shared,
@@ -386,8 +402,11 @@ fn add_lane(
 fn hand_over_verbs(
     shared: &Shared,
     hello: &VerbsHello,
-    connection: Connection,
+    mut connection: Connection,
 ) -> Result<(), messages::ControlError> {
+    if refuse_paced(shared, hello.session, hello.token, &mut connection) {
+        return Ok(());
+    }
     let Some((control, upgrader)) = shared.sessions.admit_verbs(hello) else {
         return forward_or_refuse(
             shared,

@@ -11,6 +11,7 @@
 //! | `audit`      | Who has used the server for what, and who was turned away?                     |
 //! | `clients`    | Which clients have keys of their own, at the moment?                          |
 //! | `enrolment`  | How does an invited client come to have a key of its own?                     |
+//! | `bandwidth`  | How long do sessions wait that have carried as much as they may?               |
 //! | `device_memory` | How much device memory may a session have?                                  |
 //! | `session_clock` | For how long may a session be open, or idle?                                |
 //! | `idle_release` | Is there room on the host for device memory of idle sessions?               |
@@ -42,6 +43,7 @@
 
 pub mod access;
 mod audit;
+mod bandwidth;
 mod clients;
 mod config;
 mod device_memory;
@@ -101,6 +103,7 @@ use crate::back_end;
 use crate::protocol::control::Control;
 use access::ServerKey;
 use audit::AuditLog;
+use bandwidth::Bandwidth;
 use clients::AcceptedClients;
 use crossbeam_channel::{Receiver, never};
 use device_memory::DeviceMemory;
@@ -187,6 +190,7 @@ impl Broker {
             sessions: Sessions::default(),
             exports,
             device_memory: DeviceMemory::default(),
+            bandwidth: Bandwidth::default(),
             spawner,
             monitor,
             stopping: AtomicBool::new(false),

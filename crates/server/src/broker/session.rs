@@ -14,7 +14,7 @@ use causeway_connection::channel::Connection;
 use causeway_connection::record::ConnectionKeys;
 use causeway_pipeline::MAX_LANES;
 use causeway_sandbox::{Jail, Purpose};
-use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
+use causeway_wire::handshake::{ClientHello, LaneToken, Locality, SessionId};
 use causeway_wire::status::SessionOwner;
 use causeway_wire::text::Printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -197,6 +197,9 @@ impl ReceivedOnce {
     }
 }
 
+/// The lanes of a session whose bandwidth is limited: each may have a piece more under way than the rate allows.
+const MAX_PACED_LANES: u32 = 4;
+
 /// Says in the log that a worker hangs, and goes on.
 fn report(session: SessionId, finding: Finding, timeouts: &HeartbeatTimeouts) {
     let seconds = timeouts.hung.after.as_secs();
@@ -236,7 +239,10 @@ impl Worker {
         keys: Option<ConnectionKeys>,
     ) -> Result<Self, ControlError> {
         let token = LaneToken(random_bytes());
-        let lanes = hello.lanes.clamp(1, shared.config.max_lanes.clamp(1, MAX_LANES));
+        let limits = shared.clients.limits(Source::of(peer));
+        let is_paced = limits.bandwidth.is_some();
+        let max_lanes = if is_paced { MAX_PACED_LANES } else { shared.config.max_lanes.clamp(1, MAX_LANES) };
+        let lanes = hello.lanes.clamp(1, max_lanes);
         let gpu = shared.config.gpu;
         let environment = admitted(&hello.environment);
         // One that is ready has started its driver, which reads the variables only then.
@@ -254,7 +260,7 @@ impl Worker {
                 return Err(io::Error::from(error).into());
             }
         };
-        if let Some(bytes) = shared.clients.limits(Source::of(peer)).session_memory {
+        if let Some(bytes) = limits.session_memory {
             let bounded = jail.limit_memory(bytes);
             if !bounded.as_ref().is_ok_and(|is_bounded| *is_bounded) {
                 let why =
@@ -275,6 +281,7 @@ impl Worker {
                 lanes,
                 opened: 0,
                 is_resumable: hello.abilities.resume_seconds.min(shared.config.keepalive.resume) > 0,
+                is_paced,
                 pending: UsedRequests::default(),
                 tickets: Vec::new(),
                 about: About {
@@ -295,7 +302,9 @@ impl Worker {
             },
         );
         let images = SessionImages::new(cache_start(shared, peer), Arc::clone(&control));
-        let (keeps_images, locality) = (images.is_cached(), shared.local.locality());
+        // Memory that both share is not held back.
+        let locality = if is_paced { Locality::default() } else { shared.local.locality() };
+        let keeps_images = images.is_cached();
         let (keepalive, release) = (shared.config.keepalive, shared.config.release);
         let start = SessionStart {
             hello,
@@ -309,6 +318,7 @@ impl Worker {
             keys,
             keepalive,
             release,
+            is_paced,
         };
         // Only now: once the worker knows its client it may answer, and lanes may come at any moment after
         // that.

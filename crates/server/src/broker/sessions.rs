@@ -33,6 +33,8 @@ pub struct Session {
     pub opened: u32,
     /// Whether it goes on when its connections are lost, on others.
     pub is_resumable: bool,
+    /// Whether its bandwidth is limited, which is so over TCP alone.
+    pub is_paced: bool,
     /// What its client has asked for.
     pub pending: UsedRequests,
     /// With which tickets workers of other servers may come.
@@ -351,6 +353,11 @@ impl Sessions {
         }
         ticket.opened |= bit;
         Some(Arc::clone(&session.control))
+    }
+
+    /// Whether the bandwidth of a session is limited, whose token is right.
+    pub fn is_paced(&self, session: SessionId, token: LaneToken) -> bool {
+        self.0.lock().get(&session).is_some_and(|session| session.token == token && session.is_paced)
     }
 
     /// The worker that somebody on this host wants to share memory with, if the token is right, and who that

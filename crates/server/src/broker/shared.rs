@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::access::ServerKey;
 use super::audit::AuditLog;
+use super::bandwidth::Bandwidth;
 use super::clients::AcceptedClients;
 use super::config::BrokerConfig;
 use super::device_memory::DeviceMemory;
@@ -106,6 +107,8 @@ pub struct Shared {
     pub exports: ExportRegistry,
     /// The device memory that sessions have.
     pub device_memory: DeviceMemory,
+    /// The rate of their copies.
+    pub bandwidth: Bandwidth,
     /// Starts processes.
     pub spawner: Arc<Spawner>,
     /// Workers that are ready.

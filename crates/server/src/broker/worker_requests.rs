@@ -108,6 +108,13 @@ impl WorkerRequests {
                 shared.device_memory.info(self.peer, self.memory_bounds(shared, capacity)).encode(&mut bytes);
                 (number, Some(Exported { bytes, descriptor: None }))
             }
+            ToBroker::Carried { number, carried } => {
+                let rate = shared.clients.limits(self.peer).bandwidth;
+                let pause = shared.bandwidth.carried(self.peer, carried, rate);
+                let mut bytes = Vec::new();
+                u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX).encode(&mut bytes);
+                (number, Some(Exported { bytes, descriptor: None }))
+            }
             ToBroker::Withdraw { token } => return exports.withdraw(session, &self.own(token)),
             ToBroker::Prepared { .. }
             | ToBroker::NoGpu { .. }

@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use causeway_access::Endpoint;
 use causeway_access::target::random_bytes;
 use causeway_connection::keepalive::KeepaliveTimeouts;
+use causeway_link::{Direction, Pacer};
 use causeway_wire::codec::Decoder;
 use causeway_wire::handshake::{LaneToken, SessionId};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -22,7 +24,7 @@ use crate::heartbeat::ProgressCounter;
 use crate::protocol::control::Control;
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::protocol::messages::KeepaliveSeconds;
-use crate::protocol::messages::{self, ReleaseTimes, ToBroker, Token, UNLIMITED};
+use crate::protocol::messages::{self, Carried, ReleaseTimes, ToBroker, Token, UNLIMITED};
 
 /// How long a broker may take to write an image to its disk. Nobody waits for that but the thread that hands
 /// it over.
@@ -34,6 +36,25 @@ const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// For how long a session that has no limit of device memory takes it without asking: a limit that is set meanwhile counts
 /// from then on.
 const UNLIMITED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// So many bytes among messages go to the broker as one number, which keeps round trips out of most commands.
+const INLINE_BATCH: u64 = 256 << 10;
+
+/// The thread that takes commands waits no longer at a time: what is left counts with the next batch.
+const MAX_INLINE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a session waits whose broker does not say.
+const UNANSWERED_PAUSE: Duration = Duration::from_millis(100);
+
+impl Pacer for Exchange {
+    fn pause(&self, direction: Direction, bytes: usize) -> Duration {
+        self.carried(Carried {
+            is_received: direction == Direction::Received,
+            is_bulk: true,
+            bytes: bytes as u64,
+        })
+    }
+}
 
 /// What the broker answers: the bytes of what was exported and its descriptor, nothing when it has or takes
 /// none.
@@ -56,6 +77,10 @@ pub struct Exchange {
     release_times: ReleaseTimes,
     release_requests: (Sender<u32>, Receiver<u32>),
     is_client_disconnected: AtomicBool,
+    /// Whether the session's bandwidth is limited.
+    is_paced: bool,
+    /// Bytes among messages, to the client and from it, that the broker does not know of.
+    inline_bytes: [AtomicU64; 2],
 }
 
 #[derive(Default)]
@@ -71,6 +96,7 @@ impl Exchange {
         activity: Activity,
         peer_keepalive: KeepaliveTimeouts,
         release_times: ReleaseTimes,
+        is_paced: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             control,
@@ -85,6 +111,8 @@ impl Exchange {
             release_times,
             release_requests: unbounded(),
             is_client_disconnected: AtomicBool::new(false),
+            is_paced,
+            inline_bytes: Default::default(),
         })
     }
 
@@ -94,7 +122,8 @@ impl Exchange {
         let (control, _) = Control::pair().expect("a pair of sockets");
         let keepalive = KeepaliveSeconds::default().of_peer();
         let times = ReleaseTimes::default();
-        let exchange = Self::new(Arc::new(control), SessionId([0; 16]), Activity::alone(), keepalive, times);
+        let (control, session) = (Arc::new(control), SessionId([0; 16]));
+        let exchange = Self::new(control, session, Activity::alone(), keepalive, times, false);
         let mut exchange = Arc::into_inner(exchange).expect("no other owner yet");
         exchange.is_accounted = false;
         Arc::new(exchange)
@@ -221,6 +250,38 @@ impl Exchange {
         let request = |number| ToBroker::MemoryInfo { number, capacity };
         let (bytes, _) = self.request(request, None, EXCHANGE_TIMEOUT)?;
         Decoder::new(&bytes).value().ok()
+    }
+
+    /// Bytes of a copy travel among messages, which count where the bandwidth is limited.
+    pub fn count_inline(&self, direction: Direction, bytes: u64) {
+        if self.is_paced {
+            self.inline_bytes[usize::from(direction == Direction::Received)]
+                .fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits, for a second at most, if more bytes have travelled among messages than may in that time. Called by the thread
+    /// that takes commands, between them.
+    pub fn pace_messages(&self) {
+        if !self.is_paced {
+            return;
+        }
+        for (counted, is_received) in self.inline_bytes.iter().zip([false, true]) {
+            let bytes = counted.load(Ordering::Relaxed);
+            if bytes >= INLINE_BATCH {
+                counted.fetch_sub(bytes, Ordering::Relaxed);
+                let pause = self.carried(Carried { is_received, is_bulk: false, bytes });
+                sleep(pause.min(MAX_INLINE_PAUSE));
+            }
+        }
+    }
+
+    /// Tells the broker what the session has carried; how long it is to wait.
+    fn carried(&self, carried: Carried) -> Duration {
+        let response = self.request(|number| ToBroker::Carried { number, carried }, None, EXCHANGE_TIMEOUT);
+        let nanoseconds = response.and_then(|(bytes, _)| Decoder::new(&bytes).value().ok());
+        // A worker without a broker ends soon.
+        nanoseconds.map_or(UNANSWERED_PAUSE, Duration::from_nanos)
     }
 
     /// When the session's device memory is released.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use causeway_api::calls::COMMANDS;
 use causeway_connection::channel::{Connection, end_after_goodbye};
 use causeway_link::transports::NotJoined;
-use causeway_link::{Link, LinkError, Receiver, Upgrade};
+use causeway_link::{Link, LinkError, Pacer, Receiver, Upgrade};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
@@ -45,6 +45,7 @@ pub struct WorkerStart {
     connection: Connection,
     keepalive: KeepaliveSeconds,
     release: ReleaseTimes,
+    is_paced: bool,
     confined: Confined,
 }
 
@@ -68,6 +69,7 @@ impl WorkerStart {
             keys,
             keepalive,
             release,
+            is_paced,
         } = start;
         let connection = Connection::new(TcpStream::from(connection), keys);
         Self {
@@ -83,6 +85,7 @@ impl WorkerStart {
             connection,
             keepalive,
             release,
+            is_paced,
             confined,
         }
     }
@@ -129,7 +132,17 @@ impl WorkerStart {
         let (control, lanes) = (Arc::new(self.control), link.clone());
         activity.set_transport(link.kind());
         let (peer_keepalive, release) = (self.keepalive.of_peer(), self.release);
-        let exchange = Exchange::new(Arc::clone(&control), self.session, activity, peer_keepalive, release);
+        let exchange = Exchange::new(
+            Arc::clone(&control),
+            self.session,
+            activity,
+            peer_keepalive,
+            release,
+            self.is_paced,
+        );
+        if self.is_paced {
+            link.set_pacer(Arc::clone(&exchange) as Arc<dyn Pacer>);
+        }
         let asker = Arc::clone(&exchange);
         threads::spawn("control", move || serve(&control, &socket, &lanes, &asker))?;
         Ok((link, receiver, exchange))

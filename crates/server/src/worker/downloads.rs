@@ -15,7 +15,7 @@ use causeway_api::types::{DeviceLocation, RemoteRegion};
 use causeway_gpu::in_flight::{HostMemory as _, HostMemoryMut, InFlight};
 use causeway_gpu::objects::Translate;
 use causeway_gpu::{CuResult, Staging};
-use causeway_link::TransferOptions;
+use causeway_link::{Direction, TransferOptions};
 use causeway_sync::delays;
 use causeway_wire::codec::Encode;
 use std::sync::Arc;
@@ -162,6 +162,7 @@ impl Downloads {
         if request.source.bytes().is_none_or(|bytes| bytes > MAX_INLINE_BYTES) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
+        session.exchange().count_inline(Direction::Sent, request.source.bytes().unwrap_or(0));
         let source = Source { context: head.context, place: request.source, stream: request.stream };
         let answerer = Arc::clone(session);
         self.start(

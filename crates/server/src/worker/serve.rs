@@ -8,7 +8,7 @@ use super::uploads::CachedImages;
 use crate::back_end::{self, GpuChoice};
 use crate::handover::{Exchange, Prepared, WorkerStart};
 use causeway_gpu::{Gpu, OutputStream};
-use causeway_link::{Link, LinkError, Receiver};
+use causeway_link::{Direction, Link, LinkError, Receiver};
 use causeway_sync::delays;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
@@ -85,6 +85,7 @@ fn serve(
                 break ExitCode::SUCCESS;
             }
         };
+        exchange.count_inline(Direction::Received, body.len() as u64);
         // A client that says goodbye does not need its memory once more.
         if engine.session().residency().is_away() && is_goodbye(body) {
             break ExitCode::SUCCESS;
@@ -100,7 +101,7 @@ fn serve(
             }
         };
         match exchange.progress().at_work(|| handle(&engine, body)) {
-            Ok(true) => {}
+            Ok(true) => exchange.pace_messages(),
             Ok(false) => break ExitCode::SUCCESS,
             Err(error) => {
                 tracing::warn!("the session ends: {error}");

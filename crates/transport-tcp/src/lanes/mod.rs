@@ -11,6 +11,7 @@
 
 mod delayed_acks;
 mod keepalive;
+mod pacing;
 mod ready;
 mod receiving;
 mod sender_pool;
@@ -44,7 +45,7 @@ use causeway_sync::face::{Mutex, MutexGuard};
 use causeway_sync::{EventfdWake, WaitQueue, delays, spin, threads};
 use causeway_transport::TransportKind;
 use causeway_transport::{Awaited, LinkError, Shared, count, spawn_or_lose};
-use causeway_transport::{Memory, Order, Pending, Sending};
+use causeway_transport::{Direction, Memory, Order, Pending, Sending};
 
 /// No bulk lane could be opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -394,6 +395,7 @@ impl Lanes {
                     has_carried |= task.chunk.is_some();
                     self.call(link, state, WAKE_AT_ONCE);
                     state = self.perform(link, &task);
+                    self.pace_sent(link, &mut state, &task);
                 }
                 None => {
                     state.pool.poll();
@@ -429,6 +431,7 @@ impl Lanes {
                 Some(task) => {
                     self.call(link, state, WAKE_AT_ONCE);
                     state = self.perform(link, &task);
+                    self.pace_sent(link, &mut state, &task);
                     // Others that wait may have been left without a lane, where no thread of ours sends for
                     // them.
                     if state.waiting > 0 && state.schedule.has_task() {
@@ -441,6 +444,14 @@ impl Lanes {
                     state.waiting -= 1;
                 }
             }
+        }
+    }
+
+    /// Waits after what has been sent, if transfers are held back.
+    fn pace_sent(&self, link: &Shared, state: &mut MutexGuard<'_, LaneState>, task: &Task) {
+        if let Some(chunk) = &task.chunk {
+            let bytes = chunk.header.length as usize;
+            MutexGuard::unlocked(state, || self.pace(link, Direction::Sent, bytes));
         }
     }
 

@@ -19,7 +19,7 @@ use causeway_pipeline::MAX_LANES;
 use causeway_sync::delays;
 use causeway_sync::spin;
 use causeway_transport::{
-    ChunkDestination, LinkError, Memory as _, ReceivedChunk, Shared, count, spawn_or_lose,
+    ChunkDestination, Direction, LinkError, Memory as _, ReceivedChunk, Shared, count, spawn_or_lose,
 };
 
 /// Bytes that come by way of other memory than that where they belong, so many at a time: they stay in the
@@ -80,7 +80,7 @@ impl Lanes {
             }
             let Some(mut current) = held.take() else { continue };
             match self.receive(link, &mut current, &mut aside) {
-                Ok(Received::Chunk { landed, is_ack_due }) => {
+                Ok(Received::Chunk { landed, is_ack_due, bytes }) => {
                     has_carried = true;
                     // Whoever hears of a transfer's end may take its time, in which others can go on with the
                     // lane.
@@ -90,6 +90,7 @@ impl Lanes {
                         held = Some(current);
                     }
                     self.landed(link, landed, is_ack_due);
+                    self.pace(link, Direction::Received, bytes);
                 }
                 Ok(Received::Word) => {
                     held = Some(current);
@@ -190,7 +191,8 @@ impl Lanes {
                     | state.acknowledge_if(|delayed_acks| delayed_acks.is_due(Instant::now));
                 drop(state);
                 delays::inject();
-                return Ok(Received::Chunk { landed: link.transfers().land(&chunk, None), is_ack_due });
+                let (landed, bytes) = (link.transfers().land(&chunk, None), chunk.length as usize);
+                return Ok(Received::Chunk { landed, is_ack_due, bytes });
             }
             LaneRecord::Number(number) => {
                 if !self.0.state.lock().schedule.number(*lane, number, self.numbers())? {
@@ -249,8 +251,8 @@ impl LaneState {
 
 /// What came over a lane.
 enum Received {
-    /// A chunk, and whether the peer has to hear of the chunks that have come.
-    Chunk { landed: ReceivedChunk, is_ack_due: bool },
+    /// A chunk with its bytes, and whether the peer has to hear of the chunks that have come.
+    Chunk { landed: ReceivedChunk, is_ack_due: bool, bytes: usize },
     /// What the lanes have to tell each other.
     Word,
 }

@@ -26,7 +26,7 @@ use super::control::Control;
 pub use restart::{
     ListenerAddress, PROTOCOL, RemainingSession, RestartMessage, RestartQuery, RestartReply, SessionRequest,
 };
-pub use to_broker::{ToBroker, Token, UNLIMITED};
+pub use to_broker::{Carried, ToBroker, Token, UNLIMITED};
 pub use to_monitor::{ToMonitor, WorkerOf};
 pub use to_worker::{KeepaliveSeconds, ReleaseTimes, SessionStart, ToWorker};
 
@@ -111,6 +111,7 @@ mod tests {
             keys: None,
             keepalive: KeepaliveSeconds { connection: 4, client: 5, resume: 6 },
             release: ReleaseTimes { idle: 7, returns_within: 8 },
+            is_paced: true,
         };
         let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         send(&broker, &ToWorker::Start(Box::new(start)), Some(&file)).unwrap();
@@ -120,9 +121,12 @@ mod tests {
         assert_eq!((start.keeps_images, start.locality), (true, locality));
         assert_eq!(start.keepalive, KeepaliveSeconds { connection: 4, client: 5, resume: 6 });
         assert_eq!(start.release, ReleaseTimes { idle: 7, returns_within: 8 });
-        assert!(start.token == LaneToken([2; 32]) && descriptor.is_some());
+        assert!(start.is_paced && start.token == LaneToken([2; 32]) && descriptor.is_some());
         send(&worker, &ToBroker::ClientDisconnected, None).unwrap();
         assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::ClientDisconnected);
+        let carried = Carried { is_received: true, is_bulk: false, bytes: 9 };
+        send(&worker, &ToBroker::Carried { number: 3, carried }, None).unwrap();
+        assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::Carried { number: 3, carried });
         drop(worker);
         assert!(matches!(receive::<ToBroker>(&broker), Err(ControlError::Closed)));
     }

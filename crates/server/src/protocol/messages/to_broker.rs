@@ -2,9 +2,23 @@
 
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::handshake::LaneToken;
+use causeway_wire::record;
 
 /// What finds an export of a session.
 pub type Token = [u8; 16];
+
+/// Bytes that a session has carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Carried {
+    /// Whether they came from the client.
+    pub is_received: bool,
+    /// Whether they were of copies by themselves, and not among messages.
+    pub is_bulk: bool,
+    /// How many.
+    pub bytes: u64,
+}
+
+record!(Carried { is_received, is_bulk, bytes });
 
 /// What a worker says to its broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,6 +169,13 @@ pub enum ToBroker {
         /// Why nothing was released; nothing when it was.
         refused: Option<String>,
     },
+    /// The session, whose bandwidth is limited, has carried something; the answer says for how many nanoseconds it waits.
+    Carried {
+        /// The number of the question.
+        number: u32,
+        /// What.
+        carried: Carried,
+    },
     /// Give up what this session has exported.
     Withdraw {
         /// What it was exported under.
@@ -202,6 +223,7 @@ const RECLAIM: u8 = 21;
 const RETURNED: u8 = 22;
 const RELEASE_REFUSED: u8 = 23;
 const RELEASE_OUTCOME: u8 = 24;
+const CARRIED: u8 = 25;
 
 /// The reply to a session that asks for device memory and need not ask.
 pub const UNLIMITED: &[u8] = b"unlimited";
@@ -309,6 +331,11 @@ impl Encode for ToBroker {
                 number.encode(out);
                 refused.encode(out);
             }
+            Self::Carried { number, carried } => {
+                CARRIED.encode(out);
+                number.encode(out);
+                carried.encode(out);
+            }
             Self::Withdraw { token } => {
                 WITHDRAW.encode(out);
                 token.encode(out);
@@ -351,6 +378,7 @@ impl<'a> Decode<'a> for ToBroker {
             RETURNED => Ok(Self::Returned { nanoseconds: input.value()? }),
             RELEASE_REFUSED => Ok(Self::ReleaseRefused { text: input.value()? }),
             RELEASE_OUTCOME => Ok(Self::ReleaseOutcome { number: input.value()?, refused: input.value()? }),
+            CARRIED => Ok(Self::Carried { number: input.value()?, carried: input.value()? }),
             WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
             DIAL => Ok(Self::Dial {
                 number: input.value()?,

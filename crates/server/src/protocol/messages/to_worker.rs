@@ -97,6 +97,8 @@ pub struct SessionStart {
     pub keepalive: KeepaliveSeconds,
     /// When its device memory is released.
     pub release: ReleaseTimes,
+    /// Whether its bandwidth is limited, so that it tells the broker what it carries.
+    pub is_paced: bool,
 }
 
 impl Encode for SessionStart {
@@ -111,6 +113,7 @@ impl Encode for SessionStart {
         self.keys.encode(out);
         self.keepalive.encode(out);
         self.release.encode(out);
+        self.is_paced.encode(out);
         self.hello.encode(out);
     }
 }
@@ -128,6 +131,7 @@ impl<'a> Decode<'a> for SessionStart {
             keys: input.value()?,
             keepalive: input.value()?,
             release: input.value()?,
+            is_paced: input.value()?,
             // It comes last, since only its end tells its length.
             hello: {
                 let offer = input.value()?;
