@@ -171,6 +171,25 @@ extern "C" __global__ void words_of_others(Team team, Window data, Window signal
     else if (threadIdx.x < 32) put_word_of_another<Warp>(team, data, signals, rounds, seed, wrong);
 }
 
+// Rank 0 puts a word to rank 1 and tells rank 2, which asks rank 1 for it: what was posted before a signal is
+// there, at whichever rank. Counts what else comes.
+extern "C" __global__ void told_by_a_third(Team team, Window data, Window signals, u32 rounds, u64 *wrong) {
+    u64 *own = reinterpret_cast<u64 *>(data.base);
+    Initiator by = Initiator::proxy;
+    for (u32 round = 1; round <= rounds; round++) {
+        if (team.rank == 0) {
+            own[0] = round;
+            if (put(team, 1, data, 8, data, 0, 8, by) != Status::ok) return;
+            if (signal(team, 2, signals, 0, round, SignalKind::set, by) != Status::ok) return;
+        } else if (team.rank == 2) {
+            if (signal_wait(team, signals, 0, Compare::at_least, round) != Status::ok) return;
+            if (get(team, 1, data, 16, data, 8, 8, by) != Status::ok || quiet(team) != Status::ok) return;
+            if (order::load_relaxed(own + 2) != round) *wrong += 1;
+        }
+        if (barrier(team) != Status::ok) return;
+    }
+}
+
 // All ranks meet.
 extern "C" __global__ void meet(Team team) { barrier<Block>(team); }
 

@@ -1,9 +1,10 @@
-// One rank of a team whose ranks are in processes of their own, with the devices in turn: device_processes NONCE
-// RANK RANKS [MISTAKE].
+// One rank of a team whose ranks are in processes of their own, with the devices in turn:
+// device_processes NONCE RANK RANKS [MISTAKE].
 //
 // Every round each rank puts numbers that differ each time to the next one with a signal, adds to a counter
 // of every rank, meets all others at a barrier, and compares. MISTAKE `end`: the last rank ends in the
-// middle, and the others' kernels must end with an error; `size`: it makes a window of another size.
+// middle, and the others' kernels must end with an error; `size`: it makes a window of another size; `cut`:
+// kernels wait until the network is cut.
 #include <cstdlib>
 #include <string>
 
@@ -105,13 +106,15 @@ int main(int count, char **arguments) {
         REQUIRE(found == 0, "%llu numbers are wrong with a window in the host", found);
         printf("a window in the host was used\n");
     }
-    if (mistake == "end") {
+    if (mistake == "end" || mistake == "cut") {
         // Ends without a word, when all others have looked for the last time whether all is well.
-        if (errs) {
+        if (errs && mistake == "end") {
             meet<<<1, 32>>>(ours);
             CHECK_CUDA(cudaDeviceSynchronize());
             _exit(0);
         }
+        printf("waits\n");
+        fflush(stdout);
         wait_for_ever<<<1, 32>>>(ours, cells);
         CHECK_CUDA(cudaDeviceSynchronize());
         REQUIRE(causeway_team_check(team) != 0, "the end of a rank was not noticed");

@@ -3,6 +3,7 @@
 
 use causeway_tests::built::{causeway, cuda_program, programs_folder, source_tree};
 use causeway_tests::client::through_run;
+use causeway_tests::network::{CLIENT, Cable, Network, SERVER, Side};
 use causeway_tests::process::{Outcome, Running, run};
 use causeway_tests::server::{Server, forget_environment};
 use std::collections::BTreeSet;
@@ -33,12 +34,16 @@ fn program(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Outc
     run(command(None, name).args(arguments).envs(environment.iter().copied()), LIMIT)
 }
 
+/// A team's nonce, another one each time.
+fn nonce() -> String {
+    static TEAMS: AtomicU32 = AtomicU32::new(0);
+    let team = TEAMS.fetch_add(1, Ordering::Relaxed);
+    format!("{:032x}", u128::from(std::process::id()) << 64 | u128::from(team))
+}
+
 /// Ranks in processes of their own, on one server.
 fn processes(ranks: u32, mistake: Option<&str>) -> Vec<Outcome> {
-    static TEAMS: AtomicU32 = AtomicU32::new(0);
-    let server = Server::start();
-    let team = TEAMS.fetch_add(1, Ordering::Relaxed);
-    let nonce = format!("{:032x}", u128::from(std::process::id()) << 64 | u128::from(team));
+    let (server, nonce) = (Server::start(), nonce());
     let start = |rank: u32| {
         let mut command = command(Some(&server.connect_string()), "device_processes");
         command.args([&nonce, &rank.to_string(), &ranks.to_string()]).args(mistake);
@@ -48,6 +53,63 @@ fn processes(ranks: u32, mistake: Option<&str>) -> Vec<Outcome> {
     let outcomes = running.iter_mut().map(|rank| rank.finish(LIMIT)).collect();
     server.must_be_well();
     outcomes
+}
+
+/// Ranks in processes of their own, in turn on two hosts that have nothing in common but a network, each with
+/// a server of its own.
+fn on_two_hosts(network: &Network, ranks: u32, mistake: Option<&str>) -> Vec<Running> {
+    let nonce = nonce();
+    let start = |rank: u32| {
+        let mut program = command(None, "device_processes");
+        program.args([&nonce, &rank.to_string(), &ranks.to_string()]).args(mistake);
+        program.env("CAUSEWAY_COMM_HOSTS", format!("{CLIENT},{SERVER}")).env("CAUSEWAY_VIA", "shm");
+        let mut host = Command::new("unshare");
+        host.args([
+            "--mount",
+            "--ipc",
+            "--uts",
+            "sh",
+            "-c",
+            "mount -t tmpfs none /dev/shm && exec \"$@\"",
+            "sh",
+        ]);
+        host.arg(program.get_program()).args(program.get_args());
+        host.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let side = if rank.is_multiple_of(2) { Side::Client } else { Side::Server };
+        Running::start(&mut network.inside(side, &host))
+    };
+    (0..ranks).map(start).collect()
+}
+
+#[test]
+fn kernels_of_two_hosts_communicate_and_learn_of_a_lost_rank_and_a_cut_network() {
+    let network = match Network::lay(Cable::Plain { rate: None }) {
+        Ok(network) => network,
+        Err(why) => return eprintln!("skipped, for no network can be made here: {why}"),
+    };
+    let finish = |mut running: Vec<Running>| -> Vec<Outcome> {
+        running.iter_mut().map(|rank| rank.finish(LIMIT)).collect()
+    };
+    for outcome in finish(on_two_hosts(&network, 3, None)) {
+        let outcome = outcome.must_succeed();
+        assert!(outcome.stdout.contains("a window in the host was used"), "{outcome}");
+    }
+    for outcome in finish(on_two_hosts(&network, 3, Some("end"))).into_iter().take(2) {
+        let outcome = outcome.must_succeed();
+        assert!(outcome.stdout.contains("has ended, or its part of the team has"), "{outcome}");
+    }
+    let running = on_two_hosts(&network, 2, Some("cut"));
+    for rank in &running {
+        let waits = rank.find(LIMIT, |printed| printed.contains("waits").then_some(()));
+        assert!(waits.is_some(), "the kernels do not wait");
+    }
+    network.cut(true);
+    for outcome in finish(running) {
+        let outcome = outcome.must_succeed();
+        let is_told =
+            ["is at its end", "has ended, or its part"].iter().any(|told| outcome.stdout.contains(told));
+        assert!(is_told, "{outcome}");
+    }
 }
 
 #[test]

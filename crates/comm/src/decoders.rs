@@ -5,6 +5,7 @@ use crate::board::{SLOT_BYTES, Slot};
 use crate::bootstrap::MESSAGE_BYTES;
 use crate::channels::message::Message;
 use crate::device::announcement::Announcement;
+use crate::device::remote::frame::{FRAME_BYTES, Frame};
 use crate::device::request::Request;
 use crate::job::Job;
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor, Source};
@@ -41,6 +42,12 @@ fn request(bytes: &[u8; 16]) {
     let words = core::array::from_fn(|at| u64::from_le_bytes(words[at]));
     if let Ok(request) = Request::decode(words) {
         assert_eq!(Request::decode(request.encode()), Ok(request));
+    }
+}
+
+fn frame(bytes: &[u8; FRAME_BYTES]) {
+    if let Some(frame) = Frame::decode(bytes) {
+        assert_eq!(frame.encode(), *bytes);
     }
 }
 
@@ -112,6 +119,11 @@ fn valid_requests() -> Vec<[u8; 16]> {
         .collect()
 }
 
+fn valid_frames() -> Vec<[u8; FRAME_BYTES]> {
+    let kinds = 0..16_u8;
+    kinds.map(|kind| core::array::from_fn(|at| if at == 0 { kind } else { u8::from(at == 16) * 8 })).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
@@ -124,6 +136,11 @@ proptest! {
     #[test]
     fn ends_have_one_form_and_slots_that_can_be(bytes in bytes(vec![valid_end()])) {
         end(&bytes);
+    }
+
+    #[test]
+    fn frames_of_links_have_one_form(bytes in bytes(valid_frames())) {
+        frame(&bytes);
     }
 
     #[test]

@@ -74,17 +74,19 @@ fn windows_of_all_kinds_reach_other_processes_and_hosts() {
         return;
     }
     let seed = u64::from(std::process::id()) + 1;
-    for (policy, kind, hosts) in [
-        (InitiatorPolicy::Auto, Kind::Device, [0, 0, 0]),
-        (InitiatorPolicy::Proxy, Kind::Host, [0, 0, 0]),
-        (InitiatorPolicy::Auto, Kind::Device, [0, 1, 1]),
-        (InitiatorPolicy::Auto, Kind::Host, [0, 1, 2]),
-        (InitiatorPolicy::Proxy, Kind::Device, [0, 1, 0]),
+    let (auto, proxy) = (InitiatorPolicy::Auto, InitiatorPolicy::Proxy);
+    for (policy, data, signals, hosts) in [
+        (auto, Kind::Device, Kind::Device, [0, 0, 0]),
+        (proxy, Kind::Host, Kind::Host, [0, 0, 0]),
+        (auto, Kind::Device, Kind::Device, [0, 1, 1]),
+        // A thread of the host sends the signals, and a lane that is late has the bytes.
+        (auto, Kind::Device, Kind::Host, [0, 1, 2]),
+        (proxy, Kind::Device, Kind::Host, [0, 1, 0]),
     ] {
-        let what = format!("seed {seed}: {policy:?}, data {kind:?}, hosts {hosts:?}");
-        let gpu = Ranks::new(Lanes::Well);
+        let what = format!("seed {seed}: {policy:?}, data {data:?}, signals {signals:?}, hosts {hosts:?}");
+        let gpu = Ranks::new(Lanes::Delayed(seed));
         let all = Hosts::new(&hosts);
-        let of = [(kind, 64), (kind, 64), (Kind::Host, 64)];
+        let of = [(data, 64), (signals, 64), (Kind::Host, 64)];
         let (teams, windows) = all.teams(&gpu, &Options { policy, ..patient() }, &of);
         let [data, signals, words] = windows[..] else { panic!("three were made") };
         all.all(|rank| {
@@ -107,5 +109,21 @@ fn windows_of_all_kinds_reach_other_processes_and_hosts() {
             let each = u64::from(THREADS / 4 * ADDITIONS).to_le_bytes();
             assert_eq!(found, each.repeat(4), "{what}");
         });
+    }
+}
+
+#[test]
+fn a_signal_comes_behind_puts_to_other_ranks_on_other_hosts() {
+    for kind in [Kind::Device, Kind::Host] {
+        let gpu = Ranks::new(Lanes::Delayed(u64::from(std::process::id())));
+        let (teams, windows) = Hosts::new(&[0, 1, 2]).teams(&gpu, &patient(), &[(kind, 64), (kind, 64)]);
+        let wrong = gpu.filled(&[0; 8]);
+        gpu.launch_all(&teams[0], "told_by_a_third", 1, |rank| {
+            let team = &teams[rank as usize];
+            let params = Params::default().team(team, rank).window(team, rank, windows[0]);
+            params.window(team, rank, windows[1]).word(30).long(wrong.address)
+        });
+        assert_eq!(teams.iter().find_map(Team::failure), None, "{kind:?}");
+        assert_eq!(gpu.bytes(wrong.address, 8), [0; 8], "{kind:?}");
     }
 }
