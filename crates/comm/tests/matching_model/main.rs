@@ -10,12 +10,10 @@
 //!
 //! Each part of the rule is also left out once, and the model must find that something breaks.
 
-mod programs;
 mod state;
 mod world;
 
-use programs::{message_lists, programs, threads};
-use state::Without;
+use state::{Without, message_lists, programs, threads};
 use world::{Broken, World};
 
 #[test]
