@@ -3,7 +3,7 @@
 
 use crate::board::{SLOT_BYTES, Slot};
 use crate::bootstrap::MESSAGE_BYTES;
-use crate::channels::message::Message;
+use crate::channels::protocol::Message;
 use crate::device::announcement::Announcement;
 use crate::device::remote::frame::{FRAME_BYTES, Frame};
 use crate::device::request::Request;

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::bar::BarError;
 use super::channel::Channel;
-use super::message::{Message, Refusal};
+use super::protocol::{Message, Refusal};
 use crate::bootstrap::{Connection, MESSAGE_BYTES};
 use crate::cuda::CudaError;
 use crate::verbs::{ENDPOINT_BYTES, EndpointAddress, RdmaError};

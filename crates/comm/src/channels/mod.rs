@@ -23,7 +23,7 @@ pub(crate) mod destination;
 mod exchange;
 mod ipc;
 mod loopback;
-pub(crate) mod message;
+pub(crate) mod protocol;
 pub(crate) mod ops;
 pub(crate) mod peer_memory;
 mod rdma;

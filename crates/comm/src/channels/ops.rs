@@ -3,7 +3,7 @@
 use super::channel::{Channel, Ends, Missing};
 use super::destination::{Destination, Order};
 use super::exchange::TransferError;
-use super::message::Refusal;
+use super::protocol::Refusal;
 use super::peer_memory::PeerMemoryOps;
 use super::receiver::Receiver;
 use super::sender::{Payload, PayloadSender};

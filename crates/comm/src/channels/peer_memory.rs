@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::channel::Channel;
 use super::destination::{Destination, Order};
 use super::exchange::TransferError;
-use super::message::Message;
+use super::protocol::Message;
 use super::receiver::Receiver;
 use super::sender::Payload;
 use crate::bootstrap::Connection;

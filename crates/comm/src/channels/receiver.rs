@@ -8,7 +8,7 @@ use super::cache::Cache;
 use super::channel::Channel;
 use super::destination::Order;
 use super::exchange::TransferError;
-use super::message::Message;
+use super::protocol::Message;
 use super::rdma::RdmaReader;
 use super::staging::{HOST_SLOTS, HostSlots, PendingCopies, Ring};
 use crate::bootstrap::Connection;

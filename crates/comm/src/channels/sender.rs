@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use super::bar::Windows;
 use super::channel::Channel;
 use super::exchange::TransferError;
-use super::message::{Message, Refusal};
+use super::protocol::{Message, Refusal};
 use super::rdma::{RdmaStaging, RdmaTarget};
 use super::staging::{HostSlots, PendingCopies, Ring};
 use crate::bootstrap::Connection;

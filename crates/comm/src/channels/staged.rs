@@ -4,7 +4,7 @@
 use super::channel::{Channel, Ends, Missing};
 use super::destination::{Destination, Order};
 use super::exchange::TransferError;
-use super::message::Message;
+use super::protocol::Message;
 use super::ops::{ChannelOps, SHARE_A_FOLDER};
 use super::receiver::Receiver;
 use super::sender::{Payload, PayloadSender};

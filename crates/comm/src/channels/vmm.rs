@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::channel::{Channel, Ends, Missing};
 use super::destination::{Destination, Order};
 use super::exchange::TransferError;
-use super::message::{Message, Refusal};
+use super::protocol::{Message, Refusal};
 use super::ops::{CHOOSE_OTHER_GPUS, ChannelOps, SHARE_A_FOLDER};
 use super::peer_memory::{OpenMemory, PeerMemoryOps, copy_from_region, is_needed};
 use super::receiver::Receiver;

@@ -8,7 +8,7 @@ use super::choice::MessageKind;
 use super::fetcher::Fetcher;
 use super::state_words::StateWords;
 use crate::channels::destination::{Destination, Order};
-use crate::channels::message::{Message, Refusal};
+use crate::channels::protocol::{Message, Refusal};
 use crate::channels::peer_memory::OpenMemory;
 use crate::channels::{Channel, TransferError};
 use crate::cuda::{CudaError, PendingCopy};

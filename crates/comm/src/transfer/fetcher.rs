@@ -6,7 +6,7 @@ use super::choice::{Chooser, Openings};
 use super::state_words::StateWords;
 use crate::bootstrap::Connection;
 use crate::channels::destination::Destination;
-use crate::channels::message::Message;
+use crate::channels::protocol::Message;
 use crate::channels::peer_memory::OpenMemory;
 use crate::channels::receiver::Receiver;
 use crate::channels::{Channel, TransferError};

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use super::offers::{OfferState, Offers};
 use crate::bootstrap::{Connection, MESSAGE_BYTES};
-use crate::channels::message::{Message, Refusal};
+use crate::channels::protocol::{Message, Refusal};
 use crate::channels::sender::{Payload, PayloadSender};
 use crate::channels::{Channel, TransferError};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};

@@ -9,7 +9,7 @@ use causeway_sync::threads;
 
 use super::state::{Listener, Outgoing, PEER_TIMEOUT, Shared, World, lock};
 use crate::bootstrap::{self, Connection};
-use crate::channels::message::Message;
+use crate::channels::protocol::Message;
 use crate::transfer::serve::{End, serve};
 use crate::transfer::state_words::{ControlSlots, StateWords};
 

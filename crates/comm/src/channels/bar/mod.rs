@@ -22,7 +22,7 @@ pub(crate) use window::{Windows, has_module, usable};
 use super::channel::{Channel, Ends, Missing};
 use super::destination::{Destination, Order};
 use super::exchange::TransferError;
-use super::message::Message;
+use super::protocol::Message;
 use super::ops::ChannelOps;
 use super::receiver::Receiver;
 use super::sender::{Payload, PayloadSender};

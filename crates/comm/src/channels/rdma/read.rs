@@ -8,7 +8,7 @@ use super::path::{RdmaReader, RdmaStaging, Regions};
 use crate::channels::channel::Channel;
 use crate::channels::destination::{Destination, Order};
 use crate::channels::exchange::TransferError;
-use crate::channels::message::Message;
+use crate::channels::protocol::Message;
 use crate::channels::receiver::Receiver;
 use crate::channels::staging::{HOST_SLOTS, PendingCopies, Ring};
 use crate::cuda::{self, CudaError, PendingCopy, Scope};
