@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use super::channel::{Channel, Ends, Missing};
-use super::destination::{Destination, Order};
-use super::exchange::TransferError;
-use super::protocol::{Message, Refusal};
 use super::ops::{CHOOSE_OTHER_GPUS, ChannelOps};
 use super::peer_memory::{OpenMemory, PeerMemoryOps, copy_from_region, is_needed};
-use super::receiver::Receiver;
+use super::protocol::{Message, Refusal, TransferError};
+use super::receiver::{Destination, Order, Receiver};
 use super::sender::{Payload, PayloadSender};
 use crate::bootstrap::{Connection, MESSAGE_BYTES};
 use crate::cuda::{self, DeviceMemory, IPC_HANDLE_BYTES, Opened};

@@ -2,11 +2,10 @@
 //! All but the probe is as between hosts.
 
 use super::channel::{Channel, Ends, Missing};
-use super::destination::{Destination, Order};
-use super::exchange::TransferError;
 use super::ops::ChannelOps;
+use super::protocol::TransferError;
 use super::rdma;
-use super::receiver::Receiver;
+use super::receiver::{Destination, Order, Receiver};
 use super::sender::{Payload, PayloadSender};
 use crate::matching::Source;
 use crate::pair::{Locality, Pair};

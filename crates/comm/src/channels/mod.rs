@@ -11,21 +11,19 @@
 //! | `loopback` | The same within a host                                                              |
 //! | `tcp`      | Over TCP                                                                            |
 //!
-//! What they share: `ops` (the trait), `channel` (names, what a probe is asked about), `message` and
-//! `exchange` (the protocol), `receiver` and `sender` (what each end has of a peer), `destination`,
-//! `peer_memory` (memory opened where it lies), `staging` (slots in memory of the host), `cache`. To add one:
-//! a variant of [`Channel`], a file, and a line in the table.
+//! What they share: `ops` (the trait), `channel` (names, what a probe is asked about), `protocol` (messages
+//! between two ranks), `receiver` and `sender` (what each end has of a peer), `peer_memory` (memory opened
+//! where it lies), `staging` (slots in memory of the host), `cache`. To add one: a variant of [`Channel`], a
+//! file, and a line in the table.
 
 pub(crate) mod bar;
 mod cache;
 mod channel;
-pub(crate) mod destination;
-mod exchange;
 mod ipc;
 mod loopback;
-pub(crate) mod protocol;
 pub(crate) mod ops;
 pub(crate) mod peer_memory;
+pub(crate) mod protocol;
 mod rdma;
 pub(crate) mod receiver;
 pub(crate) mod sender;
@@ -35,12 +33,11 @@ mod tcp;
 mod vmm;
 
 pub use channel::{Channel, Ends, Gpu, Joined, Missing, UnknownChannel};
-pub use exchange::TransferError;
+pub use protocol::TransferError;
 
-use destination::{Destination, Order};
 use ops::ChannelOps;
 use peer_memory::PeerMemoryOps;
-use receiver::Receiver;
+use receiver::{Destination, Order, Receiver};
 use sender::{Payload, PayloadSender};
 
 use crate::matching::Source;

@@ -1,11 +1,9 @@
 //! Operations of a channel: the trait that each channel's file implements.
 
 use super::channel::{Channel, Ends, Missing};
-use super::destination::{Destination, Order};
-use super::exchange::TransferError;
-use super::protocol::Refusal;
 use super::peer_memory::PeerMemoryOps;
-use super::receiver::Receiver;
+use super::protocol::{Refusal, TransferError};
+use super::receiver::{Destination, Order, Receiver};
 use super::sender::{Payload, PayloadSender};
 use crate::matching::Source;
 use crate::pair::Pair;

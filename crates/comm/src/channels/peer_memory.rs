@@ -4,10 +4,8 @@
 use std::sync::Arc;
 
 use super::channel::Channel;
-use super::destination::{Destination, Order};
-use super::exchange::TransferError;
-use super::protocol::Message;
-use super::receiver::Receiver;
+use super::protocol::{Message, TransferError};
+use super::receiver::{Destination, Order, Receiver};
 use super::sender::Payload;
 use crate::bootstrap::Connection;
 use crate::cuda::{CudaError, DeviceMemory, Mapping, Opened, Scope};

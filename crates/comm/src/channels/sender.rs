@@ -4,8 +4,7 @@ use std::os::fd::OwnedFd;
 
 use super::bar::Windows;
 use super::channel::Channel;
-use super::exchange::TransferError;
-use super::protocol::{Message, Refusal};
+use super::protocol::{Message, Refusal, TransferError};
 use super::rdma::{RdmaStaging, RdmaTarget};
 use super::staging::{HostSlots, PendingCopies, Ring};
 use crate::bootstrap::Connection;

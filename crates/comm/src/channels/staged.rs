@@ -2,11 +2,9 @@
 //! GPU while the other copies to its own.
 
 use super::channel::{Channel, Ends, Missing};
-use super::destination::{Destination, Order};
-use super::exchange::TransferError;
-use super::protocol::Message;
 use super::ops::{ChannelOps, SHARE_A_FOLDER};
-use super::receiver::Receiver;
+use super::protocol::{Message, TransferError};
+use super::receiver::{Destination, Order, Receiver};
 use super::sender::{Payload, PayloadSender};
 use crate::cuda::PendingCopy;
 use crate::matching::Source;

@@ -4,11 +4,9 @@
 //! copied out of the sender's GPU, and the one before into the receiver's.
 
 use super::channel::{Channel, Ends, Missing};
-use super::destination::{Destination, Order};
-use super::exchange::TransferError;
-use super::protocol::Message;
 use super::ops::ChannelOps;
-use super::receiver::Receiver;
+use super::protocol::{Message, TransferError};
+use super::receiver::{Destination, Order, Receiver};
 use super::sender::{Payload, PayloadSender};
 use super::staging::{HOST_SLOTS, HostSlots, PendingCopies, Ring};
 use crate::bootstrap::Connection;

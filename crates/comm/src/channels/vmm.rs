@@ -8,12 +8,10 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use super::channel::{Channel, Ends, Missing};
-use super::destination::{Destination, Order};
-use super::exchange::TransferError;
-use super::protocol::{Message, Refusal};
 use super::ops::{CHOOSE_OTHER_GPUS, ChannelOps, SHARE_A_FOLDER};
 use super::peer_memory::{OpenMemory, PeerMemoryOps, copy_from_region, is_needed};
-use super::receiver::Receiver;
+use super::protocol::{Message, Refusal, TransferError};
+use super::receiver::{Destination, Order, Receiver};
 use super::sender::{Payload, PayloadSender};
 use super::staging::Ring;
 use crate::cuda::{self, Bounce, DeviceMemory, Mapping, PendingCopy};

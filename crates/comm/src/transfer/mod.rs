@@ -11,8 +11,7 @@
 //! | `offers`       | What this rank sends, what has become of it, and copies that replace it         |
 //! | `short`        | Short messages that are offered                                                 |
 //! | `serve`        | The sender's thread for a peer                                                  |
-//! | `fetcher`      | What a receiver has of a peer; peer memory for kernels                          |
-//! | `fetch`        | The fetch of a payload, and the fallback to another channel                     |
+//! | `fetch`        | What a receiver has of a peer, and the fetch of a payload                       |
 //! | `choice`       | The channels of a peer's messages, and which are left alone since they failed   |
 //! | `in_flight`    | Copies of a receiver that are under way, or have ended                          |
 //! | `state_words`  | Shared memory by which both ends know of an offer without a message             |
@@ -21,12 +20,11 @@
 pub(crate) mod choice;
 pub(crate) mod control_slot;
 pub(crate) mod fetch;
-mod fetcher;
 pub(crate) mod in_flight;
 pub mod offers;
 pub(crate) mod serve;
 pub(crate) mod short;
 pub(crate) mod state_words;
 
-pub(crate) use fetcher::Fetcher;
-pub use fetcher::MappedMemory;
+pub(crate) use fetch::Fetcher;
+pub use fetch::MappedMemory;

@@ -7,7 +7,7 @@ use causeway_sync::threads;
 
 use super::state::{Copying, PEER_TIMEOUT, Shared, World, lock};
 use crate::bootstrap::Connection;
-use crate::channels::destination::Order;
+use crate::channels::receiver::Order;
 use crate::channels::{Channel, TransferError};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver};
 use crate::matching::Descriptor;

@@ -20,11 +20,9 @@ pub use gdrdrv::BarError;
 pub(crate) use window::{Windows, has_module, usable};
 
 use super::channel::{Channel, Ends, Missing};
-use super::destination::{Destination, Order};
-use super::exchange::TransferError;
-use super::protocol::Message;
 use super::ops::ChannelOps;
-use super::receiver::Receiver;
+use super::protocol::{Message, TransferError};
+use super::receiver::{Destination, Order, Receiver};
 use super::sender::{Payload, PayloadSender};
 use crate::matching::Source;
 use crate::pair::{Locality, Pair};

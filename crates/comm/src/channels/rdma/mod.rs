@@ -13,11 +13,9 @@ pub(super) use read::receive;
 use causeway_ibverbs::RemoteMemory;
 
 use super::channel::{Channel, Ends, Missing};
-use super::destination::{Destination, Order};
-use super::exchange::TransferError;
-use super::protocol::Message;
 use super::ops::ChannelOps;
-use super::receiver::Receiver;
+use super::protocol::{Message, TransferError};
+use super::receiver::{Destination, Order, Receiver};
 use super::sender::{Payload, PayloadSender};
 use super::staging::HOST_SLOTS;
 use crate::cuda::PendingCopy;

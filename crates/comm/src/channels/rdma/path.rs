@@ -7,8 +7,7 @@ use causeway_ibverbs::{MemoryRegion, ProtectionDomain, RemoteMemory, Segment};
 
 use crate::bootstrap::Connection;
 use crate::channels::cache::Cache;
-use crate::channels::exchange::TransferError;
-use crate::channels::protocol::{Message, Refusal};
+use crate::channels::protocol::{Message, Refusal, TransferError};
 use crate::channels::staging::{HOST_SLOTS, HostSlots, Ring};
 use crate::cuda::{self, DeviceMemory, Scope};
 use crate::verbs::{self, EndpointAddress, Path, RdmaError, ReadTarget, Slots, Use};

@@ -6,10 +6,8 @@ use causeway_ibverbs::{RemoteMemory, Segment};
 
 use super::path::{RdmaReader, RdmaStaging, Regions};
 use crate::channels::channel::Channel;
-use crate::channels::destination::{Destination, Order};
-use crate::channels::exchange::TransferError;
-use crate::channels::protocol::Message;
-use crate::channels::receiver::Receiver;
+use crate::channels::protocol::{Message, TransferError};
+use crate::channels::receiver::{Destination, Order, Receiver};
 use crate::channels::staging::{HOST_SLOTS, PendingCopies, Ring};
 use crate::cuda::{self, CudaError, PendingCopy, Scope};
 use crate::verbs::{MAX_READS, NicSelector, RdmaError, Reader, Use};
