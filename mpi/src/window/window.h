@@ -80,7 +80,7 @@ struct window {
     struct window *next;
 };
 
-// table.c
+// make.c
 
 // Number of windows.
 extern int window_count;
@@ -91,8 +91,6 @@ void forget_window(struct window *window);
 // An error of a window: calls its error handler, and returns the code.
 int raise_in_window(MPI_Win window, const char *call, const char *message);
 int raise_code_in_window(MPI_Win window, int code);
-
-// make.c
 
 // Exports memory to all other ranks: a descriptor and a number for each; whether all of them can map it.
 bool export_to_all(struct window *window, const void *address, uint64_t bytes, unsigned char *descriptors, uint64_t *numbers);
@@ -129,12 +127,5 @@ void end_posts(struct window *window);
 
 // Makes a call to memory on a GPU. Whether it is; then there may be an error, which has been raised.
 bool access_directly(const struct remote *remote, MPI_Win handle, const char *call, int *error);
-
-// combine.c
-
-// Reduces contiguous elements: into = from, operation, into. Returns the message of an error.
-const char *combine(const void *from, void *into, uint64_t bytes, MPI_Datatype type, MPI_Op op);
-// Whether an operation is one for RMA.
-bool is_for_windows(MPI_Op op);
 
 #endif
