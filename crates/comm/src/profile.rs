@@ -1,4 +1,4 @@
-//! Profile of channel costs. A text file in the user's cache.
+//! Profile of channel costs: a text file in the user's cache.
 //!
 //! Each line tells of one kind of pair (the GPU's model, how the driver is reached, what lies between the
 //! ranks), a channel, a kind of traffic and a class of sizes: what such messages have cost. Others tell of a

@@ -1,5 +1,4 @@
-//! Settings from the environment. Everything stands in the environment, and a value that makes no sense is an
-//! error that names its variable.
+//! Settings of a rank, from the environment. A value that makes no sense is an error that names its variable.
 
 use core::str::FromStr;
 use std::ffi::OsString;

@@ -1,5 +1,4 @@
-//! Staging ring in host memory shared by two ranks. Memory of the host that both map, in
-//! slots that are filled and read in turn.
+//! Staging ring: host memory that two ranks map, in slots that one fills and the other reads in turn.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

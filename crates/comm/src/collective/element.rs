@@ -1,4 +1,4 @@
-//! Element types and operations of reductions. Types of elements and operations, as MPI has them. Pure.
+//! Element types and operations of reductions, as MPI has them. Pure.
 
 /// A number, as memory has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

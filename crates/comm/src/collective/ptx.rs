@@ -1,8 +1,7 @@
-//! PTX writer: load, reduce and store elements. Instructions of PTX for a type and an operation.
-//! Pure.
+//! PTX writer: instructions that load, reduce and store elements of a type. Pure.
 //!
-//! Small whole numbers are widened to 32 bits, and halves to single precision: all sources are put together
-//! there, and rounded when they are stored.
+//! Small whole numbers are widened to 32 bits, and halves to single precision: all sources are reduced there,
+//! and rounded when they are stored.
 
 use core::fmt::Write as _;
 

@@ -1,9 +1,9 @@
-//! Peer memory opened for the kernels of a collective. Where it can be opened at all ranks,
-//! a reduction is one kernel at each of them, and nothing is copied.
+//! Peer memory opened for the kernels of a collective. Where all ranks can open it, a reduction is one kernel
+//! at each of them, and nothing is copied.
 //!
-//! Three exchanges: the ranks show each other their memory, they say whether they have opened it, and at last
-//! that their kernels have ended. Until then all of it stays as it is, since its ranks are in the call. The
-//! one in the middle is left out where all ranks have had all of it open before.
+//! It takes three exchanges: the ranks export their memory to each other, they say whether they have opened
+//! it, and at last that their kernels have ended. Until then all of it stays as it is, since its ranks are in
+//! the call. The one in the middle is left out where all ranks have had all of it open before.
 
 use super::captured::recording::Step;
 use super::group::{CAPTURED_AT, CollectiveError, Group, SIGNATURE_BYTES, must_be_of_one_call};

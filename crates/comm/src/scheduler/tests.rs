@@ -1,3 +1,5 @@
+//! Tests of the scheduler, with invented channels and times.
+
 use std::sync::Arc;
 
 use super::*;

@@ -1,5 +1,5 @@
-//! Copies in flight. A receive that its program does not wait
-//! for begins its copy, so that those of several messages follow each other on the GPU without a pause.
+//! Copies in flight. A receive that its program does not wait for begins its copy, so that those of several
+//! messages follow each other on the GPU without a pause.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Serving thread of a sender. It waits for requests, and gives what was offered.
+//! Serving thread of a sender: it waits for a peer's requests, and has the channel send what was offered.
 
 use std::io;
 use std::os::fd::OwnedFd;

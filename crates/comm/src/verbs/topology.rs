@@ -1,5 +1,5 @@
-//! PCI topology: RDMA devices nearest to a GPU. By the bridges that the paths of both have in common on the
-//! PCI bus, in the words of `nvidia-smi topo`.
+//! PCI topology: the RDMA devices that are nearest to a GPU, by the bridges that the paths of both have in
+//! common on the PCI bus, in the words of `nvidia-smi topo`.
 
 use std::fs;
 use std::net::IpAddr;

@@ -1,6 +1,6 @@
-//! MMIO copies to and from device memory. By accesses that are neither left out nor put together by the
-//! compiler, of 8 bytes where they can be: each is a transaction of the bus, or a part of one. Reads are of
-//! 16 bytes where the processor has loads for memory that gathers writes: four of them make one transaction.
+//! MMIO copies to and from device memory. The compiler neither leaves their accesses out nor merges them;
+//! they are of 8 bytes where they can be: each is a transaction of the bus, or a part of one. Reads are of 16
+//! bytes where the processor has loads for memory that gathers writes: four of them make one transaction.
 
 use core::sync::atomic::{Ordering, fence};
 

@@ -1,5 +1,4 @@
-//! Device-side barrier of a collective in a CUDA graph. Where the words lie, and PTX text.
-//! Pure.
+//! Device-side barrier of a collective in a CUDA graph: where its words lie, and its PTX text. Pure.
 //!
 //! Each rank has a cell for each other one in memory that all have mapped, and a count of its meetings in
 //! memory of its own. Its kernel counts up, writes the count into its cell at each other rank, and waits

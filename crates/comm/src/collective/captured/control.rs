@@ -1,5 +1,5 @@
-//! Control memory of a group's graphs, and notification of their kernels when a rank fails. The words by
-//! which their GPUs meet, the memory of each other that graphs use, and the kernels.
+//! Control memory of a group's graphs, and notification of their kernels when a rank fails. The
+//! memory has the words by which the GPUs meet, what graphs use of other ranks' memory, and the kernels.
 //!
 //! It belongs to the group, since nobody tells when a graph is launched for the last time, and lives until
 //! the caller says that none is launched any more, or this rank leaves its job.
