@@ -190,6 +190,15 @@ extern "C" __global__ void told_by_a_third(Team team, Window data, Window signal
     }
 }
 
+// Every rank puts its bytes to the next one and gets that one's, both by the proxy and at the same time.
+extern "C" __global__ void put_and_get(Team team, Window data, Window put_to, Window get_to) {
+    u32 peer = (team.rank + 1) % team.ranks;
+    u64 bytes = data.bytes;
+    if (put<Block>(team, peer, put_to, 0, data, 0, bytes, Initiator::proxy) != Status::ok) return;
+    if (get<Block>(team, peer, get_to, 0, data, 0, bytes, Initiator::proxy) != Status::ok) return;
+    if (quiet<Block>(team) == Status::ok) barrier<Block>(team);
+}
+
 // All ranks meet.
 extern "C" __global__ void meet(Team team) { barrier<Block>(team); }
 

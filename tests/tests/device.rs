@@ -83,17 +83,21 @@ fn on_two_hosts(network: &Network, ranks: u32, mistake: Option<&str>) -> Vec<Run
 
 #[test]
 fn kernels_of_two_hosts_communicate_and_learn_of_a_lost_rank_and_a_cut_network() {
-    let network = match Network::lay(Cable::Plain { rate: None }) {
-        Ok(network) => network,
-        Err(why) => return eprintln!("skipped, for no network can be made here: {why}"),
+    let lay = |cable| {
+        let network = Network::lay(cable);
+        network.map_err(|why| eprintln!("skipped, for no network can be made here: {why}")).ok()
     };
     let finish = |mut running: Vec<Running>| -> Vec<Outcome> {
         running.iter_mut().map(|rank| rank.finish(LIMIT)).collect()
     };
-    for outcome in finish(on_two_hosts(&network, 3, None)) {
+    // Half a millisecond there, and half a millisecond back.
+    let Some(distant) = lay(Cable::Carried { arguments: &["-d", "500", "-g"] }) else { return };
+    for outcome in finish(on_two_hosts(&distant, 3, None)) {
         let outcome = outcome.must_succeed();
         assert!(outcome.stdout.contains("a window in the host was used"), "{outcome}");
     }
+    drop(distant);
+    let Some(network) = lay(Cable::Plain { rate: None }) else { return };
     for outcome in finish(on_two_hosts(&network, 3, Some("end"))).into_iter().take(2) {
         let outcome = outcome.must_succeed();
         assert!(outcome.stdout.contains("has ended, or its part of the team has"), "{outcome}");

@@ -127,3 +127,34 @@ fn a_signal_comes_behind_puts_to_other_ranks_on_other_hosts() {
         assert_eq!(gpu.bytes(wrong.address, 8), [0; 8], "{kind:?}");
     }
 }
+
+#[test]
+fn bytes_that_no_socket_holds_go_both_ways_between_hosts() {
+    // Many pieces, and a rest.
+    const BYTES: u64 = (5 << 20) + 1000;
+    for kinds in [[Kind::Device; 3], [Kind::Host, Kind::Device, Kind::Host]] {
+        let gpu = Ranks::new(Lanes::Well);
+        let (teams, windows) = Hosts::new(&[0, 1]).teams(&gpu, &patient(), &kinds.map(|kind| (kind, BYTES)));
+        let base = |rank: u32, window: usize| {
+            teams[rank as usize].window_handle(rank, windows[window]).unwrap().base
+        };
+        let mut random = Random(u64::from(std::process::id()));
+        let content = [0, 1].map(|rank| {
+            let bytes: Vec<u8> = (0..BYTES).map(|_| random.next() as u8).collect();
+            gpu.write(base(rank, 0), &bytes);
+            bytes
+        });
+        gpu.launch_all(&teams[0], "put_and_get", 32, |rank| {
+            let team = &teams[rank as usize];
+            let all = Params::default().team(team, rank);
+            windows.iter().fold(all, |params, window| params.window(team, rank, *window))
+        });
+        assert_eq!(teams.iter().find_map(Team::failure), None, "{kinds:?}");
+        for rank in [0, 1] {
+            for window in [1, 2] {
+                let found = gpu.bytes(base(rank, window), BYTES);
+                assert!(found == content[1 - rank as usize], "{kinds:?}: rank {rank}, window {window}");
+            }
+        }
+    }
+}

@@ -105,7 +105,7 @@ impl LinkEnd {
         if self.initiates {
             did |= self.initiator.prepare(shared.link, shared.parts, shared.copies)?;
         }
-        if self.has_left && !self.initiator.is_idle() {
+        if self.has_left && self.initiator.has_unanswered() {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         Ok(self.write(shared)? || did)

@@ -68,6 +68,11 @@ impl Initiator {
         self.prepared.is_empty() && self.in_flight.is_empty()
     }
 
+    /// Whether a request was taken that is not answered.
+    pub fn has_unanswered(&self) -> bool {
+        !self.prepared.is_empty() || self.in_flight.len() > self.answered
+    }
+
     /// Takes what was posted, and begins to copy payloads out of the GPU. Whether there was anything.
     ///
     /// # Errors
