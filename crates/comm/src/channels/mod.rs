@@ -138,6 +138,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_channel_has_the_row_of_its_own_file() {
+        use Channel::{Bar, Ipc, Loopback, Rdma, Staged, Tcp, Vmm};
+        let those =
+            |is: fn(Channel) -> bool| Channel::ALL.into_iter().filter(|one| is(*one)).collect::<Vec<_>>();
+        assert_eq!(those(Channel::is_between_hosts), [Rdma, Tcp]);
+        assert_eq!(those(Channel::carries_copies), [Staged, Bar, Rdma, Loopback, Tcp]);
+        assert_eq!(those(Channel::is_for_short), [Bar, Loopback]);
+        assert_eq!(those(Channel::uses_rdma), [Rdma, Loopback]);
+        let opens = |one: Channel| one.peer_memory().is_some_and(|ops| ops.channel() == one);
+        assert_eq!(those(opens), [Ipc, Vmm]);
+        let rates = Channel::ALL.map(Channel::max_rate);
+        assert_eq!(rates, [f64::INFINITY, f64::INFINITY, 128.0, 128.0, 100.0, 100.0, 50.0]);
+    }
+
+    #[test]
     fn advice_names_a_folder_where_one_helps() {
         for (channel, missing) in [
             (Channel::Staged, Missing::OtherHost),
