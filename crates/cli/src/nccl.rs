@@ -3,6 +3,7 @@
 //! NCCL takes processes with one host name and one boot of the kernel for neighbours that open each other's memory. Over
 //! Causeway that is so of processes with the same servers, and of no others, whose memory the servers keep apart.
 
+use std::ffi::OsString;
 use std::net::{ToSocketAddrs as _, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
@@ -28,30 +29,76 @@ const IGNORE_DISABLED_P2P: &str = "NCCL_IGNORE_DISABLED_P2P";
 const PLUGIN: [&str; 3] =
     ["nccl/libnccl-net-causeway.so", "libnccl-net-causeway.so", "libcauseway_nccl_net.so"];
 
+/// Which network NCCL is to use, by the name that its plugin gives it.
+const NETWORK: &str = "NCCL_NET";
+
+/// What our names of machines begin with.
+const HOST_ID_PREFIX: &str = "causeway ";
+
+/// Where the kernel lists RDMA devices, which NCCL uses by itself.
+const RDMA_DEVICES: &str = "/sys/class/infiniband";
+
 /// Sets for a program on these servers what the user has not set. `via` is what carries its sessions, where that is known.
 pub fn hand_over(command: &mut Command, servers: &[Target], via: Option<TransportChoice>) {
-    let mut set = |name: &str, value: Option<std::ffi::OsString>| {
-        if std::env::var_os(name).is_none()
-            && let Some(value) = value
-        {
-            command.env(name, value);
-        }
+    // What a `causeway run` around this one has set is of its servers.
+    let is_nested = std::env::var(HOST_ID).is_ok_and(|id| id.starts_with(HOST_ID_PREFIX));
+    let files = configuration();
+    let is_users = |name: &str| {
+        std::env::var_os(name).is_some() && !is_nested || files.iter().any(|file| names(file, name))
     };
-    set(HOST_ID, Some(host_id(servers).into()));
-    set(NET_PLUGIN, plugin().map(Into::into));
-    // GPUs of two servers may be joined by NVLink, and their processes keep them apart: no fault, as NCCL would have it.
-    set(IGNORE_DISABLED_P2P, (servers.len() > 1).then(|| "1".into()));
-    // Kernels of such a server cannot poll what this machine writes: without this NCCL waits for ever, with it the plugin says
-    // so.
-    set(SHM_DISABLE, (!servers.iter().all(|server| shares_memory(server, via))).then(|| "1".into()));
+    let shares = servers.iter().all(|server| shares_memory(server, via));
+    // The plugin stands in front of all other networks: not of one that is asked for, nor of RDMA where that can work.
+    let has_rdma = std::fs::read_dir(RDMA_DEVICES).is_ok_and(|mut devices| devices.next().is_some());
+    let plugin = plugin().filter(|_| !(is_users(NETWORK) || shares && has_rdma));
+    let one = |is_set: bool| is_set.then(|| OsString::from("1"));
+    for (name, value) in [
+        (HOST_ID, Some(host_id(servers).into())),
+        (NET_PLUGIN, plugin.map(Into::into)),
+        // GPUs of two servers may be joined by NVLink, and their processes keep them apart: no fault, as NCCL would have it.
+        (IGNORE_DISABLED_P2P, one(servers.len() > 1)),
+        // Kernels of such a server cannot poll what this machine writes: without this NCCL waits for ever, with it the plugin
+        // says so.
+        (SHM_DISABLE, one(!shares)),
+    ] {
+        match value {
+            _ if is_users(name) => {}
+            Some(value) => drop(command.env(name, value)),
+            None => drop(command.env_remove(name)),
+        }
+    }
 }
 
-/// The name of a machine: this one's, with its servers.
+/// NCCL's files of settings, which give way to the environment.
+fn configuration() -> Vec<String> {
+    let own = std::env::var_os("HOME").map(|folder| PathBuf::from(folder).join(".nccl.conf"));
+    let named = std::env::var_os("NCCL_CONF_FILE").map(PathBuf::from);
+    let paths = [Some("/etc/nccl.conf".into()), named.or(own)];
+    paths.into_iter().flatten().filter_map(|path| std::fs::read_to_string(path).ok()).collect()
+}
+
+/// Whether a file of settings has a value for a name.
+fn names(file: &str, name: &str) -> bool {
+    file.lines().any(|line| line.trim_start().strip_prefix(name).is_some_and(|rest| rest.starts_with('=')))
+}
+
+/// The name of a machine: this one's, with its servers, whatever their order and however they are spelled.
 fn host_id(servers: &[Target]) -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let servers: Vec<_> = servers.iter().map(|server| server.endpoint.to_string()).collect();
-    format!("{host} {} {}", boot.trim(), servers.join(","))
+    let mut servers: Vec<_> = servers.iter().map(|server| address(&server.endpoint)).collect();
+    servers.sort();
+    format!("{HOST_ID_PREFIX}{host} {} {}", boot.trim(), servers.join(","))
+}
+
+/// A server's address as a number, if it has one.
+fn address(endpoint: &Endpoint) -> String {
+    let resolved = match endpoint {
+        Endpoint::Tcp { host, port } => {
+            (host.as_str(), *port).to_socket_addrs().ok().and_then(|all| all.min())
+        }
+        Endpoint::Unix(_) => None,
+    };
+    resolved.map_or_else(|| endpoint.to_string(), |address| address.to_string())
 }
 
 /// The plugin's path, where it is installed.
@@ -88,7 +135,15 @@ mod tests {
         let (one, other) = (tcp("127.0.0.1", 7690), tcp("127.0.0.1", 7691));
         assert_eq!(host_id(std::slice::from_ref(&one)), host_id(std::slice::from_ref(&one)));
         assert_ne!(host_id(std::slice::from_ref(&one)), host_id(std::slice::from_ref(&other)));
-        assert_ne!(host_id(std::slice::from_ref(&one)), host_id(&[one, other]));
+        assert_ne!(host_id(std::slice::from_ref(&one)), host_id(&[one.clone(), other.clone()]));
+        assert_eq!(host_id(&[one.clone(), other.clone()]), host_id(&[other, one.clone()]));
+        assert_eq!(host_id(&[tcp("localhost", 7690)]).replace("[::1]", "127.0.0.1"), host_id(&[one]));
+    }
+
+    #[test]
+    fn files_of_settings_count() {
+        let file = "# NCCL_NET=x\nNCCL_DEBUG=WARN\n NCCL_NET_PLUGIN=none\n";
+        assert!(names(file, "NCCL_NET_PLUGIN") && names(file, "NCCL_DEBUG") && !names(file, "NCCL_NET"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! are copies within a device, and copies of less than 64 KiB from the host, unless they have two rows.
 
 use core::ffi::{c_int, c_uint, c_void};
+use core::ptr::null_mut;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -22,36 +23,33 @@ const ENGINE_BYTES: usize = 64 << 10;
 const UNIFIED: c_uint = 4;
 
 impl Scope<'static> {
-    /// With this library's own context of a device, which is made once and stays; where there is none to be had, with the
-    /// primary one. A driver that carries calls to a server has no such lock, and the primary one does.
+    /// With this library's own context of a device, which is made once and stays. A driver that carries calls to a server
+    /// has no such lock, and the primary context does.
     ///
     /// # Errors
-    /// What the driver says.
+    /// What the driver says: that there is no memory for a context, say.
     pub fn of_copies(driver: &'static Driver, device: i32) -> Result<Self, CudaError> {
-        if Driver::is_remote() {
-            return Self::of_device(driver, device);
-        }
-        match own_context(driver, device) {
-            Some(context) => Self::of_context(driver, context),
-            None => Self::of_device(driver, device),
-        }
+        if Driver::is_remote() { Self::of_device(driver, device) } else { own_context(driver, device) }
     }
 }
 
-/// The context of a device; none where the driver gives none.
-fn own_context(driver: &Driver, device: i32) -> Option<u64> {
-    static OWN: Mutex<Option<HashMap<i32, Option<u64>>>> = Mutex::new(None);
-    let mut known = OWN.lock().unwrap_or_else(PoisonError::into_inner);
-    *known.get_or_insert_default().entry(device).or_insert_with(|| {
-        check_setup_call("cuCtxCreate");
-        let (mut context, mut popped): (*mut c_void, *mut c_void) = Default::default();
-        // SAFETY: there is room for the context, which the call makes current, and for what is popped.
-        unsafe {
-            check("cuCtxCreate", (driver.create_context)(&raw mut context, 0, device)).ok()?;
-            (driver.pop_context)(&raw mut popped);
-        }
-        Some(context as u64)
-    })
+/// A scope with the context of a device.
+fn own_context(driver: &'static Driver, device: i32) -> Result<Scope<'static>, CudaError> {
+    static OWN: Mutex<Option<HashMap<i32, u64>>> = Mutex::new(None);
+    let own = || OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(context) = own().get_or_insert_default().get(&device) {
+        return Scope::of_context(driver, *context);
+    }
+    check_setup_call("cuCtxCreate");
+    let (mut context, mut popped): (*mut c_void, *mut c_void) = (null_mut(), null_mut());
+    // Without the lock, which every copy takes. Of two that make one at once one stays unused.
+    // SAFETY: there is room for the context, which the call makes current, and for what is popped.
+    unsafe {
+        check("cuCtxCreate", (driver.create_context)(&raw mut context, 0, device))?;
+        (driver.pop_context)(&raw mut popped);
+    }
+    let context = *own().get_or_insert_default().entry(device).or_insert(context as u64);
+    Scope::of_context(driver, context)
 }
 
 /// Begins a copy from the host in a stream, so that a copy engine carries it.

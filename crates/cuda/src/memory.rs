@@ -109,6 +109,11 @@ impl DeviceMemory {
         })
     }
 
+    /// Whether it goes with a context, as memory of `cuMemAlloc` does; not that of virtual memory management.
+    pub fn belongs_to_context(&self) -> bool {
+        self.context != 0
+    }
+
     /// Whether so many bytes from an address on lie in it.
     pub fn has(&self, address: u64, bytes: u64) -> bool {
         let before = address.checked_sub(self.start);

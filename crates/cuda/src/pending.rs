@@ -10,6 +10,9 @@ use super::events;
 use super::functions::{Driver, check};
 use super::scope::Scope;
 
+/// `CUDA_ERROR_INVALID_VALUE`.
+const INVALID_VALUE: c_int = 1;
+
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: c_int = 600;
 
@@ -62,12 +65,17 @@ impl PendingCopy {
 
     fn start(scope: &Scope<'static>, begin: impl FnOnce(u64) -> c_int) -> Result<Self, CudaError> {
         let stream = scope.stream()?;
-        check("cuMemcpyAsync", begin(stream)).and_then(|()| Self::behind(scope, stream)).inspect_err(|_| {
-            // What was begun must not go on behind the caller's back.
-            // SAFETY: the stream is this context's, or the driver says that it is not.
-            unsafe { (scope.driver.synchronize_stream)(stream as *mut c_void) };
-            scope.forget_context();
-        })
+        check("cuMemcpyAsync", begin(stream)).and_then(|()| Self::behind(scope, stream)).inspect_err(
+            |error| {
+                // What was begun must not go on behind the caller's back.
+                // SAFETY: the stream is this context's, or the driver says that it is not.
+                unsafe { (scope.driver.synchronize_stream)(stream as *mut c_void) };
+                // An address that is none says nothing of the context.
+                if error.code != INVALID_VALUE {
+                    scope.forget_context();
+                }
+            },
+        )
     }
 
     /// A mark behind what the scope's stream has been given so far.

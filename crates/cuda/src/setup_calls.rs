@@ -1,9 +1,9 @@
 //! Set-up calls: those of the driver that a thread must not make while a kernel waits for it.
 //!
-//! A call that changes the address space (to pin, map, allocate, and to make a stream) takes a lock of the driver that is
-//! held by every thread that waits for the device, as in a synchronous copy (driver 580 on two H200: `cuMemHostRegister`
-//! stood still behind a `cudaMemcpy` of PyTorch's, which waited for a kernel of NCCL's). Where the kernel waits for
-//! the calling thread in its turn, neither ends. So a thread that serves kernels has everything made before they run.
+//! A call that changes the address space (to pin, map, allocate, and to make a stream) takes a lock of the driver, which a
+//! thread holds that copies in the default stream or frees memory, until the kernels before are done (driver 580 on two
+//! H200: `cuMemHostRegister` stood still behind a copy of PyTorch's, which waited for a kernel of NCCL's). Where the kernel
+//! waits for the calling thread in its turn, neither ends. So a thread that serves kernels has everything made before they run.
 
 use core::cell::Cell;
 

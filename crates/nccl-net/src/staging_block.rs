@@ -54,6 +54,9 @@ pub fn pin_more(scope: &Scope<'static>, count: usize) {
         return;
     };
     core::mem::forget(pinned);
+    // A child that shared the pages would have the next write of this process go to other pages than the GPU reads.
+    // SAFETY: pages of this module, which no child uses.
+    unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
     // SAFETY: within the pages.
     let block = |at| unsafe { start.add(at * STAGING_BYTES) };
     let blocks = (0..count).map(|at| StagingBlock { memory: block(at), is_pinned: true });
