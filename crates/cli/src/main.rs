@@ -135,6 +135,9 @@ enum Command {
     Top(watch::top::Arguments),
     Ranks(watch::ranks::Arguments),
     Drain(watch::drain::Arguments),
+    Move(watch::moves::MoveArguments),
+    Checkpoint(watch::moves::CheckpointArguments),
+    Restore(watch::moves::RestoreArguments),
     Pool(pool_command::Arguments),
     Doctor(doctor::Arguments),
     #[cfg(feature = "software")]
@@ -205,6 +208,9 @@ impl Command {
             | Self::Sessions(_)
             | Self::Top(_)
             | Self::Drain(_)
+            | Self::Move(_)
+            | Self::Checkpoint(_)
+            | Self::Restore(_)
             | Self::Pool(_)
             | Self::Bench(_)
             | Self::Tune(_) => (PROGRAM, 1),
@@ -291,6 +297,9 @@ fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
         Command::Top(arguments) => watch::top::top(&arguments).map_err(CommandError::of(1)),
         Command::Ranks(arguments) => watch::ranks::ranks(&arguments).map_err(CommandError::of(1)),
         Command::Drain(arguments) => watch::drain::drain(&arguments).map_err(CommandError::of(1)),
+        Command::Move(arguments) => watch::moves::move_session(&arguments).map_err(CommandError::of(1)),
+        Command::Checkpoint(arguments) => watch::moves::checkpoint(&arguments).map_err(CommandError::of(1)),
+        Command::Restore(arguments) => watch::moves::restore(&arguments).map_err(CommandError::of(1)),
         Command::Pool(arguments) => pool_command::pool(&arguments).map_err(CommandError::of(1)),
         Command::Doctor(arguments) => doctor::doctor(&arguments).map_err(CommandError::of(2)),
         #[cfg(feature = "software")]

@@ -8,6 +8,7 @@ use causeway_connection::exchange::{Exchange, ExchangeError};
 use causeway_link::{ConnectError, ConnectOptions, connect_status, describe_process};
 use causeway_wire::codec::{DecodeError, Decoder, Encode as _};
 use causeway_wire::handshake::SessionId;
+use causeway_wire::moves::{MoveReply, MoveRequest};
 use causeway_wire::status::{Reply, ServerStatus, StatusRequest};
 use causeway_wire::text::Printable;
 use thiserror::Error;
@@ -102,11 +103,21 @@ impl ServerConnection {
         }
     }
 
+    /// Asks something about a session that goes to another server, or comes from there.
+    pub fn about_move(&mut self, request: MoveRequest) -> Result<MoveReply, QueryError> {
+        match self.request(StatusRequest::Move(request))? {
+            Reply::Move(reply) => Ok(reply),
+            other => Err(self.unwanted(other)),
+        }
+    }
+
     fn unwanted(&self, reply: Reply) -> QueryError {
         let server = self.name.clone();
         match reply {
             Reply::Refused { text } => QueryError::Refused { server, text },
-            Reply::Status(_) | Reply::Draining { .. } | Reply::Released => QueryError::Confused(server),
+            Reply::Status(_) | Reply::Draining { .. } | Reply::Released | Reply::Move(_) => {
+                QueryError::Confused(server)
+            }
         }
     }
 

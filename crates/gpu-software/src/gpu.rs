@@ -26,6 +26,7 @@ use causeway_api::sys::{CUdevice, CUresult};
 use causeway_api::types::Region;
 use causeway_api::visible::DuplicateDevice;
 use causeway_config::ValueError;
+use causeway_gpu::code_memory::CodeMemory;
 use causeway_gpu::gpudirect::{GpuDirectChoice, GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::set_aside::{AfterFailure, SetAside};
@@ -440,5 +441,17 @@ impl Gpu for SoftwareGpu {
         // SAFETY: the engine has called nothing since `suspend`, which has written all of it.
         let restored = swapped.map_or(Ok(()), |swapped| unsafe { swapped.bring_in(&self.space) });
         restored.map_err(ResumeError::Store)
+    }
+
+    fn code_memory(&self) -> Result<Vec<CodeMemory>, &'static str> {
+        self.modules.code_memory()
+    }
+
+    fn fix_next_module(&self, addresses: Vec<u64>) {
+        self.modules.fix_next_addresses(addresses);
+    }
+
+    fn load_library_at(&self, library: Native<handle::Library>, addresses: &[u64]) -> CuResult<()> {
+        self.modules.load_library_into(library.value(), &*self.contexts.current()?, addresses)
     }
 }

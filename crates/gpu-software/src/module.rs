@@ -24,8 +24,9 @@ impl Module {
         shared: Option<&Loaded>,
         context: &Context,
         space: &Arc<AddressSpace>,
+        addresses: Option<&[u64]>,
     ) -> CuResult<Arc<Self>> {
-        let loaded = program.load(space, shared).map_err(|error| refused(&error))?;
+        let loaded = program.load_at(space, shared, addresses).map_err(|error| refused(&error))?;
         Ok(Arc::new(Self { id: handles::next(), context: context.id, loaded }))
     }
 
@@ -56,6 +57,11 @@ impl Library {
         self.modules.lock().values().map(|module| module.id).collect()
     }
 
+    /// Its modules.
+    pub(super) fn modules(&self) -> Vec<Arc<Module>> {
+        self.modules.lock().values().cloned().collect()
+    }
+
     /// Takes its module in a context out.
     pub(super) fn leave(&self, context: ContextId) -> Option<Arc<Module>> {
         self.modules.lock().remove(&context)
@@ -63,12 +69,22 @@ impl Library {
 
     /// The library's module in a context, loaded when it is first asked for.
     pub(super) fn module_in(&self, context: &Context, space: &Arc<AddressSpace>) -> CuResult<Arc<Module>> {
+        self.module_at(context, space, None)
+    }
+
+    /// The same; if it is not there yet, its variables get these addresses.
+    pub(super) fn module_at(
+        &self,
+        context: &Context,
+        space: &Arc<AddressSpace>,
+        addresses: Option<&[u64]>,
+    ) -> CuResult<Arc<Module>> {
         let mut modules = self.modules.lock();
         if let Some(module) = modules.get(&context.id) {
             return Ok(Arc::clone(module));
         }
         let shared = if self.has_managed() { Some(self.shared(space)?) } else { None };
-        let module = Module::load(&self.program, shared, context, space)?;
+        let module = Module::load(&self.program, shared, context, space, addresses)?;
         modules.insert(context.id, Arc::clone(&module));
         Ok(module)
     }

@@ -5,12 +5,14 @@ use super::function::Function;
 use super::handles;
 use super::module::{Library, Module};
 use super::programs::Programs;
+use causeway_api::handle::Native;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{FunctionInfo, JitOptions};
 use causeway_gpu::CuResult;
+use causeway_gpu::code_memory::{CodeMemory, CodeOwner};
 use causeway_ptx::memory::AddressSpace;
 use causeway_ptx::{Global, Program};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -22,6 +24,8 @@ pub(super) struct Modules {
     functions: RwLock<HashMap<u64, Arc<Function>>>,
     /// The devices' compute capability times ten.
     capability: u32,
+    /// Where the variables of the next module that is loaded are to lie.
+    next_addresses: Mutex<Option<Vec<u64>>>,
     /// What they are made of.
     pub(super) programs: Programs,
 }
@@ -35,6 +39,7 @@ impl Modules {
             libraries: RwLock::default(),
             functions: RwLock::default(),
             capability,
+            next_addresses: Mutex::default(),
             programs: Programs::new(capability, newest_ptx),
         }
     }
@@ -47,11 +52,51 @@ impl Modules {
         options: &JitOptions,
         image: &[u8],
     ) -> CuResult<u64> {
-        let module =
-            Module::load(&*self.programs.program(form, options, image)?, None, context, &self.space)?;
+        let addresses = self.next_addresses.lock().take();
+        let program = self.programs.program(form, options, image)?;
+        let module = Module::load(&program, None, context, &self.space, addresses.as_deref())?;
         let id = module.id;
         self.modules.write().insert(id, module);
         Ok(id)
+    }
+
+    /// Where the variables of loaded code lie.
+    pub(super) fn code_memory(&self) -> Result<Vec<CodeMemory>, &'static str> {
+        if self.space.allocated_by_kernels() > 0 {
+            return Err("kernels have memory of their own `malloc`, whose owners are unknown");
+        }
+        let of = |owner: CodeOwner, module: &Module| CodeMemory {
+            owner,
+            context: Native::from_value(module.context),
+            ranges: module.loaded.ranges(),
+        };
+        let mut found = Vec::new();
+        let mut of_libraries = Vec::new();
+        for library in self.libraries.read().values() {
+            for module in library.modules() {
+                found.push(of(CodeOwner::Library(Native::from_value(library.id)), &module));
+                of_libraries.push(module.id);
+            }
+        }
+        let modules = self.modules.read();
+        let own = modules.values().filter(|module| !of_libraries.contains(&module.id));
+        found.extend(own.map(|module| of(CodeOwner::Module(Native::from_value(module.id)), module)));
+        Ok(found)
+    }
+
+    /// The variables of the next module that is loaded lie at these addresses.
+    pub(super) fn fix_next_addresses(&self, addresses: Vec<u64>) {
+        *self.next_addresses.lock() = Some(addresses);
+    }
+
+    /// Loads a library into a context, with its variables at these addresses.
+    pub(super) fn load_library_into(
+        &self,
+        library: u64,
+        context: &Context,
+        addresses: &[u64],
+    ) -> CuResult<()> {
+        self.library(library)?.module_at(context, &self.space, Some(addresses)).map(drop)
     }
 
     /// Unloads a module; launches of it that a stream holds are still done.

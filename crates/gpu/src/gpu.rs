@@ -1,6 +1,7 @@
 //! The trait of a back end: what the worker's engine needs besides the calls of the declaration list.
 
 use crate::calls::Calls;
+use crate::code_memory::CodeMemory;
 use crate::gpudirect::{GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use crate::idle_poller::IdlePoller;
 use crate::imported::{ImportError, ImportedMemory};
@@ -239,6 +240,26 @@ pub trait Gpu: Calls {
     /// [`ResumeError::OutOfMemory`] leaves it suspended; after others it is lost.
     fn resume(&self) -> Result<(), ResumeError> {
         Ok(())
+    }
+
+    /// Where the variables of all loaded code lie, so that their values can be carried to another process.
+    ///
+    /// # Errors
+    /// Why that is not known, as the end of a sentence.
+    fn code_memory(&self) -> Result<Vec<CodeMemory>, &'static str> {
+        Err("what executes the calls does not tell where the variables of loaded code lie")
+    }
+
+    /// The variables of the next module that is loaded are to lie where [`Gpu::code_memory`] says that they did in
+    /// another process; its load fails where that is not possible.
+    fn fix_next_module(&self, addresses: Vec<u64>) {
+        drop(addresses);
+    }
+
+    /// Loads a library into the current context, with its variables where they were in another process.
+    fn load_library_at(&self, library: Native<Library>, addresses: &[u64]) -> CuResult<()> {
+        let _ = (library, addresses);
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 }
 

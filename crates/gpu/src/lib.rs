@@ -5,6 +5,7 @@
 //! end gets its own handles.
 
 pub mod calls;
+pub mod code_memory;
 mod dispatch;
 mod gpu;
 pub mod gpudirect;

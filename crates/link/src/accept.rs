@@ -253,7 +253,8 @@ pub fn authenticate(
         return Err(AcceptError::NotForInvitations);
     }
     // The token of a request for verbs must be that of a session, which no ticket tells, or a ticket.
-    let is_for_tickets = matches!(caller.request, Request::Peer(_) | Request::Verbs(_));
+    // So must that of a lane, which a ticket leads to a session that has moved here.
+    let is_for_tickets = matches!(caller.request, Request::Peer(_) | Request::Verbs(_) | Request::Lane(_));
     if preface.secret == Secret::Ticket && !is_for_tickets {
         return Err(AcceptError::NotForTickets);
     }

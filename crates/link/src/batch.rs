@@ -32,6 +32,9 @@ fn idle_looks() -> u32 {
     if spin::between_work().is_zero() { 8 } else { 256 }
 }
 
+/// How long a sender waits before it looks again whether it may.
+const HOLD_PAUSE: Duration = Duration::from_millis(1);
+
 /// How long whoever says goodbye waits for others who send.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -61,12 +64,14 @@ struct Writer {
     spare: Vec<u8>,
     /// The frame as it travels where it is compressed.
     packed: Vec<u8>,
+    /// Whether nothing is sent for now.
+    is_held: bool,
 }
 
 impl Writer {
     /// Sends the frame in `spare`, which `header` is to precede.
     fn send(&mut self, header: FrameHeader) -> Result<(), LinkError> {
-        let Self { outgoing, spare, packed } = self;
+        let Self { outgoing, spare, packed, .. } = self;
         let messages = &spare[HEADER_SIZE..];
         packed.resize(HEADER_SIZE, 0);
         if messages.len() >= WORTH_COMPRESSING && outgoing.is_remote() && compress(messages, packed) {
@@ -108,7 +113,7 @@ impl Sending {
             shared,
             numbers,
             batch: Mutex::new(empty_frame()),
-            writer: Mutex::new(Writer { outgoing, spare: empty_frame(), packed: Vec::new() }),
+            writer: Mutex::new(Writer { outgoing, spare: empty_frame(), packed: Vec::new(), is_held: false }),
             wait_for_capacity,
             waiting: AtomicBool::new(false),
             flusher: Parker::new(),
@@ -159,7 +164,17 @@ impl Sending {
         if let Some(wait_for_capacity) = &self.wait_for_capacity {
             wait_for_capacity();
         }
-        let mut writer = self.writer.lock();
+        let writer = self.writer.lock();
+        if writer.is_held {
+            drop(writer);
+            // A sender with a full batch comes here again and again.
+            std::thread::sleep(HOLD_PAUSE);
+            return self.shared.check();
+        }
+        self.write_batch(writer)
+    }
+
+    fn write_batch(&self, mut writer: MutexGuard<'_, Writer>) -> Result<(), LinkError> {
         {
             let mut batch = self.batch.lock();
             if batch.len() == HEADER_SIZE {
@@ -208,9 +223,35 @@ impl Sending {
         }
     }
 
+    /// Lets everything appended so far leave, and nothing more until [`release`](Self::release).
+    pub(crate) fn hold(&self) -> Result<(), LinkError> {
+        loop {
+            self.flush()?;
+            let mut writer = self.writer.lock();
+            if self.batch.lock().len() == HEADER_SIZE {
+                writer.is_held = true;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lets everything appended so far leave, and more only after a release, if `is_last`.
+    pub(crate) fn release(&self, is_last: bool) -> Result<(), LinkError> {
+        let mut writer = self.writer.lock();
+        writer.is_held = is_last;
+        // Under the same lock: nothing else may get the number of this frame.
+        self.write_batch(writer)
+    }
+
+    /// What stands in front of the next frame, of so many bytes, and the numbers as they are before that.
+    pub(crate) fn next_header(&self, length: u32) -> (FrameHeader, Sequencer) {
+        let numbers = self.numbers.lock().clone();
+        (numbers.clone().number(length), numbers)
+    }
+
     /// Sends a frame without messages, unless the peer would have to be waited for. Whether it was sent.
     fn send_empty(&self, mut writer: MutexGuard<'_, Writer>, kind: FrameKind) -> bool {
-        if self.shared.is_over() || !writer.outgoing.has_capacity() {
+        if self.shared.is_over() || writer.is_held || !writer.outgoing.has_capacity() {
             return false;
         }
         let header = FrameHeader { kind, ..self.numbers.lock().number(0) };
@@ -281,7 +322,7 @@ mod tests {
     fn sent(is_remote: bool, lengths: &[usize]) -> Vec<(FrameKind, Vec<u8>)> {
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let outgoing = Box::new(Kept { bytes: Arc::clone(&bytes), is_remote });
-        let mut writer = Writer { outgoing, spare: empty_frame(), packed: Vec::new() };
+        let mut writer = Writer { outgoing, spare: empty_frame(), packed: Vec::new(), is_held: false };
         let mut numbers = Sequencer::new();
         for length in lengths {
             writer.spare.extend((0..*length).map(|i| (i % 90) as u8));

@@ -43,6 +43,7 @@ pub use connect::{
 };
 pub use handshake::error::ConnectError;
 pub use handshake::options::ConnectOptions;
+pub use handshake::relocations::Relocations;
 pub use inline_receive::{InlineReceiver, SharedReceiver};
 pub use link::Link;
 pub use receiver::{IdleHook, Receiver};

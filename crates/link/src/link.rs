@@ -22,6 +22,7 @@ use causeway_transport::{
     Sending, Shared, TransferError, TransferOptions, TransportKind,
 };
 use causeway_transport_tcp::TcpOptions;
+use causeway_wire::relocation::LinkState;
 use causeway_wire::sequence::Sequencer;
 use parking_lot::Mutex;
 
@@ -80,8 +81,12 @@ impl Link {
 
     /// A link over the parts of a transport, and its receiving end.
     pub fn new(parts: Parts) -> io::Result<(Self, Receiver)> {
+        Self::with_numbers(parts, Sequencer::new())
+    }
+
+    fn with_numbers(parts: Parts, numbers: Sequencer) -> io::Result<(Self, Receiver)> {
         let Parts { sender, receiver, memory, descriptors, wait_for_capacity } = parts;
-        let numbers = Arc::new(Mutex::new(Sequencer::new()));
+        let numbers = Arc::new(Mutex::new(numbers));
         let carried = Arc::new_cyclic(|own: &Weak<Carried>| {
             let shared = Arc::new(Shared::new(Weak::<Carried>::clone(own), &descriptors));
             let sending =
@@ -105,7 +110,65 @@ impl Link {
     /// The same; for as long as `resume` says it may be without a connection, and one that takes the place of this one
     /// comes as lanes do.
     pub fn accepted_resumable(connection: Connection, resume: Duration) -> io::Result<(Self, Receiver)> {
-        Self::new(causeway_transport_tcp::parts(connection, TcpOptions { dialer: None, resume })?)
+        let options = TcpOptions { resume, ..TcpOptions::default() };
+        Self::new(causeway_transport_tcp::parts(connection, options)?)
+    }
+
+    /// A link that another process has left in this state, over a connection that has failed: the peer's next one is
+    /// awaited for `first_window`, and a later one for `resume`.
+    pub fn taken_up(
+        lost: Connection,
+        state: LinkState,
+        resume: Duration,
+        first_window: Duration,
+    ) -> io::Result<(Self, Receiver)> {
+        let numbers = Sequencer::resumed(state.sent, state.received, state.acknowledged);
+        let options = TcpOptions { dialer: None, resume, taken_up: Some((state, first_window)) };
+        Self::with_numbers(causeway_transport_tcp::parts(lost, options)?, numbers)
+    }
+
+    /// Stops the worker's end between two frames, so that another process can take it up: `receiver` receives and
+    /// nothing is sent until [`release`](Self::release). In the state that is returned a message, encoded as `last`, has
+    /// been sent. Nothing where the link is not resumable, or lost.
+    pub fn hold(&self, receiver: &mut Receiver, last: &[u8]) -> Option<LinkState> {
+        if !self.is_resumable() {
+            return None;
+        }
+        receiver.finish_frame();
+        self.sending.hold().ok()?;
+        let (before, from, mut frames) = self.carried.memory.unacknowledged_frames()?;
+        let (header, numbers) = self.sending.next_header(last.len() as u32);
+        frames.push([&header.to_bytes()[..], last].concat());
+        Some(LinkState {
+            sent: header.sequence,
+            received: numbers.received(),
+            received_bytes: receiver.frame_bytes(),
+            acknowledged: numbers.acknowledged(),
+            frames_start: from,
+            frames_before: before,
+            frames,
+        })
+    }
+
+    /// Sends again, after [`hold`](Self::hold).
+    pub fn release(&self) -> Result<(), LinkError> {
+        self.sending.release(false)
+    }
+
+    /// Sends the message of which the state after [`hold`](Self::hold) says that it has been sent, and nothing more.
+    pub fn send_last(&self, message: &[u8]) -> Result<(), LinkError> {
+        self.sending.append(|out| out.extend_from_slice(message), false)?;
+        self.sending.release(true)
+    }
+
+    /// How many frames of the peer have been received, empty ones included.
+    pub fn frames_accepted(&self) -> u64 {
+        self.sending.next_header(0).1.received()
+    }
+
+    /// Gives up the connections of a resumable link, at the end that dials, which does so anew.
+    pub fn reconnect(&self) {
+        self.carried.memory.reconnect();
     }
 
     /// Whether the link goes on when its connections are lost, on others.

@@ -1,6 +1,7 @@
 //! Receiver of a link's frames, and detection of disconnects.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use causeway_sync::spin::{self, BusyPoll};
 use causeway_transport::{Carrier, LinkError, ReceiveMessages, Shared, count};
@@ -151,6 +152,34 @@ impl Receiver {
             }
         }
         self.take_frame()
+    }
+
+    /// The frame at hand has been dealt with, and no other one is at hand.
+    pub(crate) fn finish_frame(&mut self) {
+        if self.at_hand.take().is_some() {
+            self.numbers.lock().processed_all();
+        }
+    }
+
+    /// Bytes of the frames that have been taken so far.
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        self.incoming.received_bytes() - self.frames.pending() as u64
+    }
+
+    /// Waits for the peer's return on another connection, after [`Link::hold`](crate::Link::hold), while nothing is
+    /// received. How many bytes of frames the peer had received by then.
+    ///
+    /// # Errors
+    /// When the link has ended, since the peer has not come back.
+    pub fn await_return(&mut self) -> Result<u64, LinkError> {
+        let returned = self.incoming.await_return(&self.shared);
+        returned.map_err(|error| self.shared.lose(error))
+    }
+
+    /// Reads nothing more, and throws away what comes until the peer has ended the connection, or `timeout` is over.
+    /// What was sent before that is with the peer then, though this process ends. Whether the peer has ended it.
+    pub fn linger(&mut self, timeout: Duration) -> bool {
+        self.incoming.linger(timeout)
     }
 
     /// So many bytes more have been dealt with.

@@ -77,6 +77,20 @@ impl Program {
     /// # Errors
     /// When the variables do not fit or have impossible initial values.
     pub fn load(&self, space: &Arc<AddressSpace>, shared: Option<&Loaded>) -> Result<Loaded, LoadError> {
+        self.load_at(space, shared, None)
+    }
+
+    /// Like [`Self::load`]; with `fixed` the variables lie where [`Loaded::ranges`] says that they did in another
+    /// process.
+    ///
+    /// # Errors
+    /// As for [`Self::load`], also when these addresses are not free.
+    pub fn load_at(
+        &self,
+        space: &Arc<AddressSpace>,
+        shared: Option<&Loaded>,
+        fixed: Option<&[u64]>,
+    ) -> Result<Loaded, LoadError> {
         let code = self.kernels().iter().map(|_| OnceLock::new()).collect();
         let mut loaded = Loaded {
             program: self.clone(),
@@ -86,7 +100,7 @@ impl Program {
             code,
             common: CommonCode::default(),
         };
-        loaded.allocate_variables(shared)?;
+        loaded.allocate_variables(shared, fixed)?;
         loaded.initialise_variables(shared.is_some())?;
         Ok(loaded)
     }
@@ -96,6 +110,11 @@ impl Loaded {
     /// The program this was loaded from.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// First address and size of each of its allocations, in the order in which they were made.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        self.allocations.iter().filter_map(|&address| self.space.range_of(address)).collect()
     }
 
     /// Address and size of a `.global` or `.const` variable.
@@ -293,7 +312,7 @@ impl Loaded {
         })
     }
 
-    fn allocate_variables(&mut self, shared: Option<&Self>) -> Result<(), LoadError> {
+    fn allocate_variables(&mut self, shared: Option<&Self>, fixed: Option<&[u64]>) -> Result<(), LoadError> {
         let program = self.program.clone();
         let variables = &program.image().variables;
         self.addresses = vec![0; variables.len()];
@@ -303,7 +322,7 @@ impl Loaded {
             if let Some(shared) = shared.filter(|_| variable.managed) {
                 self.addresses[id] = shared.addresses[id];
             } else if variable.size >= LARGE_VARIABLE {
-                self.addresses[id] = self.allocate(variable.size, u64::from(variable.align))?;
+                self.addresses[id] = self.allocate(variable.size, u64::from(variable.align), fixed)?;
             } else {
                 let start = end.next_multiple_of(u64::from(variable.align.max(1)));
                 end = start + variable.size.max(1);
@@ -312,7 +331,7 @@ impl Loaded {
         }
         if !small.is_empty() {
             let align = small.iter().map(|&(id, _)| u64::from(variables[id].align)).max().unwrap_or(1);
-            let base = self.allocate(end, align)?;
+            let base = self.allocate(end, align, fixed)?;
             for (id, start) in small {
                 self.addresses[id] = base + start;
             }
@@ -320,8 +339,16 @@ impl Loaded {
         Ok(())
     }
 
-    fn allocate(&mut self, size: u64, align: u64) -> Result<u64, OutOfMemory> {
-        let address = self.space.allocate(size, align.max(256))?;
+    fn allocate(&mut self, size: u64, align: u64, fixed: Option<&[u64]>) -> Result<u64, OutOfMemory> {
+        let address = match fixed {
+            Some(fixed) => {
+                // Where none is named there is none free.
+                let address = fixed.get(self.allocations.len()).copied().unwrap_or(0);
+                self.space.allocate_again(address, size)?;
+                address
+            }
+            None => self.space.allocate(size, align.max(256))?,
+        };
         self.allocations.push(address);
         Ok(address)
     }

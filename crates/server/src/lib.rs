@@ -14,6 +14,7 @@
 //! | [`handover`] | How does a process get its client, and how does it reach the broker? |
 //! | `protocol` | What do broker and processes say to each other? |
 //! | [`heartbeat`] | Does a worker still work? |
+//! | `state_file` | How does a session's state travel to another worker? |
 //! | `activity` | What has a session done, as its broker sees it while it runs? |
 //! | `admission` | Who may come in, and how many may stay? |
 //! | [`cache`] | Which images of earlier sessions are kept? |
@@ -34,6 +35,7 @@ pub mod heartbeat;
 mod monitor;
 mod process;
 mod protocol;
+mod state_file;
 mod token_bucket;
 pub mod worker;
 

@@ -1,5 +1,7 @@
 //! Dialling further connections of a link, at the end that connects.
 
+use std::time::Duration;
+
 use causeway_connection::channel::Connection;
 use thiserror::Error;
 
@@ -7,6 +9,11 @@ use thiserror::Error;
 pub trait DialLanes: Send + Sync {
     /// How many there are to open.
     fn lanes(&self) -> u32;
+
+    /// For how long the peer is dialled in place of what was agreed, where it is known to be away.
+    fn time_left(&self) -> Option<Duration> {
+        None
+    }
 
     /// Opens one lane, authenticated; or the connection that takes the place of the one for commands
     /// ([`LaneHello::COMMANDS`](causeway_wire::handshake::LaneHello::COMMANDS)).

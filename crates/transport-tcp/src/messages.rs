@@ -14,6 +14,7 @@ use causeway_sync::spin;
 use causeway_sync::{EventfdWake, WakeReason};
 use causeway_transport::{LinkError, Shared};
 use causeway_transport::{Parts, ReceiveMessages, SendMessages};
+use causeway_wire::relocation::LinkState;
 
 /// How a link over TCP comes into being, and how it goes on.
 #[derive(Default)]
@@ -23,6 +24,9 @@ pub struct TcpOptions {
     /// For how long the link may be without a connection, and is resumed on another one; zero if it ends with its
     /// connection.
     pub resume: Duration,
+    /// In which state another process has left the link, whose connection has failed; and for how long the peer's next
+    /// one is awaited at first.
+    pub taken_up: Option<(LinkState, Duration)>,
 }
 
 /// A link's parts over an authenticated command connection.
@@ -35,7 +39,10 @@ pub fn parts(connection: Connection, options: TcpOptions) -> io::Result<Parts> {
     let dialer: Option<Arc<dyn DialLanes>> = options.dialer.map(Into::into);
     let (outgoing, incoming) = connection.into_directions();
     let incoming = of_commands(incoming)?;
-    let (commands, output) = if options.resume.is_zero() {
+    let received = options.taken_up.as_ref().map_or(0, |(state, _)| state.received_bytes);
+    let (commands, output) = if let Some((state, first_window)) = options.taken_up {
+        (CommandConnection::taken_up(outgoing, options.resume, first_window, &state), Output::Resumable)
+    } else if options.resume.is_zero() {
         (CommandConnection::fixed(Arc::clone(outgoing.socket())), Output::Fixed(Box::new(outgoing)))
     } else {
         (CommandConnection::resumable(outgoing, options.resume, dialer.clone()), Output::Resumable)
@@ -47,7 +54,7 @@ pub fn parts(connection: Connection, options: TcpOptions) -> io::Result<Parts> {
         receiver_wake,
         watch: PeerWatch::default(),
         looked: Instant::now(),
-        received: 0,
+        received,
         commands: Arc::clone(&commands),
         lanes: lanes.clone(),
     };
@@ -76,6 +83,9 @@ fn of_commands(mut incoming: Incoming) -> io::Result<Incoming> {
 /// Peers with a longer round trip than this are far: saving packets saves more time there than compressing
 /// takes, some 50 us for a full batch. Within a machine room it is 10 to 100 us.
 const REMOTE_ROUND_TRIP: Duration = Duration::from_micros(150);
+
+/// How often a connection that ends is looked at.
+const LINGER_PAUSE: Duration = Duration::from_millis(5);
 
 /// The kernel is asked anew how far the peer is after so many questions.
 const QUERY_INTERVAL: u32 = 64;
@@ -184,7 +194,11 @@ impl Receiving {
                             }
                             return Ok(0);
                         }
-                        WakeReason::Time => self.look()?,
+                        WakeReason::Time => {
+                            self.look()?;
+                            // The receiver may have something else to do.
+                            return Ok(0);
+                        }
                     }
                 }
                 Err(error) => return Err(LinkError::from_io(error)),
@@ -200,5 +214,32 @@ impl ReceiveMessages for Receiving {
 
     fn acknowledged(&mut self, frame: u64) {
         self.commands.acknowledged(frame);
+    }
+
+    fn received_bytes(&self) -> u64 {
+        self.received
+    }
+
+    fn linger(&mut self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut scratch = vec![0; 64 << 10];
+        while Instant::now() < deadline {
+            match self.incoming.receive(&mut scratch, false) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(LINGER_PAUSE),
+                Err(_) => return true,
+            }
+        }
+        false
+    }
+
+    fn await_return(&mut self, link: &Arc<Shared>) -> Result<u64, LinkError> {
+        self.commands.wait_for_loss(link)?;
+        // What was not read is sent again, if the peer comes back.
+        let incoming = self.commands.resume(link, LinkError::PeerDisconnected, self.received)?;
+        self.incoming = of_commands(incoming).map_err(LinkError::from_io)?;
+        self.watch = PeerWatch::default();
+        Ok(self.commands.peer_received())
     }
 }

@@ -59,6 +59,27 @@ pub trait ReceiveMessages: Send {
     fn acknowledged(&mut self, frame: u64) {
         let _ = frame;
     }
+
+    /// Bytes of frames that have come since the session began, of a link that is resumable.
+    fn received_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Throws away what comes until the peer has ended the connection, or `timeout` is over. Whether it has.
+    fn linger(&mut self, timeout: Duration) -> bool {
+        let _ = timeout;
+        false
+    }
+
+    /// Reads nothing more of the connection, waits for its end, and for the peer's return on another one. How many
+    /// bytes of frames the peer had received by then.
+    ///
+    /// # Errors
+    /// When the link has ended, since the peer has not come back.
+    fn await_return(&mut self, link: &Arc<Shared>) -> Result<u64, LinkError> {
+        let _ = link;
+        Err(LinkError::Closed)
+    }
 }
 
 /// Memory of the peer, and what both halves share: for any thread at any time.
@@ -157,6 +178,15 @@ pub trait Memory: Send + Sync {
     /// and how far its frames have been dealt with.
     fn is_resumable(&self) -> bool {
         false
+    }
+
+    /// Has a resumable link go on with other connections, which the end that connects dials anew.
+    fn reconnect(&self) {}
+
+    /// The frames of a resumable link that the peer may not have: how many came before them, how many bytes those
+    /// were, and themselves.
+    fn unacknowledged_frames(&self) -> Option<(u64, u64, Vec<Vec<u8>>)> {
+        None
     }
 
     /// Ends everything that joins the two processes, messages too: whoever waits in any part of the transport

@@ -11,6 +11,8 @@
 //! | [`message`]   | What does a client say to its worker, and the worker to its client?             |
 //! | [`chunk`]     | How do large copies travel on the bulk lanes?                                   |
 //! | [`remote_region`] | Which memory may the other end's network card read or write?                   |
+//! | [`moves`]     | What do servers do when a session is moved?                                    |
+//! | [`relocation`] | Where does a session go on, and in which state is its link?                    |
 //! | [`status`]    | What does a client learn of a server's sessions and devices?                   |
 //! | [`diagnosis`] | What does a client ask about the server's machine?                             |
 //! | [`codec`]     | How is a value written as bytes and read back without trusting them?            |
@@ -23,6 +25,8 @@ pub mod diagnosis;
 pub mod frame;
 pub mod handshake;
 pub mod message;
+pub mod moves;
+pub mod relocation;
 pub mod remote_region;
 pub mod sequence;
 pub mod status;

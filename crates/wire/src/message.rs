@@ -9,6 +9,7 @@ mod peer;
 pub use peer::PeerMessage;
 
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
+use crate::relocation::Relocation;
 use crate::text::Printable;
 
 /// The fields of a command in front of its payload.
@@ -142,6 +143,11 @@ pub enum WorkerMessage<'a> {
         /// By which way, or why not, for people.
         text: Printable,
     },
+    /// The session goes on elsewhere, and nothing is carried out here any more: connect there. Where that is not
+    /// possible the client comes back, and the session goes on here.
+    Moving(Relocation),
+    /// The session is here now, whatever [`Moving`](Self::Moving) has said before.
+    Relocated,
     /// The worker cannot go on; nothing follows.
     Fatal {
         /// Why, as a sentence for the user.
@@ -165,6 +171,8 @@ mod tag {
     pub const IMAGE_KNOWN: u8 = 9;
     pub const ERROR_OUTPUT: u8 = 10;
     pub const DIRECT: u8 = 11;
+    pub const MOVING: u8 = 12;
+    pub const RELOCATED: u8 = 13;
 }
 
 /// A message whose payload is being appended to a batch.
@@ -306,6 +314,11 @@ impl Encode for WorkerMessage<'_> {
                 is_on.encode(out);
                 text.encode(out);
             }
+            Self::Moving(relocation) => {
+                tag::MOVING.encode(out);
+                relocation.encode(out);
+            }
+            Self::Relocated => tag::RELOCATED.encode(out),
             Self::Fatal { text } => {
                 tag::FATAL.encode(out);
                 text.encode(out);
@@ -331,6 +344,8 @@ impl<'a> Decode<'a> for WorkerMessage<'a> {
             tag::IMAGE_REQUESTED => Ok(Self::ImageRequested { transfer: input.value()? }),
             tag::IMAGE_KNOWN => Ok(Self::ImageKnown { transfer: input.value()? }),
             tag::DIRECT => Ok(Self::Direct { is_on: input.value()?, text: input.value()? }),
+            tag::MOVING => Ok(Self::Moving(input.value()?)),
+            tag::RELOCATED => Ok(Self::Relocated),
             tag::FATAL => Ok(Self::Fatal { text: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
         }

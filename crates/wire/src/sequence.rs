@@ -64,6 +64,16 @@ impl Sequencer {
         Self::default()
     }
 
+    /// The numbers of an end that takes up a link where another process has left it, between two frames.
+    pub fn resumed(sent: u64, received: u64, acknowledged: u64) -> Self {
+        Self { sent, received, processed: received, acknowledged }
+    }
+
+    /// How far the peer has acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
     /// Numbers the next frame to send, whose body has `length` bytes.
     pub fn number(&mut self, length: u32) -> FrameHeader {
         self.sent += 1;

@@ -7,11 +7,12 @@ use std::collections::HashMap;
 
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 use crate::handshake::SessionId;
+use crate::moves::{MoveReply, MoveRequest};
 use crate::record;
 use crate::text::{Printable, printable};
 
 /// What a client asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatusRequest {
     /// How is the server?
     Status,
@@ -26,6 +27,8 @@ pub enum StatusRequest {
         /// The session.
         session: SessionId,
     },
+    /// About a session that goes to another server.
+    Move(MoveRequest),
 }
 
 /// What the server answers.
@@ -42,6 +45,8 @@ pub enum Reply {
     },
     /// The device memory of the session has gone to the host.
     Released,
+    /// About a session that goes to another server.
+    Move(MoveReply),
     /// The question is not answered.
     Refused {
         /// Why, as a sentence for the user.
@@ -269,6 +274,7 @@ record!(DeviceStatus { index, name, uuid, memory_total, memory_used, utilisation
 const STATUS: u8 = 1;
 const DRAIN: u8 = 2;
 const RELEASE: u8 = 3;
+const MOVE: u8 = 4;
 
 impl Encode for StatusRequest {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -282,6 +288,10 @@ impl Encode for StatusRequest {
                 RELEASE.encode(out);
                 session.encode(out);
             }
+            Self::Move(request) => {
+                MOVE.encode(out);
+                request.encode(out);
+            }
         }
     }
 }
@@ -292,6 +302,7 @@ impl<'a> Decode<'a> for StatusRequest {
             STATUS => Ok(Self::Status),
             DRAIN => Ok(Self::Drain { seconds: input.value()? }),
             RELEASE => Ok(Self::Release { session: input.value()? }),
+            MOVE => Ok(Self::Move(input.value()?)),
             other => Err(DecodeError::UnknownTag { what: "question to a server", value: u64::from(other) }),
         }
     }
@@ -301,6 +312,7 @@ const TOLD: u8 = 1;
 const DRAINING: u8 = 2;
 const REFUSED: u8 = 3;
 const RELEASED: u8 = 4;
+const MOVED: u8 = 5;
 
 impl Encode for Reply {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -315,6 +327,10 @@ impl Encode for Reply {
                 already.encode(out);
             }
             Self::Released => RELEASED.encode(out),
+            Self::Move(reply) => {
+                MOVED.encode(out);
+                reply.encode(out);
+            }
             Self::Refused { text } => {
                 REFUSED.encode(out);
                 text.encode(out);
@@ -329,6 +345,7 @@ impl<'a> Decode<'a> for Reply {
             TOLD => Ok(Self::Status(Box::new(input.value()?))),
             DRAINING => Ok(Self::Draining { sessions: input.value()?, already: input.value()? }),
             RELEASED => Ok(Self::Released),
+            MOVED => Ok(Self::Move(input.value()?)),
             REFUSED => Ok(Self::Refused { text: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "answer of a server", value: u64::from(other) }),
         }

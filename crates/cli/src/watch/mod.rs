@@ -11,11 +11,13 @@
 //! | `screen`   | What stands where on a terminal?                                 |
 //! | `by`       | What have the sessions of a user or a job done together?         |
 //! | `drain`    | `causeway drain`: how does a server end without ending sessions? |
+//! | `moves`    | `causeway move`, `checkpoint`, `restore`: how does a session get elsewhere? |
 //! | `json`     | How do scripts read all that?                                    |
 
 mod by;
 pub mod drain;
 mod json;
+pub mod moves;
 mod query;
 pub mod ranks;
 mod rates;

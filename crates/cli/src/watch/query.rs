@@ -1,10 +1,12 @@
 //! Servers that are watched: which are meant, and why one cannot be.
 
 use std::io;
+use std::path::PathBuf;
 
 use causeway_access::servers::ServersError;
 use causeway_access::target::Endpoint;
 use causeway_access::{DEFAULT_PORT, Target, machine_service};
+use causeway_wire::handshake::SessionId;
 use causeway_wire::status::ServerStatus;
 use causeway_wire::text::Printable;
 use clap::Args;
@@ -37,6 +39,15 @@ impl WatchArguments {
             None => list,
         };
         Ok(self.on.keys().servers(&list)?)
+    }
+
+    /// Another server, by its name or address, with the key that is known for it.
+    pub fn named(&self, server: &str) -> Result<Target, WatchError> {
+        let mut servers = self.on.keys().servers(server)?;
+        match (servers.pop(), servers.is_empty()) {
+            (Some(server), true) => Ok(server),
+            _ => Err(WatchError::Several(server.to_owned())),
+        }
     }
 
     /// The one server that is meant.
@@ -92,6 +103,51 @@ pub enum WatchError {
         /// How many sessions begin so.
         count: usize,
     },
+    /// A session is not moved.
+    #[error("session {session} stays where it is: {why}")]
+    Stays {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        why: String,
+    },
+    /// A server does not take a session up.
+    #[error("{server} does not take the session up: {why}")]
+    NotTaken {
+        /// The server.
+        server: String,
+        /// Why.
+        why: String,
+    },
+    /// A program has come nowhere.
+    #[error(
+        "the program of session {session} has come neither to {server} nor back in time; it goes on where it can connect, as          `causeway sessions` of both servers shows"
+    )]
+    Lost {
+        /// The session.
+        session: SessionId,
+        /// The other server.
+        server: String,
+    },
+    /// A server has no address that a program could go to.
+    #[error("`{server}` is no address of a network, and a session moves over tcp: give HOST:PORT")]
+    NoNetwork {
+        /// The server.
+        server: String,
+    },
+    /// A file cannot be used.
+    #[error("{} cannot be used: {cause}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// A file is not its user's alone.
+    #[error(
+        "{} is no ordinary file of this user alone, so that what is in it may be anybody's: it must belong to this user and have          the mode 600", .0.display()
+    )]
+    NotPrivate(PathBuf),
     /// The terminal cannot be drawn on.
     #[error("the terminal cannot be used: {0}; `causeway top --once` and --json need none")]
     Terminal(io::Error),

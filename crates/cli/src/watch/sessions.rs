@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use causeway_wire::handshake::SessionId;
 use causeway_wire::status::ServerStatus;
 use clap::{Args, Subcommand};
 
@@ -94,21 +95,25 @@ fn head(server: &str, status: &ServerStatus) -> String {
     format!("{server}: {} of {} sessions{draining}", status.sessions.len(), status.max_sessions)
 }
 
+/// The session of a server whose name begins so.
+pub fn find(server: &mut ServerConnection, text: &str) -> Result<SessionId, WatchError> {
+    let status = server.status()?;
+    let is_named = |session: &SessionId| !text.is_empty() && session.to_string().starts_with(text);
+    let found: Vec<_> = status.sessions.iter().map(|session| session.session).filter(is_named).collect();
+    match found[..] {
+        [session] => Ok(session),
+        _ => Err(WatchError::WhichSession {
+            server: server.name().to_owned(),
+            text: text.to_owned(),
+            count: found.len(),
+        }),
+    }
+}
+
 fn release_memory(release: &Release) -> Result<ExitCode, WatchError> {
     let target = release.server.one_server()?;
     let mut server = ServerConnection::connect(&target)?;
-    let status = server.status()?;
-    let named = |session: &&causeway_wire::status::SessionStatus| {
-        !release.session.is_empty() && session.session.to_string().starts_with(&release.session)
-    };
-    let found: Vec<_> = status.sessions.iter().filter(named).map(|session| session.session).collect();
-    let [session] = found[..] else {
-        return Err(WatchError::WhichSession {
-            server: server.name().to_owned(),
-            text: release.session.clone(),
-            count: found.len(),
-        });
-    };
+    let session = find(&mut server, &release.session)?;
     // By a socket of this host, if there is one: there the kernel says who asks.
     if let Ok(local) = on_its_host(&target) {
         server = local;

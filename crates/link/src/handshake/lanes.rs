@@ -1,5 +1,7 @@
 //! Opening of a session's bulk lanes over TCP.
 
+use std::time::Duration;
+
 use causeway_access::Target;
 use causeway_connection::channel::Connection;
 use causeway_transport_tcp::{DialLanes, NotOpened};
@@ -9,6 +11,7 @@ use causeway_wire::handshake::{LaneHello, LaneToken, Opening, PeerHello, Respons
 use super::error::{ConnectError, misunderstood};
 use super::hello::{Proof, open};
 use super::options::ConnectOptions;
+use super::relocations::Location;
 
 /// Opens the bulk lanes of a session.
 #[derive(Debug)]
@@ -58,7 +61,36 @@ impl DialLanes for LaneDialer {
         self.lanes
     }
 
+    fn time_left(&self) -> Option<Duration> {
+        self.options.relocations.time_left()
+    }
+
     fn open(&self, lane: u32) -> Result<Connection, NotOpened> {
+        let relocations = &self.options.relocations;
+        if lane != LaneHello::COMMANDS {
+            let location = relocations.current(&self.target);
+            return self.open_at(&location, lane);
+        }
+        let mut failure = NotOpened::Failed("there is nowhere to connect to".to_owned());
+        for location in relocations.candidates(&self.target) {
+            match self.open_at(&location, lane) {
+                Ok(connection) => {
+                    relocations.opened(location);
+                    return Ok(connection);
+                }
+                Err(error) => failure = error,
+            }
+        }
+        // While it is on its way it may be nowhere.
+        match (failure, relocations.time_left()) {
+            (NotOpened::Refused(text), Some(_)) => Err(NotOpened::Failed(text)),
+            (failure, _) => Err(failure),
+        }
+    }
+}
+
+impl LaneDialer {
+    fn open_at(&self, location: &Location, lane: u32) -> Result<Connection, NotOpened> {
         let encode = |out: &mut Vec<u8>| match self.purpose {
             Purpose::Session { session, token } => {
                 Opening::encode_lane(&LaneHello { session, token, lane }, out);
@@ -67,11 +99,11 @@ impl DialLanes for LaneDialer {
                 Opening::encode_peer(&PeerHello { session, ticket, connection: lane + 1 }, out);
             }
         };
-        open_lane(&self.target, self.purpose.proof(), &self.options, "a bulk lane", encode).map_err(|error| {
-            match error {
-                ConnectError::Refused { .. } => NotOpened::Refused(error.to_string()),
-                other => NotOpened::Failed(other.to_string()),
-            }
+        let proof = location.ticket.map_or_else(|| self.purpose.proof(), Proof::Ticket);
+        let opened = open_lane(&location.target, proof, &self.options, "a bulk lane", encode);
+        opened.map_err(|error| match error {
+            ConnectError::Refused { .. } => NotOpened::Refused(error.to_string()),
+            other => NotOpened::Failed(other.to_string()),
         })
     }
 }

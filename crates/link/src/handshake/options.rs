@@ -10,6 +10,7 @@ use causeway_config::table::{KEEPALIVE_TIMEOUT, KEEPALIVE_TIMEOUT_DEFAULT, LANES
 use causeway_connection::Dial;
 use causeway_connection::keepalive::KeepaliveTimeouts;
 
+use super::relocations::Relocations;
 use crate::transport_choice::TransportChoice;
 
 /// How long a client waits for what, and which ways it takes.
@@ -35,6 +36,8 @@ pub struct ConnectOptions {
     pub socket_folder: Option<PathBuf>,
     /// Who makes the connections; this process itself if nobody is named.
     pub dialer: Option<Arc<dyn Dial>>,
+    /// Where the session's further connections are dialled, when it moves.
+    pub relocations: Arc<Relocations>,
 }
 
 impl Default for ConnectOptions {
@@ -49,6 +52,7 @@ impl Default for ConnectOptions {
             verbs_in_clear: false,
             socket_folder: None,
             dialer: None,
+            relocations: Arc::default(),
         }
     }
 }

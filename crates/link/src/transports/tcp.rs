@@ -32,6 +32,6 @@ fn dial(dialling: &mut Dialling<'_>) -> Result<Parts, NotJoined> {
         purpose: dialling.purpose,
         lanes: dialling.lanes,
     };
-    let options = TcpOptions { dialer: Some(Box::new(lanes)), resume: dialling.resume };
+    let options = TcpOptions { dialer: Some(Box::new(lanes)), resume: dialling.resume, taken_up: None };
     Ok(parts(dialling.take_connection(), options)?)
 }

@@ -30,6 +30,23 @@ impl FreeRanges {
         Some(aligned)
     }
 
+    /// Takes `span` bytes at `start`, if all of them are free; whether they were.
+    pub(super) fn take_at(&mut self, start: u64, span: u64) -> bool {
+        let Some(end) = start.checked_add(span) else { return false };
+        let Some((&first, &length)) = self.0.range(..=start).next_back() else { return false };
+        if end > first + length {
+            return false;
+        }
+        self.0.remove(&first);
+        if start > first {
+            self.0.insert(first, start - first);
+        }
+        if end < first + length {
+            self.0.insert(end, first + length - end);
+        }
+        true
+    }
+
     /// Takes the last `span` bytes, a multiple of a page, of the highest free range that holds them.
     pub(super) fn take_highest(&mut self, span: u64) -> Option<u64> {
         let (&start, &length) = self.0.iter().rev().find(|&(_, &length)| length >= span)?;
@@ -69,6 +86,14 @@ mod tests {
         assert_eq!(free.take(6, 2), Some(10));
         assert_eq!(free.take(81, 1), None);
         assert_eq!(free.take(1, 1 << 63), None);
+    }
+
+    #[test]
+    fn a_named_range_is_taken_only_if_all_of_it_is_free() {
+        let mut free = FreeRanges::new([(10, 20), (100, 10)]);
+        assert!(!free.take_at(5, 10) && !free.take_at(25, 6) && !free.take_at(95, 10));
+        assert!(free.take_at(15, 5) && !free.take_at(15, 5) && free.take_at(100, 10));
+        assert_eq!(free.0, BTreeMap::from([(10, 5), (20, 10)]));
     }
 
     #[test]

@@ -159,6 +159,11 @@ impl AddressSpace {
         self.allocations.read().allocated
     }
 
+    /// How many allocations are those of kernels that have called `malloc`.
+    pub fn allocated_by_kernels(&self) -> u64 {
+        self.allocations.read().by_kernels
+    }
+
     /// Whether `address` lies in the reserved range (which says nothing about a live allocation).
     pub fn contains(&self, address: u64) -> bool {
         address.wrapping_sub(self.base) < self.reserved
@@ -178,6 +183,24 @@ impl AddressSpace {
         self.allocate_as(size, 256, true)
     }
 
+    /// Like [`Self::allocate`], at `start`, which an address space with the same addresses once gave.
+    ///
+    /// # Errors
+    /// As [`Self::allocate`], also when not all of these addresses are free.
+    pub fn allocate_again(&self, start: u64, size: u64) -> Result<(), OutOfMemory> {
+        let mut allocations = self.allocations.write();
+        let out_of_memory =
+            OutOfMemory { requested: size, allocated: allocations.allocated, capacity: self.capacity };
+        let Some(pages) = size.max(1).checked_next_multiple_of(PAGE) else { return Err(out_of_memory) };
+        if pages > self.capacity.saturating_sub(allocations.allocated)
+            || !start.is_multiple_of(PAGE)
+            || !allocations.free.take_at(start, pages + PAGE)
+        {
+            return Err(out_of_memory);
+        }
+        self.open_pages(&mut allocations, start, size, pages, false).ok_or(out_of_memory)
+    }
+
     fn allocate_as(&self, size: u64, align: u64, by_kernel: bool) -> Result<u64, OutOfMemory> {
         let mut allocations = self.allocations.write();
         let out_of_memory =
@@ -191,15 +214,28 @@ impl AddressSpace {
         }
         let align = align.max(PAGE).checked_next_power_of_two().unwrap_or(u64::MAX);
         let Some(start) = allocations.free.take(pages + PAGE, align) else { return Err(out_of_memory) };
+        let opened = self.open_pages(&mut allocations, start, size, pages, by_kernel);
+        opened.map(|()| start).ok_or(out_of_memory)
+    }
+
+    /// Makes an allocation of addresses that were just taken; they are free again where the machine refuses the pages.
+    fn open_pages(
+        &self,
+        allocations: &mut Allocations,
+        start: u64,
+        size: u64,
+        pages: u64,
+        by_kernel: bool,
+    ) -> Option<()> {
         if protect(start, pages, READ_WRITE).is_err() {
             allocations.free.release(start, pages + PAGE);
-            return Err(out_of_memory);
+            return None;
         }
         let live = Live { size: size.max(1), pages, span: pages + PAGE, by_kernel, is_shared: false };
         allocations.live.insert(start, live);
         allocations.allocated += pages;
         allocations.by_kernels += u64::from(by_kernel);
-        Ok(start)
+        Some(())
     }
 
     /// Frees the allocation that starts at `address`. Its pages lose access at once.

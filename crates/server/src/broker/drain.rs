@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
+use crate::admission::Origin;
+
 /// Whether the server is being drained.
 #[derive(Debug)]
 pub struct Drain {
@@ -59,6 +61,11 @@ impl Drain {
              server, or try again when it has been started anew"
         )
     }
+}
+
+/// Whether a peer may end the server: its own user and root, of whom the kernel tells.
+pub fn may_drain(peer: Origin, own: u32) -> bool {
+    matches!(peer, Origin::Host { user, .. } if user == own || user == 0)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ const MIN_STAY: Duration = Duration::from_millis(200);
 const RESERVE: u64 = 16;
 
 /// Where files for device memory are made if there is no image cache.
-const FOLDER: &str = "/var/tmp";
+pub const FOLDER: &str = "/var/tmp";
 
 /// What a file system in memory is called by `statfs`.
 const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
@@ -141,7 +141,7 @@ fn check_memory(host: Option<HostMemory>, left: Option<u64>, bytes: u64) -> Resu
 }
 
 /// A file without a name, on a disk that has room for so many bytes.
-fn make_file(folder: &Path, bytes: u64) -> Result<OwnedFd, Shortage> {
+pub fn make_file(folder: &Path, bytes: u64) -> Result<OwnedFd, Shortage> {
     let name = || folder.display().to_string();
     let failed = |cause: io::Error| Shortage::File { folder: name(), cause };
     let mut options = File::options();

@@ -65,6 +65,8 @@ mod listeners;
 mod local;
 mod metrics;
 mod monitor;
+mod move_state;
+mod moves;
 mod prestarted;
 mod refusal;
 mod session;

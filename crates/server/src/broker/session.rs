@@ -3,6 +3,7 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,6 +24,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::audit::SessionEnd;
 use super::idle_release::MemoryRelease;
 use super::images::SessionImages;
+use super::move_state::MoveState;
 use super::refusal::refuse;
 use super::session_clock::SessionClock;
 use super::sessions::{About, Release, Session, UsedRequests};
@@ -38,6 +40,24 @@ use crate::cache::{CacheStart, identity_of};
 use crate::heartbeat::{Finding, HeartbeatTimeouts, Progress, Step, Watchdog};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, SessionStart, ToBroker, ToWorker, WorkerOf};
+use crate::state_file::StateHeader;
+
+/// How a session comes to this server.
+struct Beginning {
+    session: SessionId,
+    token: LaneToken,
+    hello: ClientHello,
+    version: u16,
+    lanes: u32,
+    keys: Option<ConnectionKeys>,
+    /// The client's connection, or one without a peer.
+    connection: OwnedFd,
+    /// The state of a session that is taken up.
+    state: Option<OwnedFd>,
+    /// By what its client may come, of one that is taken up.
+    ticket: Option<LaneToken>,
+    moves: Arc<MoveState>,
+}
 
 /// Runs one session from its request to the end of its worker, and returns the worker's number, if it had one.
 pub fn run_session(
@@ -47,9 +67,7 @@ pub fn run_session(
     version: u16,
     connection: Connection,
 ) -> Option<u32> {
-    let session = SessionId(random_bytes());
-    let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
-    let started_at = Instant::now();
+    let client = describe_client(&hello);
     let (socket, keys) = match messages::take_apart(connection) {
         Ok(parts) => parts,
         Err(error) => {
@@ -57,8 +75,21 @@ pub fn run_session(
             return None;
         }
     };
-    let mut worker = match Worker::start(shared, session, peer, hello.clone(), version, &socket, keys.clone())
-    {
+    let beginning = Beginning {
+        session: SessionId(random_bytes()),
+        token: LaneToken(random_bytes()),
+        lanes: hello.lanes,
+        hello,
+        version,
+        keys: keys.clone(),
+        connection: socket,
+        state: None,
+        ticket: None,
+        moves: Arc::default(),
+    };
+    let started = Worker::start(shared, peer, &beginning);
+    let Beginning { session, hello, connection: socket, .. } = beginning;
+    let mut worker = match started {
         Ok(worker) => worker,
         Err(error) => {
             tracing::error!(%peer, "no worker for {client}: {error}");
@@ -70,51 +101,49 @@ pub fn run_session(
         }
     };
     worker.unanswered = Some(Connection::new(TcpStream::from(socket), keys));
-    tracing::info!(%session, %peer, worker = worker.child.id(), "session of {client} begins");
-    shared.totals.session_begins();
-    shared.audit.session_begins(session, peer, &hello);
-    let number = worker.child.id();
-    let ending = worker.watch(shared, session, peer, started_at);
-    let status = worker.child.wait();
-    if let Some(log) = worker.log.take() {
-        log.finish();
-    }
-    shared.monitor.session_ended(number);
-    let done = shared.sessions.remove(session);
-    let outcome = outcome(&ending, &status);
-    shared.totals.session_ends(outcome, &done);
-    let reason = match &ending {
-        Ending::Killed(reason) => Some(*reason),
-        Ending::OfItself => None,
+    Some(worker.run(shared, session, peer, &hello))
+}
+
+/// Takes up a session that another worker has had, and runs it to the end of its own. `moves` hears of it.
+pub fn run_restored(
+    shared: &Arc<Shared>,
+    peer: Origin,
+    header: StateHeader,
+    state: OwnedFd,
+    moves: &Arc<MoveState>,
+) -> Option<u32> {
+    let (lost, _) = match UnixStream::pair() {
+        Ok(pair) => pair,
+        Err(error) => {
+            moves.change(|progress| progress.restored = Some(Err(error.to_string())));
+            return None;
+        }
     };
-    let end = SessionEnd { open: started_at.elapsed(), outcome, reason };
-    shared.audit.session_ends(session, peer, &hello, end, &done);
-    shared.exports.session_ends(session);
-    shared.device_memory.session_ends(session);
-    worker.refuse_if_unanswered(&status);
-    let seconds = started_at.elapsed().as_secs_f64();
-    match (ending, &status) {
-        (Ending::OfItself, Ok(status)) if status.success() => {
-            tracing::info!(%session, seconds, "session of {client} ends");
+    let beginning = Beginning {
+        session: header.session,
+        token: header.token,
+        lanes: header.lanes,
+        hello: header.hello,
+        version: header.version,
+        keys: None,
+        connection: lost.into(),
+        state: Some(state),
+        ticket: Some(header.ticket),
+        moves: Arc::clone(moves),
+    };
+    let worker = match Worker::start(shared, peer, &beginning) {
+        Ok(worker) => worker,
+        Err(error) => {
+            tracing::error!(%peer, "no worker for a session that is taken up: {error}");
+            moves.change(|progress| progress.restored = Some(Err(error.to_string())));
+            return None;
         }
-        (Ending::OfItself, _) if shared.stopping.load(Ordering::SeqCst) => {
-            tracing::info!(%session, seconds, "session of {client} ends with the server");
-        }
-        (Ending::OfItself, _) => {
-            let memory = if worker.jail.ran_out_of_memory() {
-                ", as it wanted more memory than a session may have (--session-memory, or session-memory of its client)"
-            } else {
-                ""
-            };
-            tracing::warn!(
-                %session, seconds, "session of {client} ends: its worker {}{memory}", describe(&status)
-            );
-        }
-        (Ending::Killed(reason), _) => {
-            tracing::warn!(%session, seconds, "session of {client} ends: its worker was killed, for {reason}");
-        }
-    }
-    Some(number)
+    };
+    Some(worker.run(shared, beginning.session, peer, &beginning.hello))
+}
+
+fn describe_client(hello: &ClientHello) -> String {
+    format!("{} (process {} on {})", hello.program, hello.pid, hello.host)
 }
 
 /// How a session has ended, for the counts.
@@ -228,21 +257,65 @@ struct Worker {
 }
 
 impl Worker {
+    /// Runs a session to the end of its worker, and returns the worker's number.
+    fn run(mut self, shared: &Arc<Shared>, session: SessionId, peer: Origin, hello: &ClientHello) -> u32 {
+        let client = describe_client(hello);
+        let started_at = Instant::now();
+        tracing::info!(%session, %peer, worker = self.child.id(), "session of {client} begins");
+        shared.totals.session_begins();
+        shared.audit.session_begins(session, peer, hello);
+        let number = self.child.id();
+        let ending = self.watch(shared, session, peer, started_at);
+        let status = self.child.wait();
+        if let Some(log) = self.log.take() {
+            log.finish();
+        }
+        shared.monitor.session_ended(number);
+        let done = shared.sessions.remove(session);
+        let outcome = outcome(&ending, &status);
+        shared.totals.session_ends(outcome, &done);
+        let reason = match &ending {
+            Ending::Killed(reason) => Some(*reason),
+            Ending::OfItself => None,
+        };
+        let end = SessionEnd { open: started_at.elapsed(), outcome, reason };
+        shared.audit.session_ends(session, peer, hello, end, &done);
+        shared.exports.session_ends(session);
+        shared.device_memory.session_ends(session);
+        self.refuse_if_unanswered(&status);
+        let seconds = started_at.elapsed().as_secs_f64();
+        match (ending, &status) {
+            (Ending::OfItself, Ok(status)) if status.success() => {
+                tracing::info!(%session, seconds, "session of {client} ends");
+            }
+            (Ending::OfItself, _) if shared.stopping.load(Ordering::SeqCst) => {
+                tracing::info!(%session, seconds, "session of {client} ends with the server");
+            }
+            (Ending::OfItself, _) => {
+                let memory = if self.jail.ran_out_of_memory() {
+                    ", as it wanted more memory than a session may have (--session-memory, or session-memory of its client)"
+                } else {
+                    ""
+                };
+                tracing::warn!(
+                    %session, seconds, "session of {client} ends: its worker {}{memory}", describe(&status)
+                );
+            }
+            (Ending::Killed(reason), _) => {
+                tracing::warn!(%session, seconds, "session of {client} ends: its worker was killed, for {reason}");
+            }
+        }
+        number
+    }
+
     /// Starts a worker and hands it the client's connection.
-    fn start(
-        shared: &Shared,
-        session: SessionId,
-        peer: Origin,
-        hello: ClientHello,
-        version: u16,
-        socket: &OwnedFd,
-        keys: Option<ConnectionKeys>,
-    ) -> Result<Self, ControlError> {
-        let token = LaneToken(random_bytes());
+    fn start(shared: &Shared, peer: Origin, beginning: &Beginning) -> Result<Self, ControlError> {
+        let Beginning { session, token, version, ticket, .. } = *beginning;
+        let (hello, socket, keys) = (beginning.hello.clone(), &beginning.connection, beginning.keys.clone());
         let limits = shared.clients.limits(Source::of(peer));
         let is_paced = limits.bandwidth.is_some();
         let max_lanes = if is_paced { MAX_PACED_LANES } else { shared.config.max_lanes.clamp(1, MAX_LANES) };
-        let lanes = hello.lanes.clamp(1, max_lanes);
+        let lanes = beginning.lanes.clamp(1, max_lanes);
         let gpu = shared.config.gpu;
         let environment = admitted(&hello.environment);
         // One that is ready has started its driver, which reads the variables only then.
@@ -284,6 +357,8 @@ impl Worker {
                 is_paced,
                 pending: UsedRequests::default(),
                 tickets: Vec::new(),
+                move_ticket: ticket,
+                moves: Arc::clone(&beginning.moves),
                 about: About {
                     program: hello.program.clone(),
                     host: hello.host.clone(),
@@ -322,7 +397,13 @@ impl Worker {
         };
         // Only now: once the worker knows its client it may answer, and lanes may come at any moment after
         // that.
-        if let Err(error) = messages::send(&control, &ToWorker::Start(Box::new(start)), Some(socket)) {
+        let task = Box::new(start);
+        let task = if ticket.is_some() { ToWorker::Restore(task) } else { ToWorker::Start(task) };
+        let sent = messages::send(&control, &task, Some(socket)).and_then(|()| match &beginning.state {
+            Some(state) => messages::send(&control, &ToWorker::State, Some(state)),
+            None => Ok(()),
+        });
+        if let Err(error) = sent {
             shared.sessions.remove(session);
             shared.monitor.session_ended(number);
             child.kill()?;
@@ -448,6 +529,9 @@ impl Worker {
                         let page = Arc::new(ActivityPage::new(page));
                         shared.monitor.session_counts(self.child.id(), Arc::clone(&page));
                         shared.sessions.set_page(session, page);
+                    }
+                    Ok((request, None)) if request.is_about_move() => {
+                        shared.sessions.moves(session, request);
                     }
                     Ok((request, None)) if request.is_about_release() => {
                         self.move_memory(shared, session, &mut memory, request);

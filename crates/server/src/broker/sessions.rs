@@ -14,10 +14,11 @@ use causeway_wire::text::Printable;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::process::{Signal, pidfd_send_signal};
 
+use super::move_state::MoveState;
 use crate::activity::{ActivityPage, Counts};
 use crate::admission::{Origin, Source};
 use crate::protocol::control::Control;
-use crate::protocol::messages::{self, RemainingSession, ToWorker, WorkerOf};
+use crate::protocol::messages::{self, RemainingSession, ToBroker, ToWorker, WorkerOf};
 
 /// A session that has a worker.
 pub struct Session {
@@ -39,6 +40,10 @@ pub struct Session {
     pub pending: UsedRequests,
     /// With which tickets workers of other servers may come.
     pub tickets: Vec<Ticket>,
+    /// With which one its client may come, if it has come from another server.
+    pub move_ticket: Option<LaneToken>,
+    /// What has come of its move.
+    pub moves: Arc<MoveState>,
     /// What is told of it.
     pub about: About,
     /// What it does, once its worker has said where that is counted.
@@ -179,6 +184,9 @@ impl Sessions {
     /// Removes a session whose worker has ended, and returns what it has done.
     pub fn remove(&self, id: SessionId) -> Counts {
         let removed = self.0.change(|table| table.remove(&id));
+        if let Some(session) = &removed {
+            session.moves.change(|progress| progress.has_ended = true);
+        }
         removed.and_then(|session| session.page).map(|page| page.read()).unwrap_or_default()
     }
 
@@ -215,6 +223,20 @@ impl Sessions {
         let table = self.0.lock();
         let released = table.values().filter_map(|session| session.release.released);
         released.fold((0, 0), |(count, sum), (bytes, _)| (count + 1, sum.saturating_add(bytes)))
+    }
+
+    /// A worker says something about the move of its session.
+    pub fn moves(&self, id: SessionId, message: ToBroker) {
+        let state = self.0.lock().get(&id).map(|session| Arc::clone(&session.moves));
+        if let Some(state) = state {
+            state.receive(message);
+        }
+    }
+
+    /// By what a session's worker is reached, and what has come of its move.
+    pub fn move_state(&self, id: SessionId) -> Option<(Arc<Control>, Arc<MoveState>)> {
+        let table = self.0.lock();
+        table.get(&id).map(|session| (Arc::clone(&session.control), Arc::clone(&session.moves)))
     }
 
     /// Whose session it is.
@@ -339,7 +361,9 @@ impl Sessions {
     pub fn ticket(&self, id: TicketId) -> Option<LaneToken> {
         let table = self.0.lock();
         let mut tickets = table.values().flat_map(|session| &session.tickets);
-        tickets.find(|ticket| ticket.id == id).map(|ticket| ticket.token)
+        let of_peer = tickets.find(|ticket| ticket.id == id).map(|ticket| ticket.token);
+        let mut of_clients = table.values().filter_map(|session| session.move_ticket);
+        of_peer.or_else(|| of_clients.find(|ticket| ticket_id(ticket) == id))
     }
 
     /// The worker that a ticket leads to, if that is right and this connection has not come yet.

@@ -10,7 +10,9 @@ use causeway_wire::handshake::{ClientHello, Response, SessionId};
 use causeway_wire::status::{Reply, ServerStatus, StatusRequest};
 use crossbeam_channel::RecvTimeoutError;
 
+use super::drain::may_drain;
 use super::ending::drain;
+use super::moves::Moves;
 use super::refusal::refuse;
 use super::shared::Shared;
 use super::totals::Refusal;
@@ -58,11 +60,13 @@ fn converse(
 ) -> Result<(), Box<dyn core::error::Error>> {
     connection.send_handshake(|out| Response::StatusReady.encode(out))?;
     let mut exchange = Exchange::new(connection);
+    let mut moves = Moves::new(shared, peer);
     while let Some(request) = exchange.receive(Some(STATUS_TIMEOUT))? {
         let reply = match Decoder::new(&request).value() {
             Ok(StatusRequest::Status) => Reply::Status(Box::new(status_for(shared, peer))),
             Ok(StatusRequest::Drain { seconds }) => begin_to_drain(shared, peer, seconds),
             Ok(StatusRequest::Release { session }) => release_memory(shared, peer, session),
+            Ok(StatusRequest::Move(request)) => Reply::Move(moves.reply(request)),
             Err(error) => Reply::Refused {
                 text: format!("this server, Causeway {}, does not know the question: {error}", release())
                     .into(),
@@ -75,11 +79,6 @@ fn converse(
 
 fn release() -> &'static str {
     env!("CARGO_PKG_VERSION")
-}
-
-/// Whether somebody may end the server: its own user and root, of whom the kernel tells.
-fn may_drain(peer: Origin, own: u32) -> bool {
-    matches!(peer, Origin::Host { user, .. } if user == own || user == 0)
 }
 
 fn begin_to_drain(shared: &Arc<Shared>, peer: Origin, seconds: u32) -> Reply {

@@ -128,7 +128,11 @@ impl WorkerRequests {
             | ToBroker::Reclaim { .. }
             | ToBroker::Returned { .. }
             | ToBroker::ReleaseRefused { .. }
-            | ToBroker::ReleaseOutcome { .. } => return,
+            | ToBroker::ReleaseOutcome { .. }
+            | ToBroker::Checkpointed { .. }
+            | ToBroker::ClientReturned { .. }
+            | ToBroker::Restored { .. }
+            | ToBroker::Arrived => return,
         };
         let descriptor = found.as_ref().and_then(|exported| exported.descriptor.clone());
         let answer = ToWorker::Response { number, bytes: found.map(|exported| exported.bytes) };

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,8 @@ use crate::heartbeat::ProgressCounter;
 use crate::protocol::control::Control;
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::protocol::messages::KeepaliveSeconds;
-use crate::protocol::messages::{self, Carried, ReleaseTimes, ToBroker, Token, UNLIMITED};
+use crate::protocol::messages::{self, Carried, CheckpointStart, ReleaseTimes, ToBroker, Token, UNLIMITED};
+use crate::state_file::StateHeader;
 
 /// How long a broker may take to write an image to its disk. Nobody waits for that but the thread that hands
 /// it over.
@@ -76,11 +77,27 @@ pub struct Exchange {
     unlimited_until: Mutex<Option<Instant>>,
     release_times: ReleaseTimes,
     release_requests: (Sender<u32>, Receiver<u32>),
+    checkpoint_requests: (Sender<CheckpointRequest>, Receiver<CheckpointRequest>),
+    decisions: (Sender<Decision>, Receiver<Decision>),
+    /// What of the session does not change; nothing of one without a broker.
+    identity: OnceLock<StateHeader>,
     is_client_disconnected: AtomicBool,
     /// Whether the session's bandwidth is limited.
     is_paced: bool,
     /// Bytes among messages, to the client and from it, that the broker does not know of.
     inline_bytes: [AtomicU64; 2],
+}
+
+/// Where the session's state is to go, and where its client.
+pub type CheckpointRequest = (CheckpointStart, OwnedFd);
+
+/// The decision about a session that is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// The client may go.
+    Proceed,
+    /// It goes on here.
+    Stay,
 }
 
 #[derive(Default)]
@@ -110,6 +127,9 @@ impl Exchange {
             unlimited_until: Mutex::default(),
             release_times,
             release_requests: unbounded(),
+            checkpoint_requests: unbounded(),
+            decisions: unbounded(),
+            identity: OnceLock::new(),
             is_client_disconnected: AtomicBool::new(false),
             is_paced,
             inline_bytes: Default::default(),
@@ -365,6 +385,70 @@ impl Exchange {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         // Without a broker there are no accounts.
         let _ = messages::send(&self.control, &ToBroker::Returned { nanoseconds }, None);
+    }
+
+    /// What of the session does not change.
+    pub fn identity(&self) -> Option<&StateHeader> {
+        self.identity.get()
+    }
+
+    /// Says what of the session does not change; once.
+    pub(super) fn set_identity(&self, identity: StateHeader) {
+        // It is said once.
+        let _ = self.identity.set(identity);
+    }
+
+    /// Whether the broker wants the session's state.
+    pub fn has_checkpoint_request(&self) -> bool {
+        !self.checkpoint_requests.1.is_empty()
+    }
+
+    /// What the broker wants of the session's state.
+    pub fn take_checkpoint_request(&self) -> Option<CheckpointRequest> {
+        self.checkpoint_requests.1.try_recv().ok()
+    }
+
+    /// The broker wants the session's state.
+    pub(super) fn checkpoint_requested(&self, request: CheckpointRequest) {
+        // What was decided of an earlier one is over; what is decided of this one comes behind it.
+        self.decisions.1.try_iter().for_each(drop);
+        // The receiving end is here, too, so that the channel is open.
+        let _ = self.checkpoint_requests.0.send(request);
+    }
+
+    /// The decision about the session that is held; it stays where there is none for so long.
+    pub fn decision(&self, timeout: Duration) -> Decision {
+        self.decisions.1.recv_timeout(timeout).unwrap_or(Decision::Stay)
+    }
+
+    /// It has been decided.
+    pub(super) fn decided(&self, decision: Decision) {
+        // The receiving end is here, too, so that the channel is open.
+        let _ = self.decisions.0.send(decision);
+    }
+
+    /// Says what has come of the state that was wanted: how many bytes it has, or why there is none.
+    pub fn report_checkpoint(&self, number: u32, outcome: Result<u64, String>) {
+        // Without a broker it is not waited for.
+        let _ = messages::send(&self.control, &ToBroker::Checkpointed { number, outcome }, None);
+    }
+
+    /// Says that the client has come back.
+    pub fn report_return(&self, text: &str) {
+        // Without a broker there is no reader.
+        let _ = messages::send(&self.control, &ToBroker::ClientReturned { text: text.to_owned() }, None);
+    }
+
+    /// Says whether the session was taken up, or why not.
+    pub fn report_restored(&self, refused: Option<String>) {
+        // Without a broker there is no reader.
+        let _ = messages::send(&self.control, &ToBroker::Restored { refused }, None);
+    }
+
+    /// Says that the client has come to the session that was taken up.
+    pub fn report_arrival(&self) {
+        // Without a broker there is no reader.
+        let _ = messages::send(&self.control, &ToBroker::Arrived, None);
     }
 
     /// The client has gone.

@@ -21,7 +21,7 @@ mod task;
 
 pub use callers::{Arrival, IncomingPeer};
 pub use error::WorkerError;
-pub use exchange::Exchange;
+pub use exchange::{Decision, Exchange};
 pub use start::WorkerStart;
 pub use task::Prepared;
 pub(crate) use task::Task;

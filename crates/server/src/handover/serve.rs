@@ -3,14 +3,14 @@
 use std::net::TcpStream;
 
 use causeway_connection::channel::{Connection, Socket};
-use causeway_link::{Link, Upgrade};
+use causeway_link::{Awaited, Link, Upgrade};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::message::WorkerMessage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd as _;
 
 use super::callers::{Arrival, IncomingPeer};
-use super::exchange::Exchange;
+use super::exchange::{Decision, Exchange};
 use crate::heartbeat::Progress;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToBroker, ToWorker};
@@ -73,6 +73,18 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
                 let _ = messages::send(control, &ToBroker::Pong { number, progress }, None);
             }
             Ok((ToWorker::Release { number }, _)) => exchange.release_requested(number),
+            Ok((ToWorker::Checkpoint(start), Some(file))) => {
+                exchange.checkpoint_requested((*start, file));
+                // The thread that receives may sleep.
+                link.wake_receiver(Awaited::Message);
+            }
+            Ok((ToWorker::Proceed, _)) => exchange.decided(Decision::Proceed),
+            Ok((ToWorker::Stay, _)) => exchange.decided(Decision::Stay),
+            Ok((ToWorker::Leave, _)) => {
+                tracing::info!("the session goes on at another server");
+                // SAFETY: the process ends; nothing of it is relied on afterwards.
+                unsafe { libc::_exit(0) }
+            }
             Ok((ToWorker::End { text }, _)) => {
                 tracing::info!("the session ends: {text}");
                 // A client that is gone is not told.
@@ -85,7 +97,10 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
             Err(ControlError::Damaged(error)) => {
                 tracing::warn!("a message of the broker is damaged: {error}")
             }
-            Err(_) => return,
+            Err(_) => {
+                exchange.decided(Decision::Stay);
+                return;
+            }
         }
     }
 }

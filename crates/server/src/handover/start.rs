@@ -1,5 +1,6 @@
 //! A client that waits for an answer: how is it let in, or turned away?
 
+use std::fs::File;
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_api::calls::COMMANDS;
-use causeway_connection::channel::{Connection, end_after_goodbye};
+use causeway_connection::channel::{Connection, Socket, end_after_goodbye};
 use causeway_link::transports::NotJoined;
 use causeway_link::{Link, LinkError, Pacer, Receiver, Upgrade};
 use causeway_sync::threads;
@@ -15,6 +16,7 @@ use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
     Abilities, ClientHello, Features, LaneToken, Locality, Response, SessionId, Welcome,
 };
+use causeway_wire::relocation::LinkState;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::confined::Confined;
@@ -25,6 +27,7 @@ use crate::activity::Activity;
 use crate::back_end::GpuChoice;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, KeepaliveSeconds, ReleaseTimes, SessionStart, ToBroker, ToWorker};
+use crate::state_file::StateHeader;
 
 /// A worker's task: a client that waits for an answer.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub struct WorkerStart {
     locality: Locality,
     control: Control,
     connection: Connection,
+    /// The state of a session that is taken up, which has no connection yet.
+    state: Option<File>,
     keepalive: KeepaliveSeconds,
     release: ReleaseTimes,
     is_paced: bool,
@@ -55,6 +60,7 @@ impl WorkerStart {
         start: SessionStart,
         control: Control,
         connection: OwnedFd,
+        state: Option<OwnedFd>,
         confined: Confined,
     ) -> Self {
         let SessionStart {
@@ -83,11 +89,66 @@ impl WorkerStart {
             locality,
             control,
             connection,
+            state: state.map(File::from),
             keepalive,
             release,
             is_paced,
             confined,
         }
+    }
+
+    /// The state of the session, if it is one that is taken up.
+    pub fn take_state(&mut self) -> Option<File> {
+        self.state.take()
+    }
+
+    /// What of the session does not change.
+    fn identity(&self, resume: Duration) -> StateHeader {
+        let seconds = u32::try_from(resume.as_secs()).unwrap_or(u32::MAX);
+        StateHeader {
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            version: self.version,
+            session: self.session,
+            token: self.token,
+            ticket: LaneToken([0; 32]),
+            lanes: self.lanes,
+            seconds,
+            resume: seconds,
+            hello: self.hello.clone(),
+        }
+    }
+
+    /// Takes up a session that another worker has had, whose link it left in this state, and gives up what a session
+    /// does not need of this process's rights. The client is awaited for `first_window`.
+    pub fn take_up(
+        mut self,
+        state: LinkState,
+        first_window: Duration,
+    ) -> Result<(Link, Receiver, Arc<Exchange>), WorkerError> {
+        let (activity, page) = Activity::shared();
+        self.confine()?;
+        if page.is_some() {
+            messages::send(&self.control, &ToBroker::Counts, page.as_ref())?;
+        }
+        messages::send(&self.control, &ToBroker::Answering, None)?;
+        let abilities = Abilities::ours(&COMMANDS).resuming(self.keepalive.resume);
+        let resume = abilities.common_resume(&self.hello.abilities);
+        let identity = self.identity(resume);
+        let socket = Arc::clone(self.connection.socket());
+        let (link, receiver) = Link::taken_up(self.connection, state, resume, first_window)?;
+        let peer_does = self.hello.abilities.features.contain(Features::KEEPALIVE);
+        link.keep_alive(self.keepalive.of_client(), peer_does);
+        let start = (self.control, self.session, self.keepalive, self.release, self.is_paced);
+        let exchange = listen(start, activity, &link, &socket, identity)?;
+        Ok((link, receiver, exchange))
+    }
+
+    /// Says that the session cannot be taken up. Returns what the worker's process ends with.
+    pub fn refuse_state(self, text: &str) -> ExitCode {
+        tracing::error!(session = %self.session, "the session is not taken up: {text}");
+        // The broker may be gone already; the worker ends either way.
+        let _ = messages::send(&self.control, &ToBroker::Restored { refused: Some(text.to_owned()) }, None);
+        ExitCode::FAILURE
     }
 
     /// Gives up what a session does not need of this process's rights. [`welcome`](Self::welcome) does it,
@@ -115,7 +176,7 @@ impl WorkerStart {
             token: self.token,
             lanes: self.lanes,
             release: env!("CARGO_PKG_VERSION").into(),
-            locality: self.locality,
+            locality: self.locality.clone(),
             abilities,
             snapshot,
         });
@@ -126,25 +187,12 @@ impl WorkerStart {
         let peer_does = self.hello.abilities.features.contain(Features::KEEPALIVE);
         // Other clients may say nothing for as long as they like.
         let idle_timeout = if peer_does { timeouts.link } else { Duration::MAX };
+        let identity = self.identity(resume);
         let (link, receiver) = establish(&self.control, self.connection, idle_timeout, resume)?;
         link.keep_alive(timeouts, peer_does);
         tracing::info!(session = %self.session, via = %link.kind(), "the client is served");
-        let (control, lanes) = (Arc::new(self.control), link.clone());
-        activity.set_transport(link.kind());
-        let (peer_keepalive, release) = (self.keepalive.of_peer(), self.release);
-        let exchange = Exchange::new(
-            Arc::clone(&control),
-            self.session,
-            activity,
-            peer_keepalive,
-            release,
-            self.is_paced,
-        );
-        if self.is_paced {
-            link.set_pacer(Arc::clone(&exchange) as Arc<dyn Pacer>);
-        }
-        let asker = Arc::clone(&exchange);
-        threads::spawn("control", move || serve(&control, &socket, &lanes, &asker))?;
+        let start = (self.control, self.session, self.keepalive, self.release, self.is_paced);
+        let exchange = listen(start, activity, &link, &socket, identity)?;
         Ok((link, receiver, exchange))
     }
 
@@ -159,6 +207,28 @@ impl WorkerStart {
         end_after_goodbye(self.connection.socket());
         ExitCode::FAILURE
     }
+}
+
+/// The access to the broker, which is listened to from now on.
+fn listen(
+    start: (Control, SessionId, KeepaliveSeconds, ReleaseTimes, bool),
+    activity: Activity,
+    link: &Link,
+    socket: &Socket,
+    identity: StateHeader,
+) -> Result<Arc<Exchange>, WorkerError> {
+    let (control, session, keepalive, release, is_paced) = start;
+    let (control, lanes, socket) = (Arc::new(control), link.clone(), Arc::clone(socket));
+    activity.set_transport(link.kind());
+    let exchange =
+        Exchange::new(Arc::clone(&control), session, activity, keepalive.of_peer(), release, is_paced);
+    if is_paced {
+        link.set_pacer(Arc::clone(&exchange) as Arc<dyn Pacer>);
+    }
+    exchange.set_identity(identity);
+    let asker = Arc::clone(&exchange);
+    threads::spawn("control", move || serve(&control, &socket, &lanes, &asker))?;
+    Ok(exchange)
 }
 
 /// Waits until the client shows where the session goes on: it joins in shared memory or over verbs, or sends

@@ -59,11 +59,15 @@ impl Task {
                 other => break other,
             }
         };
-        let start = match message {
+        let (start, is_restored) = match message {
+            ToWorker::Restore(start) => {
+                back_end::is_reported();
+                (*start, true)
+            }
             ToWorker::Start(start) => {
                 // Those that are kept ready say what the machine lacks, before anybody comes.
                 back_end::is_reported();
-                *start
+                (*start, false)
             }
             ToWorker::Monitor { gpu } => {
                 confined.close()?;
@@ -84,13 +88,26 @@ impl Task {
             | ToWorker::PeerVerbs { .. }
             | ToWorker::Ping { .. }
             | ToWorker::Release { .. }
+            | ToWorker::Checkpoint(_)
+            | ToWorker::State
+            | ToWorker::Proceed
+            | ToWorker::Stay
+            | ToWorker::Leave
             | ToWorker::End { .. }
             | ToWorker::Response { .. } => {
                 return Err(WorkerError::NoStart);
             }
         };
         let socket = socket.ok_or(ControlError::NoDescriptor)?;
-        let start = WorkerStart::new(start, control, socket, confined);
+        let state = if is_restored {
+            match messages::receive(&control)? {
+                (ToWorker::State, Some(state)) => Some(state),
+                _ => return Err(WorkerError::NoStart),
+            }
+        } else {
+            None
+        };
+        let start = WorkerStart::new(start, control, socket, state, confined);
         Ok(Self::Session { start: Box::new(start), prepared })
     }
 }

@@ -5,6 +5,8 @@
 //! |------------------|------------------------------------------------------------------------------------|
 //! | `serve`          | How is one client served?                                                          |
 //! | `engine`         | Who may issue a client's commands, and what becomes of those that must wait?       |
+//! | `checkpoint`     | How does the session's state get to another worker?                                |
+//! | `journal`        | What made the session's objects?                                                   |
 //! | `idle_release`   | When does device memory go to the host, and on whose word?                         |
 //! | `uploads`        | How do the client's bytes get into device memory?                                  |
 //! | `downloads`      | How do bytes of device memory get to the client?                                   |
@@ -29,6 +31,7 @@
 //! | `pool`           | Which threads carry out what is slow?                                              |
 
 mod arena;
+mod checkpoint;
 mod credit;
 mod device_memory;
 mod downloads;
@@ -39,6 +42,7 @@ pub(crate) mod fuzzing;
 mod host_functions;
 mod idle_release;
 mod incoming;
+mod journal;
 mod memory;
 mod order;
 mod peers;

@@ -1,19 +1,24 @@
 //! Command loop of one client's session.
 
-use super::engine::{Engine, Events, IdleWork, ProtocolError};
+use super::checkpoint::{self, Held, NotRestored};
+use super::engine::{Engine, Events, IdleWork, handle};
 use super::idle_release;
 use super::session::describe;
 use super::suspension;
 use super::uploads::CachedImages;
 use crate::back_end::{self, GpuChoice};
 use crate::handover::{Exchange, Prepared, WorkerStart};
+use crate::state_file::StateReader;
+use causeway_api::snapshot::Snapshot;
 use causeway_gpu::{Gpu, OutputStream};
 use causeway_link::{Direction, Link, LinkError, Receiver};
-use causeway_sync::delays;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
+use std::fs::File;
+use std::io::BufReader;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Starts the GPU and looks at it. No context is made.
 pub fn prepare(choice: GpuChoice) -> Prepared {
@@ -25,11 +30,16 @@ pub fn prepare(choice: GpuChoice) -> Prepared {
 }
 
 /// Serves one client until it goes. The broker calls this in the worker's own process.
-pub fn run(start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
+pub fn run(mut start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
+    let state = start.take_state();
     let (gpu, snapshot) = match prepared.unwrap_or_else(|| prepare(start.gpu)) {
         Ok(prepared) => prepared,
+        Err(text) if state.is_some() => return start.refuse_state(&text),
         Err(text) => return start.refuse(&text),
     };
+    if let Some(state) = state {
+        return take_up(start, gpu, &snapshot, state);
+    }
     tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session open");
     let mut blob = Vec::new();
     snapshot.encode(&mut blob);
@@ -37,7 +47,8 @@ pub fn run(start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
     match start.welcome(blob) {
         Ok((link, receiver, exchange)) => {
             let images = keeps_images.then(|| CachedImages::new(Arc::clone(&exchange)));
-            serve(gpu, link, receiver, images, exchange)
+            let engine = engine_of(gpu, &link, images, &exchange);
+            serve(&engine, &link, receiver, None)
         }
         Err(error) => {
             tracing::warn!("the session does not open: {error}");
@@ -46,14 +57,48 @@ pub fn run(start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
     }
 }
 
-/// Handles messages until the client goes or breaks the protocol.
-fn serve(
+/// Serves a client of which another worker has left the session in this state.
+fn take_up(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: File) -> ExitCode {
+    let read = || -> Result<_, NotRestored> {
+        let (mut reader, header) = StateReader::begin(BufReader::with_capacity(1 << 20, state))?;
+        let (link, before, next) = checkpoint::read_link(&mut reader)?.into_parts();
+        checkpoint::compare(&before, snapshot)?;
+        Ok((reader, header, link, next))
+    };
+    let (mut reader, header, link, next) = match read() {
+        Ok(read) => read,
+        Err(why) => return start.refuse_state(&why.to_string()),
+    };
+    let accepted = link.received;
+    let first_window = Duration::from_secs(header.seconds.into());
+    let keeps_images = start.keeps_images;
+    let (link, receiver, exchange) = match start.take_up(link, first_window) {
+        Ok(taken_up) => taken_up,
+        Err(error) => {
+            tracing::warn!("the session is not taken up: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let images = keeps_images.then(|| CachedImages::new(Arc::clone(&exchange)));
+    let engine = engine_of(gpu, &link, images, &exchange);
+    if let Err(why) = checkpoint::restore(&engine, &mut reader, next) {
+        tracing::warn!("the session is not taken up: {why}");
+        exchange.report_restored(Some(why.to_string()));
+        end_without_device(ExitCode::FAILURE);
+    }
+    // Behind the frame that led the client here.
+    let _ = link.send(|out| out.extend_from_slice(&checkpoint::relocated()));
+    exchange.report_restored(None);
+    serve(&engine, &link, receiver, Some(accepted))
+}
+
+/// The engine of a session.
+fn engine_of(
     gpu: Arc<dyn Gpu>,
-    link: Link,
-    mut receiver: Receiver,
+    link: &Link,
     images: Option<CachedImages>,
-    exchange: Arc<Exchange>,
-) -> ExitCode {
+    exchange: &Arc<Exchange>,
+) -> Arc<Engine> {
     let output = link.clone();
     gpu.set_output(Box::new(move |stream, bytes| {
         let message = match stream {
@@ -63,22 +108,44 @@ fn serve(
         // A lost link is noticed by the receiving thread; what kernels print has no reader then.
         let _ = output.append(|out| message.encode(out));
     }));
-    let counted = Arc::clone(&exchange);
+    let counted = Arc::clone(exchange);
     if gpu.set_kernel_timer(Box::new(move |time| counted.activity().kernel(time))) {
         exchange.activity().measure_kernels();
     }
-    let watched = Arc::clone(&gpu);
-    let engine = Engine::new(gpu, link.clone(), images, Arc::clone(&exchange));
-    let mut idle = IdleWork::new(watched.idle_poller(), Arc::clone(&engine));
-    link.start(Arc::new(Events(Arc::clone(&engine))));
+    Engine::new(gpu, link.clone(), images, Arc::clone(exchange))
+}
+
+/// Handles messages until the client goes or breaks the protocol. Of a session that was taken up the client has sent so
+/// many frames before.
+fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver, mut taken_up: Option<u64>) -> ExitCode {
+    let exchange = Arc::clone(engine.session().exchange());
+    let watched = engine.session().shared_gpu();
+    let mut idle = IdleWork::new(watched.idle_poller(), Arc::clone(engine));
+    link.start(Arc::new(Events(Arc::clone(engine))));
     if let Some(shortage) = link.shortage() {
         tracing::warn!("copies are slower than they could be: {shortage}");
     }
     engine.announce_direct();
-    idle_release::start(&engine);
+    idle_release::start(engine);
     let code = loop {
-        let body = match receiver.recv_with_hook(&mut idle) {
-            Ok(body) => body,
+        if let Some(request) = exchange.take_checkpoint_request() {
+            match checkpoint::hold(engine, &mut receiver, &mut idle, request) {
+                Held::Continues => {}
+                Held::Leaves => end_without_device(ExitCode::SUCCESS),
+                Held::Ended => break ExitCode::SUCCESS,
+            }
+        }
+        // By a frame, though it may be an empty one, the client shows that it is here and goes nowhere else.
+        let has_arrived = || taken_up.is_some_and(|before| link.frames_accepted() > before);
+        if has_arrived() {
+            taken_up = None;
+            exchange.report_arrival();
+            continue;
+        }
+        let yields = || exchange.has_checkpoint_request() || has_arrived();
+        let body = match receiver.recv_or_yield(&mut idle, yields) {
+            Ok(Some(body)) => body,
+            Ok(None) => continue,
             Err(LinkError::Closed) => break ExitCode::SUCCESS,
             Err(error) => {
                 tracing::info!("the client is gone: {error}");
@@ -100,7 +167,7 @@ fn serve(
                 break ExitCode::FAILURE;
             }
         };
-        match exchange.progress().at_work(|| handle(&engine, body)) {
+        match exchange.progress().at_work(|| handle(engine, body)) {
             Ok(true) => exchange.pace_messages(),
             Ok(false) => break ExitCode::SUCCESS,
             Err(error) => {
@@ -133,22 +200,4 @@ fn end_without_device(code: ExitCode) -> ! {
 /// Whether a frame only says goodbye.
 fn is_goodbye(body: &[u8]) -> bool {
     matches!(Messages::<ClientMessage<'_>>::new(body).next(), Some(Ok(ClientMessage::Goodbye)))
-}
-
-/// Handles the messages of one frame; `false` when the client said goodbye.
-pub(super) fn handle(engine: &Arc<Engine>, body: &[u8]) -> Result<bool, ProtocolError> {
-    for message in Messages::<ClientMessage<'_>>::new(body) {
-        match message? {
-            ClientMessage::Command(command) => {
-                delays::inject();
-                engine.command(&command)?;
-            }
-            ClientMessage::HostDone { token } => engine.host_functions().returned(token),
-            ClientMessage::Image { transfer, bytes } => {
-                engine.uploads().image_received(engine.session(), transfer, bytes)
-            }
-            ClientMessage::Goodbye => return Ok(false),
-        }
-    }
-    Ok(true)
 }

@@ -10,9 +10,9 @@
 
 mod replay;
 
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_connection::channel::{Incoming, Outgoing, Socket, shut_down};
@@ -20,7 +20,9 @@ use causeway_sync::Monitor;
 use causeway_transport::{LinkError, Shared, TransportError, spawn_or_lose};
 use causeway_wire::chunk::{CHUNK_HEADER_SIZE, LaneRecord};
 use causeway_wire::handshake::LaneHello;
+use causeway_wire::relocation::LinkState;
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::dial::{DialLanes, NotOpened};
 use replay::{Replay, ReplayError};
@@ -53,6 +55,10 @@ struct Resume {
     /// The connection that the peer has dialled.
     offered: Monitor<Option<Offered>>,
     is_suspended: AtomicBool,
+    /// For how long the first connection may be awaited, of a link that another process has begun.
+    first_window: Mutex<Option<Duration>>,
+    /// Bytes of frames that the peer had received when the connection was last replaced.
+    peer_received: AtomicU64,
 }
 
 /// The direction to the peer.
@@ -109,8 +115,49 @@ impl CommandConnection {
             replay: Monitor::default(),
             offered: Monitor::default(),
             is_suspended: AtomicBool::new(false),
+            first_window: Mutex::default(),
+            peer_received: AtomicU64::new(0),
         };
         Self { socket: Mutex::new(socket), resume: Some(resume) }
+    }
+
+    /// A connection that has failed, of a link that another process has left in this state. The peer's first one is
+    /// awaited for `first_window`.
+    pub fn taken_up(outgoing: Outgoing, window: Duration, first_window: Duration, state: &LinkState) -> Self {
+        let commands = Self::resumable(outgoing, window, None);
+        if let Some(resume) = &commands.resume {
+            let replay = Replay::resumed(state.frames_before, state.frames_start, &state.frames);
+            resume.output.lock().works = false;
+            resume.replay.change(|state| state.replay = replay);
+            *resume.first_window.lock() = Some(first_window);
+        }
+        commands
+    }
+
+    /// The frames that the peer may not have: how many came before them, how many bytes those were, and themselves.
+    pub fn unacknowledged(&self) -> Option<(u64, u64, Vec<Vec<u8>>)> {
+        self.resume.as_ref().map(|resume| resume.replay.lock().replay.unacknowledged())
+    }
+
+    /// Sleeps until the connection is lost, of which nothing is read any more.
+    pub fn wait_for_loss(&self, link: &Shared) -> Result<(), LinkError> {
+        let is_lost = || {
+            let socket = self.socket();
+            let mut polled = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::RDHUP)];
+            let timeout = Timespec { tv_sec: 0, tv_nsec: CHECK_INTERVAL.subsec_nanos().into() };
+            // An interrupted wait is only a reason to look again.
+            let _ = poll(&mut polled, Some(&timeout));
+            !polled[0].revents().is_empty()
+        };
+        while !is_lost() {
+            link.check()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of frames that the peer had received when the connection was last replaced.
+    pub fn peer_received(&self) -> u64 {
+        self.resume.as_ref().map_or(0, |resume| resume.peer_received.load(Ordering::SeqCst))
     }
 
     pub fn socket(&self) -> Socket {
@@ -119,6 +166,11 @@ impl CommandConnection {
 
     pub fn is_resumable(&self) -> bool {
         self.resume.is_some()
+    }
+
+    /// Whether the link was another process's before.
+    pub fn is_taken_up(&self) -> bool {
+        self.resume.as_ref().is_some_and(|resume| resume.first_window.lock().is_some())
     }
 
     /// Whether the link has no connection at the moment.
@@ -213,7 +265,10 @@ impl CommandConnection {
         let Some(resume) = &self.resume else { return Err(cause) };
         self.break_off();
         resume.is_suspended.store(true, Ordering::SeqCst);
-        let (begun, window) = (Instant::now(), resume.window);
+        let begun = Instant::now();
+        let first_window = resume.first_window.lock().take();
+        let announced = resume.dialer.as_ref().and_then(|dialer| dialer.time_left());
+        let window = first_window.or(announced).unwrap_or(resume.window);
         let seconds = window.as_secs();
         tracing::warn!("the connection is lost, and resumed if that is possible within {seconds} s: {cause}");
         let not_resumed = |after: Duration, why| LinkError::NotResumed {
@@ -247,6 +302,7 @@ impl CommandConnection {
         let Offered { outgoing, incoming, received, descriptors } = offered;
         let Some(resume) = &self.resume else { return Ok(incoming) };
         resume.replay.lock().replay.check(received)?;
+        resume.peer_received.store(received, Ordering::SeqCst);
         let socket = Arc::clone(outgoing.socket());
         let number = {
             let mut output = resume.output.lock();

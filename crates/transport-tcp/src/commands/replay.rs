@@ -47,6 +47,21 @@ pub struct Replay {
 }
 
 impl Replay {
+    /// What another process has kept: frames from the byte `start` on, before which there were `acknowledged` others.
+    pub fn resumed(acknowledged: u64, start: u64, frames: &[Vec<u8>]) -> Self {
+        let mut replay = Self { acknowledged, start, ..Self::default() };
+        for frame in frames {
+            replay.frames.push_back((replay.end(), frame.as_slice().into()));
+            replay.bytes_held += frame.len();
+        }
+        replay
+    }
+
+    /// How many frames are not kept any more, how many bytes those were, and the others.
+    pub fn unacknowledged(&self) -> (u64, u64, Vec<Vec<u8>>) {
+        (self.acknowledged, self.start, self.frames.iter().map(|(_, frame)| frame.to_vec()).collect())
+    }
+
     /// Whether another frame may be sent without waiting.
     pub fn has_capacity(&self) -> bool {
         self.bytes_held < MAX_KEPT_BYTES

@@ -219,6 +219,18 @@ impl Memory for Lanes {
         self.0.commands.is_resumable()
     }
 
+    fn reconnect(&self) {
+        if self.is_resumable() {
+            // What is sent to where the peer was is lost, and is sent again.
+            self.0.commands.break_off();
+            self.0.open.read().values().for_each(|lane| shut_down(&lane.socket));
+        }
+    }
+
+    fn unacknowledged_frames(&self) -> Option<(u64, u64, Vec<Vec<u8>>)> {
+        self.0.commands.unacknowledged()
+    }
+
     fn end(&self) {
         self.0.commands.end();
         self.0.open.read().values().for_each(|lane| shut_down(&lane.socket));
@@ -273,7 +285,11 @@ impl Lanes {
         dialer: Option<Arc<dyn DialLanes>>,
         receiver_wake: Option<Arc<EventfdWake>>,
     ) -> io::Result<Self> {
-        let schedule = if commands.is_resumable() { Schedule::resumable() } else { Schedule::default() };
+        let schedule = match (commands.is_taken_up(), commands.is_resumable()) {
+            (true, _) => Schedule::taken_up(),
+            (false, true) => Schedule::resumable(),
+            (false, false) => Schedule::default(),
+        };
         Ok(Self(Arc::new(State {
             is_within_a_host: is_within_a_host(&commands.socket()),
             commands,

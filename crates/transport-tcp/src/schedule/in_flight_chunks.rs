@@ -101,9 +101,16 @@ pub(super) struct InFlightChunks {
     ended: Vec<(u32, u64)>,
     /// Of these, the first ones that have been told since a lane ended last.
     reported: usize,
+    /// Whether the link was another process's before, whose lanes the peer may speak of.
+    is_taken_up: bool,
 }
 
 impl InFlightChunks {
+    /// Those of a link that was another process's before.
+    pub fn taken_up() -> Self {
+        Self { is_taken_up: true, ..Self::default() }
+    }
+
     pub fn add(&mut self, number: Option<u32>, refers: bool) -> usize {
         self.lanes.push(Lane { number, refers, is_new: number.is_some(), ..Lane::default() });
         self.lanes.len() - 1
@@ -238,8 +245,12 @@ impl InFlightChunks {
     /// The peer has this many chunks of the lane with this number; gives those that it is known to have since
     /// now.
     pub fn acknowledged(&mut self, number: u32, received: u64) -> Result<Vec<Part>, LaneError> {
-        let at = self.at(number).ok_or(LaneError::Number(number))?;
-        self.lanes[at].confirm(received)
+        match self.at(number) {
+            Some(at) => self.lanes[at].confirm(received),
+            // All that the other process had sent there has been dealt with.
+            None if self.is_taken_up => Ok(Vec::new()),
+            None => Err(LaneError::Number(number)),
+        }
     }
 
     pub fn peer_report(

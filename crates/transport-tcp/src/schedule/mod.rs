@@ -57,6 +57,11 @@ impl Schedule {
         Self { orders: Orders::repeatable(), ..Self::default() }
     }
 
+    /// Of a resumable link that was another process's before.
+    pub fn taken_up() -> Self {
+        Self { in_flight: InFlightChunks::taken_up(), ..Self::resumable() }
+    }
+
     /// How many lanes have been added since the link began.
     pub fn lanes_ever(&self) -> usize {
         self.in_flight.lanes_ever()

@@ -71,8 +71,12 @@ impl Features {
     /// on which nothing comes is dead.
     pub const KEEPALIVE: Self = Self(1);
 
+    /// A client goes over to another server, or waits for its own one to come back, when its worker says so
+    /// ([`WorkerMessage::Moving`](crate::message::WorkerMessage::Moving)).
+    pub const MOVES: Self = Self(2);
+
     /// Those that this build has.
-    pub const OURS: Self = Self::KEEPALIVE;
+    pub const OURS: Self = Self(Self::KEEPALIVE.0 | Self::MOVES.0);
 
     /// What both ends can do.
     #[must_use]

@@ -19,7 +19,7 @@ use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_config::read::PROCESS;
 use causeway_config::table::{CUDA_LAUNCH_BLOCKING, ON, PIPELINE, SOCKET_DIR, SYNC, VIA};
-use causeway_link::{ConnectOptions, SharedReceiver, TransportChoice, describe_process};
+use causeway_link::{ConnectOptions, Relocations, SharedReceiver, TransportChoice, describe_process};
 use causeway_pipeline::{DEFAULT_LANES, Table};
 use causeway_sync::threads;
 use causeway_wire::codec::Decoder;
@@ -68,6 +68,7 @@ struct Granted {
     /// The user's plans for copies.
     plans: Table,
     opened: causeway_link::Session,
+    relocations: Arc<Relocations>,
     /// How many commands, from number 0 on, the server knows, too.
     commands: u16,
     snapshot: Snapshot,
@@ -203,7 +204,17 @@ fn request_session(target: &Target) -> Result<Granted, String> {
     let snapshot: Snapshot = Decoder::new(&opened.welcome.snapshot)
         .value()
         .map_err(|cause| format!("the device list of {target} is malformed: {cause}"))?;
-    Ok(Granted { target: target.clone(), via: options.via, plans, opened, commands, snapshot, started })
+    let relocations = options.relocations;
+    Ok(Granted {
+        target: target.clone(),
+        via: options.via,
+        plans,
+        opened,
+        relocations,
+        commands,
+        snapshot,
+        started,
+    })
 }
 
 fn connect(callbacks: &'static dyn SessionCallbacks) -> Result<(), ConnectFailure> {
@@ -248,7 +259,7 @@ fn open_one(
     granted: Granted,
     callbacks: &'static dyn SessionCallbacks,
 ) -> Result<&'static Session, String> {
-    let Granted { target, via, plans, opened, commands, snapshot, started } = granted;
+    let Granted { target, via, plans, opened, relocations, commands, snapshot, started } = granted;
     let seen = device::all().iter().filter(|device| device.server == server).count();
     info!(
         "connected to {target} via {} in {:.1} ms: {}, {seen} of {} device(s), first {}",
@@ -280,6 +291,7 @@ fn open_one(
             .map_or_else(|| target.address(), |address| target.at(address).address()),
         locality: opened.welcome.locality,
         link: opened.link,
+        relocations,
         callbacks,
         reasons: opened.reasons,
         receiver: SharedReceiver::new(opened.receiver),

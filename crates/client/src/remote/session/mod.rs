@@ -33,7 +33,7 @@ use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_config::read::PROCESS;
 use causeway_config::table::STATS;
-use causeway_link::{Link, Reason, SharedReceiver, TransferOptions, TransportChoice};
+use causeway_link::{Link, Reason, Relocations, SharedReceiver, TransferOptions, TransportChoice};
 use causeway_memory::SealedMemory;
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::handshake::Locality;
@@ -45,8 +45,8 @@ use faults::{Faults, LOST};
 use progress::Upload;
 use replies::Replies;
 use std::os::fd::BorrowedFd;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Instant;
 
 /// Commands and replies with more bulk data than this carry it as a transfer over the bulk lanes.
@@ -65,6 +65,8 @@ pub struct Session {
     /// How it is reached from its own host.
     pub(crate) locality: Locality,
     link: Link,
+    /// Where its connections are dialled, when it moves.
+    relocations: Arc<Relocations>,
     /// Who hears from it.
     pub(crate) callbacks: &'static dyn SessionCallbacks,
     /// Why the modules of the fabric that are not in use are not.

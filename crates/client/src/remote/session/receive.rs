@@ -13,6 +13,8 @@ use causeway_api::sys::CUresult;
 use causeway_link::{Awaited, IdleHook, LinkError, LinkEvents};
 use causeway_sync::{delays, spin};
 use causeway_wire::message::{HOST_DONE_TRANSFER, Messages, WorkerMessage};
+use causeway_wire::relocation::Relocation;
+use causeway_wire::text::Printable;
 
 /// Hears from the link when it is lost.
 pub struct Events(pub &'static Session);
@@ -81,11 +83,27 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
         }
         WorkerMessage::ImageKnown { transfer } => session.callbacks.on_image_known(transfer),
         WorkerMessage::Direct { is_on, text } => session.direct.set(is_on, text),
+        WorkerMessage::Moving(relocation) => session.move_to(&relocation),
+        WorkerMessage::Relocated => {
+            if let Some(target) = session.relocations.confirm() {
+                info!("the session is at {target} now");
+            }
+        }
         WorkerMessage::Fatal { text } => session.lose(format_args!("the server ended the session: {text}")),
     }
 }
 
 impl Session {
+    /// The worker says that the session goes elsewhere.
+    fn move_to(&self, relocation: &Relocation) {
+        match self.relocations.begin(relocation) {
+            Ok(()) => info!("the session moves to {}", Printable::from(relocation.address.as_str())),
+            Err(cause) => info!("the session cannot move: {cause}"),
+        }
+        // Where it cannot, the old server hears of it by that this end comes back.
+        self.link.reconnect();
+    }
+
     /// The worker's reply to a call.
     fn replied(&self, call: u32, status: u32, payload: &[u8]) {
         if !self.replies.deliver(call, status, payload) {

@@ -28,7 +28,7 @@ pub use restart::{
 };
 pub use to_broker::{Carried, ToBroker, Token, UNLIMITED};
 pub use to_monitor::{ToMonitor, WorkerOf};
-pub use to_worker::{KeepaliveSeconds, ReleaseTimes, SessionStart, ToWorker};
+pub use to_worker::{CheckpointStart, KeepaliveSeconds, ReleaseTimes, SessionStart, ToWorker};
 
 /// Why a broker and a worker do not understand each other.
 #[derive(Debug, Error)]

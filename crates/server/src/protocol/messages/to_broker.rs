@@ -176,6 +176,25 @@ pub enum ToBroker {
         /// What.
         carried: Carried,
     },
+    /// The answer to [`Checkpoint`](super::ToWorker::Checkpoint): the session is held, and its state written.
+    Checkpointed {
+        /// The number of the request.
+        number: u32,
+        /// Bytes of the state; or why there is none, and the session goes on.
+        outcome: Result<u64, String>,
+    },
+    /// The client has come back: the session goes on here.
+    ClientReturned {
+        /// Why, for people.
+        text: String,
+    },
+    /// The session has been taken up, or why it cannot be.
+    Restored {
+        /// Why not; nothing when it was.
+        refused: Option<String>,
+    },
+    /// The client has come to the session that was taken up.
+    Arrived,
     /// Give up what this session has exported.
     Withdraw {
         /// What it was exported under.
@@ -184,6 +203,14 @@ pub enum ToBroker {
 }
 
 impl ToBroker {
+    /// Whether this is about a session that goes to another worker, or comes from one.
+    pub fn is_about_move(&self) -> bool {
+        matches!(
+            self,
+            Self::Checkpointed { .. } | Self::ClientReturned { .. } | Self::Restored { .. } | Self::Arrived
+        )
+    }
+
     /// Whether this is about device memory that goes to the host or comes back.
     pub fn is_about_release(&self) -> bool {
         matches!(
@@ -224,6 +251,10 @@ const RETURNED: u8 = 22;
 const RELEASE_REFUSED: u8 = 23;
 const RELEASE_OUTCOME: u8 = 24;
 const CARRIED: u8 = 25;
+const CHECKPOINTED: u8 = 26;
+const RETURNED_CLIENT: u8 = 27;
+const RESTORED: u8 = 28;
+const ARRIVED: u8 = 29;
 
 /// The reply to a session that asks for device memory and need not ask.
 pub const UNLIMITED: &[u8] = b"unlimited";
@@ -336,6 +367,21 @@ impl Encode for ToBroker {
                 number.encode(out);
                 carried.encode(out);
             }
+            Self::Checkpointed { number, outcome } => {
+                CHECKPOINTED.encode(out);
+                number.encode(out);
+                outcome.as_ref().ok().copied().encode(out);
+                outcome.as_ref().err().cloned().unwrap_or_default().encode(out);
+            }
+            Self::ClientReturned { text } => {
+                RETURNED_CLIENT.encode(out);
+                text.encode(out);
+            }
+            Self::Restored { refused } => {
+                RESTORED.encode(out);
+                refused.encode(out);
+            }
+            Self::Arrived => ARRIVED.encode(out),
             Self::Withdraw { token } => {
                 WITHDRAW.encode(out);
                 token.encode(out);
@@ -379,6 +425,14 @@ impl<'a> Decode<'a> for ToBroker {
             RELEASE_REFUSED => Ok(Self::ReleaseRefused { text: input.value()? }),
             RELEASE_OUTCOME => Ok(Self::ReleaseOutcome { number: input.value()?, refused: input.value()? }),
             CARRIED => Ok(Self::Carried { number: input.value()?, carried: input.value()? }),
+            CHECKPOINTED => {
+                let number = input.value()?;
+                let (bytes, text) = input.value::<(Option<u64>, String)>()?;
+                Ok(Self::Checkpointed { number, outcome: bytes.ok_or(text) })
+            }
+            RETURNED_CLIENT => Ok(Self::ClientReturned { text: input.value()? }),
+            RESTORED => Ok(Self::Restored { refused: input.value()? }),
+            ARRIVED => Ok(Self::Arrived),
             WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
             DIAL => Ok(Self::Dial {
                 number: input.value()?,

@@ -8,6 +8,7 @@ use causeway_sandbox::Confinement;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::handshake::{ClientHello, LaneToken, Locality, SessionId, VerbsHello};
 use causeway_wire::record;
+use causeway_wire::relocation::Relocation;
 
 use super::confinement;
 use crate::back_end::GpuChoice;
@@ -170,6 +171,19 @@ impl<'a> Decode<'a> for GpuChoice {
     }
 }
 
+/// Where a session is to go on, and what the worker there must know of it.
+#[derive(Debug, Clone)]
+pub struct CheckpointStart {
+    /// The number of the request.
+    pub number: u32,
+    /// Where the client goes.
+    pub relocation: Relocation,
+    /// Whether this worker ends when the client has heard of it, since no worker has taken the session up yet.
+    pub stops: bool,
+}
+
+record!(CheckpointStart { number, relocation, stops });
+
 /// What the broker says to a worker. Its first message confines the process, and the second one says what it
 /// is for.
 #[derive(Debug)]
@@ -243,6 +257,19 @@ pub enum ToWorker {
         /// The number of the question.
         number: u32,
     },
+    /// Take up a session, over a connection without a peer; its [state](Self::State) follows.
+    Restore(Box<SessionStart>),
+    /// The state of the session, in the file that comes along.
+    State,
+    /// Hold the session and write its state to the file that comes along; answered by
+    /// [`Checkpointed`](super::ToBroker::Checkpointed).
+    Checkpoint(Box<CheckpointStart>),
+    /// The state is elsewhere: the client may go there.
+    Proceed,
+    /// The session goes on here after all.
+    Stay,
+    /// The session goes on elsewhere: end.
+    Leave,
     /// Tell the client that its session ends, and why. The process is killed a moment later.
     End {
         /// A sentence for the client's user.
@@ -272,6 +299,12 @@ const PING: u8 = 12;
 const CONFINE: u8 = 13;
 const END: u8 = 14;
 const RELEASE: u8 = 15;
+const RESTORE: u8 = 16;
+const CHECKPOINT: u8 = 17;
+const PROCEED: u8 = 18;
+const STAY: u8 = 19;
+const LEAVE: u8 = 20;
+const STATE: u8 = 21;
 
 impl Encode for ToWorker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -330,6 +363,18 @@ impl Encode for ToWorker {
                 RELEASE.encode(out);
                 number.encode(out);
             }
+            Self::Restore(start) => {
+                RESTORE.encode(out);
+                start.encode(out);
+            }
+            Self::Checkpoint(start) => {
+                CHECKPOINT.encode(out);
+                start.encode(out);
+            }
+            Self::State => STATE.encode(out),
+            Self::Proceed => PROCEED.encode(out),
+            Self::Stay => STAY.encode(out),
+            Self::Leave => LEAVE.encode(out),
             Self::End { text } => {
                 END.encode(out);
                 text.encode(out);
@@ -361,6 +406,12 @@ impl<'a> Decode<'a> for ToWorker {
             PREPARE => Ok(Self::Prepare { gpu: input.value()?, is_first: input.value()? }),
             PING => Ok(Self::Ping { number: input.value()? }),
             RELEASE => Ok(Self::Release { number: input.value()? }),
+            RESTORE => Ok(Self::Restore(Box::new(input.value()?))),
+            CHECKPOINT => Ok(Self::Checkpoint(Box::new(input.value()?))),
+            STATE => Ok(Self::State),
+            PROCEED => Ok(Self::Proceed),
+            STAY => Ok(Self::Stay),
+            LEAVE => Ok(Self::Leave),
             END => Ok(Self::End { text: input.value()? }),
             RESPONSE => Ok(Self::Response { number: input.value()?, bytes: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),

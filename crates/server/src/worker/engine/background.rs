@@ -36,6 +36,7 @@ impl Engine {
         let Ok(request) = Request::decode(head.opcode, arguments) else {
             return self.session.reply(head, Err(CUresult::CUDA_ERROR_UNKNOWN), &[]);
         };
+        let payload = payload.map(Arc::new);
         let bytes = match (&payload, request.payload()) {
             (Some(buffer), _) => buffer.contents(),
             (None, Some(Payload::Inline(bytes))) => bytes.into(),
@@ -45,6 +46,15 @@ impl Engine {
         let outcome = session
             .enter_context(head.context)
             .and_then(|()| dispatch(session.gpu(), session.objects(), &request, &bytes, &mut reply));
+        if outcome.is_ok() && self.journal.is_recording() {
+            let image = payload.clone().or_else(|| {
+                let Some(Payload::Inline(bytes)) = request.payload() else { return None };
+                Some(Arc::new(Buffer::Plain(bytes.to_vec())))
+            });
+            // Where code cannot be carried anyway its bytes need not be kept.
+            let image = image.filter(|_| self.carries_code);
+            self.journal.note(&request, head.opcode, head.context.value(), arguments, &reply, image);
+        }
         match outcome {
             Err(error) if head.call == 0 => {
                 tracing::debug!(command = head.opcode.name(), status = error.0, "failed; its use will tell");
@@ -58,7 +68,7 @@ impl Engine {
         }
         drop(bytes);
         if let (Some(Payload::Image { hash, .. }), Some(buffer)) = (request.payload(), payload) {
-            self.uploads.keep(buffer, hash);
+            self.uploads.keep(Buffer::Shared(buffer), hash);
         }
     }
 }

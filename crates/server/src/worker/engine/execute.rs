@@ -41,6 +41,10 @@ impl Engine {
             }
         };
         memory.carried_out(request, head.context, &state.reply, reservation);
+        // Those in the background note themselves.
+        if self.journal.is_recording() && !matches!(request.executor(), Executor::Background { .. }) {
+            self.journal.note(request, head.opcode, head.context.value(), arguments, &state.reply, None);
+        }
         Ok(outcome)
     }
 

@@ -15,10 +15,12 @@
 //! | `issue`     | In which context, and behind what, is a command carried out?       |
 //! | `execute`   | What carries it out?                                               |
 //! | `background`| How are slow commands carried out?                                 |
+//! | `messages`  | What does a frame of the client ask for?                           |
 //! | `parts`     | What does the engine have?                                         |
 //! | `queue`     | Which commands wait, and does a stream hold as much as the driver takes? |
 //! | `fences`    | What follows a synchronous copy?                                   |
 //! | `quiet`     | Is anything under way, or does anything hold the device's memory?  |
+//! | `replay`    | How are commands carried out again that another worker has carried out? |
 //! | `retired`   | When is memory of other servers unmapped?                          |
 
 mod background;
@@ -28,13 +30,16 @@ mod execute;
 mod fences;
 mod idle;
 mod issue;
+mod messages;
 mod parts;
 mod queue;
 mod quiet;
+mod replay;
 mod retired;
 #[cfg(test)]
 mod tests;
 
 pub use events::Events;
 pub use idle::IdleWork;
+pub use messages::handle;
 pub use parts::{Engine, ProtocolError};

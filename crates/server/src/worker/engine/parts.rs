@@ -6,6 +6,7 @@ use crate::handover::Exchange;
 use crate::worker::arena::Arena;
 use crate::worker::downloads::Downloads;
 use crate::worker::host_functions::HostFunctions;
+use crate::worker::journal::Journal;
 use crate::worker::memory::HostMemory;
 use crate::worker::peers::PeerCopies;
 use crate::worker::pool::Pool;
@@ -73,6 +74,10 @@ pub struct Engine {
     pub(super) has_peers: AtomicBool,
     /// The end of all work is asked for.
     pub(super) is_waiting_for_idle: AtomicBool,
+    /// What made the session's objects, where another worker may have to make them again.
+    pub(super) journal: Journal,
+    /// Whether the back end tells where the variables of code lie, so that another worker can load it.
+    pub(super) carries_code: bool,
     /// What is left to who holds it: to issue deferred commands that have become ready.
     pub(super) state: Delegated<State>,
 }
@@ -87,6 +92,8 @@ impl Engine {
         exchange: Arc<Exchange>,
     ) -> Arc<Self> {
         let arena = link.regions().map(Arena::new);
+        let journal = if link.is_resumable() { Journal::recording() } else { Journal::default() };
+        let carries_code = gpu.code_memory().is_ok();
         let session = Session::new(gpu, link, exchange);
         let rdma = RdmaCopies::new(&session);
         let engine = Arc::new(Self {
@@ -102,6 +109,8 @@ impl Engine {
             is_shared: AtomicBool::new(false),
             has_peers: AtomicBool::new(false),
             is_waiting_for_idle: AtomicBool::new(false),
+            journal,
+            carries_code,
             state: Delegated::default(),
             session,
         });
@@ -118,6 +127,11 @@ impl Engine {
     /// The session's part in copies to the device.
     pub fn uploads(&self) -> &Uploads {
         &self.uploads
+    }
+
+    /// What made the session's objects.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// Streams that wait for the client.

@@ -28,6 +28,28 @@ impl Engine {
         is_slow_work.then_some(Busy::Background)
     }
 
+    /// What is under way, apart from bytes that have come and wait for commands of the client, which are held back.
+    pub fn busy_but_for_commands(self: &Arc<Self>) -> Option<Busy> {
+        if self.session.exchange().activity().is_reply_owed() {
+            return Some(Busy::Call);
+        }
+        let state = self.state.lock();
+        let is_deferred = state.queue.holds_any();
+        self.state.release(state, |state| self.resume(state));
+        if is_deferred {
+            return Some(Busy::Deferred);
+        }
+        if !self.downloads.are_all_sent() {
+            return Some(Busy::Transfer);
+        }
+        let pools = [self.session.background(), &self.linker, &self.searcher];
+        let is_slow_work = !pools.iter().all(|pool| pool.is_idle()) || !self.made.lock().is_empty();
+        if is_slow_work {
+            return Some(Busy::Background);
+        }
+        (!self.session.gpu().is_quiet()).then_some(Busy::Stream)
+    }
+
     /// What holds the session's memory on the device for good.
     pub fn held_by(&self) -> Option<Held> {
         if self.is_shared.load(Ordering::Relaxed) {

@@ -7,9 +7,8 @@
 
 mod script;
 
-use super::engine::Engine;
+use super::engine::{Engine, handle};
 use super::incoming::Buffer;
-use super::serve::handle;
 use crate::handover::Exchange;
 use causeway_api::handle::{
     Context, Event, Function, Graph, Handle, Kernel, Library, MemoryPool, Module, Native, Stream,

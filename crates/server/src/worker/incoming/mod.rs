@@ -18,7 +18,7 @@ use causeway_gpu::Gpu;
 use causeway_link::{Destination, Lease, TransferError};
 use causeway_pipeline::NONTEMPORAL_UP_TO;
 use memmap2::Mmap;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use table::{Credit, Slot, Table};
 
@@ -30,6 +30,8 @@ const MAX_STAGED_BYTES: u64 = 64 << 20;
 #[derive(Clone, Default)]
 pub struct Incoming {
     table: Arc<Mutex<Table>>,
+    /// Transfers may begin to come again.
+    released: Arc<Condvar>,
 }
 
 /// A transfer whose bytes are coming.
@@ -84,6 +86,12 @@ impl Incoming {
     /// Takes account of a transfer that begins to come, and says whether it is an image.
     fn begin(&self, number: u64, total: u64) -> Option<(bool, Arrival)> {
         let mut table = self.table.lock();
+        while table.is_held {
+            self.released.wait(&mut table);
+        }
+        if table.stale.contains(&number) {
+            return None;
+        }
         let is_image = match table.slots.get(&number) {
             None => false,
             Some(Slot::Expected { is_copy }) => !is_copy,
@@ -163,6 +171,52 @@ impl Incoming {
         table.slots.values().any(|slot| !matches!(slot, Slot::Failed(_) | Slot::Refused))
     }
 
+    /// Lets nothing more begin to come, if nothing is coming and nothing is looked for; whether that is so.
+    pub fn hold(&self) -> bool {
+        let mut table = self.table.lock();
+        let is_complete =
+            |slot: &Slot| !matches!(slot, Slot::Sought | Slot::Expected { .. } | Slot::Arriving);
+        table.is_held = table.slots.values().all(is_complete);
+        table.is_held
+    }
+
+    /// Lets transfers come again.
+    pub fn release(&self) {
+        self.table.lock().is_held = false;
+        self.released.notify_all();
+    }
+
+    /// Calls `each` with every transfer that has come and waits for its command.
+    pub fn each_arrived<E>(&self, mut each: impl FnMut(u64, &Buffer) -> Result<(), E>) -> Result<(), E> {
+        let table = self.table.lock();
+        for (number, slot) in &table.slots {
+            if let Slot::Arrived(buffer, _) = slot {
+                each(*number, buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The transfers of which the client may not know that they have come, though nothing is left of them here.
+    pub fn taken(&self) -> Vec<u64> {
+        let table = self.table.lock();
+        let unwanted = table.slots.iter().filter(|(_, slot)| matches!(slot, Slot::Failed(_)));
+        table.taken.iter().chain(unwanted.map(|(number, _)| number)).copied().collect()
+    }
+
+    /// Takes up what another worker has had: a transfer that had come. False where too much waits.
+    pub fn take_up(&self, number: u64, bytes: Vec<u8>) -> bool {
+        let mut table = self.table.lock();
+        let Some(credit) = table.credit(bytes.len() as u64) else { return false };
+        table.slots.insert(number, Slot::Arrived(Buffer::Plain(bytes), Some(credit)));
+        true
+    }
+
+    /// What comes of these transfers has come to another worker before.
+    pub fn set_stale(&self, numbers: Vec<u64>) {
+        self.table.lock().stale = numbers.into_iter().collect();
+    }
+
     /// Whether anything is known of a transfer.
     pub fn knows(&self, number: u64) -> bool {
         self.table.lock().slots.contains_key(&number)
@@ -192,7 +246,10 @@ impl Incoming {
     pub fn take(&self, number: u64, length: u64) -> Result<Buffer, CUresult> {
         let mut table = self.table.lock();
         match table.slots.remove(&number) {
-            Some(Slot::Arrived(buffer, _credit)) if buffer.len() as u64 == length => Ok(buffer),
+            Some(Slot::Arrived(buffer, _credit)) if buffer.len() as u64 == length => {
+                table.note_taken(number);
+                Ok(buffer)
+            }
             Some(Slot::Arrived(..)) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             Some(Slot::Failed(error)) => Err(error),
             unsettled => {

@@ -2,7 +2,8 @@
 
 use super::buffer::Buffer;
 use causeway_api::sys::CUresult;
-use std::collections::HashMap;
+use rustc_hash::FxHashSet;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,7 +52,16 @@ pub struct Table {
     pub refused: usize,
     /// Bytes that wait.
     pub waiting: Arc<AtomicU64>,
+    /// Whether nothing may begin to come.
+    pub is_held: bool,
+    /// The last transfers of which a command has taken the bytes. The client may not know that they have come.
+    pub taken: VecDeque<u64>,
+    /// Those of the worker that had the session before: what comes of them again is thrown away.
+    pub stale: FxHashSet<u64>,
 }
+
+/// So many transfers are remembered: more than a client has on its lanes without having heard that they came.
+pub const MAX_TAKEN: usize = 4096;
 
 impl Table {
     /// Lets so many more bytes wait, unless they are too many.
@@ -74,6 +84,14 @@ impl Table {
             }
             Some(Slot::Arrived(..) | Slot::Failed(_)) | None => {}
         }
+    }
+
+    /// A command has taken the bytes of a transfer.
+    pub fn note_taken(&mut self, number: u64) {
+        if self.taken.len() == MAX_TAKEN {
+            self.taken.pop_front();
+        }
+        self.taken.push_back(number);
     }
 
     /// Has the bytes thrown away when they come.

@@ -155,7 +155,12 @@ impl Uploads {
 
     /// Leaves an image that has just come to later sessions.
     pub fn keep(&self, buffer: Buffer, named: [u8; 32]) {
-        let (Buffer::Plain(_), Some(images)) = (&buffer, &self.images) else { return };
+        let is_plain = match &buffer {
+            Buffer::Plain(_) => true,
+            Buffer::Shared(shared) => matches!(**shared, Buffer::Plain(_)),
+            _ => false,
+        };
+        let (true, Some(images)) = (is_plain, &self.images) else { return };
         let images = Arc::clone(images);
         self.cache_writer.run(move || {
             if images.keep(&buffer.contents()) != named {

@@ -1,0 +1,353 @@
+//! `causeway move`, `checkpoint` and `restore`: how does a session get to another server, or into a file and back?
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use causeway_access::Target;
+use causeway_access::target::{Endpoint, random_bytes};
+use causeway_wire::handshake::{LaneToken, Protection, SessionId};
+use causeway_wire::moves::{MAX_STATE_PIECE, MoveReply, MoveRequest};
+use causeway_wire::relocation::Relocation;
+use clap::Args;
+
+use super::query::{WatchArguments, WatchError, on_its_host};
+use super::sessions::find;
+use super::table;
+use crate::status_query::ServerConnection;
+
+/// How often the server that holds the session learns that it is still wanted.
+const CALL_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long a program is waited for that does not find the other server, beyond the time that it has itself.
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// How long `restore` waits for the program, which may be stopped.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Move a running session to another server.
+///
+/// The program goes on there with the same device memory, code, streams and events, and notices a pause. It must have been
+/// started with CAUSEWAY_RESUME_TIMEOUT and be connected by tcp. Where anything fails the session stays where it is. Only the
+/// server's own user and root may, on its own host; at the other server the caller needs what a session needs.
+#[derive(Debug, Args)]
+pub struct MoveArguments {
+    #[command(flatten)]
+    server: WatchArguments,
+    /// The session as `causeway sessions` shows it, or the first characters of that.
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// The other server: a name from a configuration file, HOST:PORT, or a connect string.
+    #[arg(value_name = "SERVER")]
+    destination: String,
+    /// How the program reaches the other server, where that differs from how this machine does.
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Option<String>,
+    /// For how many seconds the program tries to connect there.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    wait: u32,
+}
+
+/// Put a session into a file, to be taken up later by `causeway restore`.
+///
+/// The session ends at the server, and its program waits for it. The file has all of its device memory, and is for this user
+/// alone. Only the server's own user and root may, on its own host.
+#[derive(Debug, Args)]
+pub struct CheckpointArguments {
+    #[command(flatten)]
+    server: WatchArguments,
+    /// The session as `causeway sessions` shows it, or the first characters of that.
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// The file, which must not be there yet.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// For how many seconds the program waits.
+    #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    wait: u32,
+}
+
+/// Take up a session that `causeway checkpoint` has put into a file.
+///
+/// Its program comes back by itself, when the server has the address that it had. The file must belong to this user and be
+/// closed to all others; it stays.
+#[derive(Debug, Args)]
+pub struct RestoreArguments {
+    #[command(flatten)]
+    server: WatchArguments,
+    /// The file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+fn stays(session: SessionId, why: impl ToString) -> WatchError {
+    WatchError::Stays { session, why: why.to_string() }
+}
+
+fn print(text: &str) -> Result<(), WatchError> {
+    writeln!(io::stdout(), "{text}").map_err(WatchError::Print)
+}
+
+/// A session that is held, at its server's own host. It goes on when this is dropped.
+struct Held {
+    server: ServerConnection,
+    session: SessionId,
+    bytes: u64,
+    called: Instant,
+}
+
+impl Held {
+    /// Holds a session.
+    fn hold(
+        arguments: &WatchArguments,
+        session: &str,
+        relocation: Relocation,
+        stops: bool,
+    ) -> Result<Self, WatchError> {
+        let target = arguments.one_server()?;
+        let session = find(&mut ServerConnection::connect(&target)?, session)?;
+        let mut server = on_its_host(&target)?;
+        let mut request = MoveRequest::Hold { session, relocation, stops };
+        loop {
+            match server.about_move(request)? {
+                MoveReply::Pending => request = MoveRequest::IsHeld,
+                MoveReply::Held { bytes } => {
+                    return Ok(Self { server, session, bytes, called: Instant::now() });
+                }
+                MoveReply::Refused { text } => return Err(stays(session, text)),
+                other => return Err(stays(session, unexpected(&other))),
+            }
+        }
+    }
+
+    /// Passes its state to `take`, piece by piece.
+    fn read(&mut self, mut take: impl FnMut(Vec<u8>) -> Result<(), WatchError>) -> Result<(), WatchError> {
+        let mut offset = 0;
+        while offset < self.bytes {
+            match self.server.about_move(MoveRequest::Read { offset })? {
+                MoveReply::State { bytes } if !bytes.is_empty() => {
+                    offset += bytes.len() as u64;
+                    take(bytes)?;
+                }
+                MoveReply::Refused { text } => return Err(stays(self.session, text)),
+                other => return Err(stays(self.session, unexpected(&other))),
+            }
+        }
+        self.called = Instant::now();
+        Ok(())
+    }
+
+    /// Shows its server now and then that it is still wanted.
+    fn call(&mut self) -> Result<(), WatchError> {
+        if self.called.elapsed() >= CALL_INTERVAL {
+            self.called = Instant::now();
+            self.server.about_move(MoveRequest::IsHeld)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the client go.
+    fn proceed(&mut self) -> Result<(), WatchError> {
+        match self.server.about_move(MoveRequest::Proceed)? {
+            MoveReply::Done => Ok(()),
+            MoveReply::Refused { text } => Err(stays(self.session, text)),
+            other => Err(stays(self.session, unexpected(&other))),
+        }
+    }
+}
+
+fn unexpected(reply: &MoveReply) -> String {
+    match reply {
+        MoveReply::Ended => "its worker has ended".to_owned(),
+        _ => "the server answers another question".to_owned(),
+    }
+}
+
+/// Takes up a session whose state `source` reads, at a server; `call` is called while that lasts.
+fn take_up(
+    server: &mut ServerConnection,
+    bytes: u64,
+    source: impl FnOnce(&mut dyn FnMut(Vec<u8>) -> Result<(), WatchError>) -> Result<(), WatchError>,
+) -> Result<(), WatchError> {
+    let name = server.name().to_owned();
+    let expect_done = |reply: MoveReply| match reply {
+        MoveReply::Done | MoveReply::Pending => Ok(()),
+        MoveReply::Refused { text } => {
+            Err(WatchError::NotTaken { server: name.clone(), why: text.to_string() })
+        }
+        other => Err(WatchError::NotTaken { server: name.clone(), why: unexpected(&other) }),
+    };
+    expect_done(server.about_move(MoveRequest::TakeUp { bytes })?)?;
+    source(&mut |bytes| expect_done(server.about_move(MoveRequest::Write { bytes })?))?;
+    expect_done(server.about_move(MoveRequest::Restore)?)
+}
+
+/// Whether a session that was brought is there, and whether its client is.
+enum Restored {
+    Pending,
+    Ready,
+    Arrived,
+}
+
+fn is_restored(server: &mut ServerConnection) -> Result<Restored, WatchError> {
+    let not_taken =
+        |server: &ServerConnection, why| WatchError::NotTaken { server: server.name().to_owned(), why };
+    match server.about_move(MoveRequest::IsRestored)? {
+        MoveReply::Pending => Ok(Restored::Pending),
+        MoveReply::Done => Ok(Restored::Ready),
+        MoveReply::Arrived { .. } => Ok(Restored::Arrived),
+        MoveReply::Refused { text } => Err(not_taken(server, text.to_string())),
+        other => Err(not_taken(server, unexpected(&other))),
+    }
+}
+
+/// Moves a session.
+pub fn move_session(arguments: &MoveArguments) -> Result<ExitCode, WatchError> {
+    let destination = arguments.server.named(&arguments.destination)?;
+    let address = address_of(arguments.address.as_deref(), &destination)?;
+    // First, since a server that cannot be reached is no reason to hold anything.
+    let mut there = ServerConnection::connect(&destination)?;
+    let relocation = Relocation {
+        address,
+        protection: destination.protection,
+        ticket: LaneToken(random_bytes()),
+        seconds: arguments.wait,
+    };
+    let started_at = Instant::now();
+    let mut held = Held::hold(&arguments.server, &arguments.session, relocation, false)?;
+    let session = held.session;
+    take_up(&mut there, held.bytes, |take| held.read(take)).map_err(|why| stays(session, why))?;
+    loop {
+        match is_restored(&mut there).map_err(|why| stays(session, why))? {
+            Restored::Pending => held.call()?,
+            Restored::Ready | Restored::Arrived => break,
+        }
+    }
+    held.proceed()?;
+    let deadline = Duration::from_secs(arguments.wait.into()) + MARGIN;
+    let proceeded = Instant::now();
+    loop {
+        if let Restored::Arrived = is_restored(&mut there)? {
+            break;
+        }
+        if let MoveReply::Returned { text } = held.server.about_move(MoveRequest::Where)? {
+            // It may have ended already.
+            let _ = there.about_move(MoveRequest::Abandon);
+            return Err(stays(session, text));
+        }
+        if proceeded.elapsed() >= deadline {
+            return Err(WatchError::Lost { session, server: there.name().to_owned() });
+        }
+    }
+    let pause = started_at.elapsed();
+    // A worker that has ended needs no word.
+    let _ = held.server.about_move(MoveRequest::Leave);
+    let bytes = table::bytes(held.bytes as f64);
+    print(&format!(
+        "session {session} has moved to {}: {bytes} of state, a pause of {:.2} s at most",
+        there.name(),
+        pause.as_secs_f64()
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How the program reaches a server.
+fn address_of(address: Option<&str>, server: &Target) -> Result<String, WatchError> {
+    let not_network = |text: &str| WatchError::NoNetwork { server: text.to_owned() };
+    let Endpoint::Tcp { .. } = server.endpoint else { return Err(not_network(&server.to_string())) };
+    let Some(address) = address else { return Ok(server.endpoint.to_string()) };
+    match address.parse::<Target>() {
+        Ok(Target { endpoint: endpoint @ Endpoint::Tcp { .. }, .. }) => Ok(endpoint.to_string()),
+        _ => Err(not_network(address)),
+    }
+}
+
+/// Puts a session into a file.
+pub fn checkpoint(arguments: &CheckpointArguments) -> Result<ExitCode, WatchError> {
+    let path = &arguments.file;
+    let in_file = |cause| WatchError::File { path: path.clone(), cause };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(in_file)?;
+    let outcome = write_checkpoint(arguments, &mut file, path);
+    if outcome.is_err() {
+        // What there is of it is no session's state.
+        let _ = std::fs::remove_file(path);
+    }
+    let (session, bytes) = outcome?;
+    print(&format!(
+        "session {session} is in {}: {}. Its program waits for {} s; `causeway restore` has it go on",
+        path.display(),
+        table::bytes(bytes as f64),
+        arguments.wait
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_checkpoint(
+    arguments: &CheckpointArguments,
+    file: &mut File,
+    path: &Path,
+) -> Result<(SessionId, u64), WatchError> {
+    let in_file = |cause| WatchError::File { path: path.to_owned(), cause };
+    let relocation = Relocation {
+        address: String::new(),
+        protection: Protection::Encrypted,
+        ticket: LaneToken(random_bytes()),
+        seconds: arguments.wait,
+    };
+    let mut held = Held::hold(&arguments.server, &arguments.session, relocation, true)?;
+    let session = held.session;
+    held.read(|bytes| file.write_all(&bytes).map_err(in_file))?;
+    file.sync_all().map_err(in_file)?;
+    held.proceed()?;
+    loop {
+        match held.server.about_move(MoveRequest::Where)? {
+            MoveReply::Pending => {}
+            MoveReply::Ended => return Ok((session, held.bytes)),
+            MoveReply::Returned { text } => return Err(stays(session, text)),
+            other => return Err(stays(session, unexpected(&other))),
+        }
+    }
+}
+
+/// Takes up a session that is in a file.
+pub fn restore(arguments: &RestoreArguments) -> Result<ExitCode, WatchError> {
+    let path = &arguments.file;
+    let in_file = |cause| WatchError::File { path: path.clone(), cause };
+    let mut file =
+        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path).map_err(in_file)?;
+    let status = file.metadata().map_err(in_file)?;
+    let own = rustix::process::geteuid().as_raw();
+    let is_private = status.is_file() && status.mode() & 0o077 == 0 && (status.uid() == own || own == 0);
+    if !is_private {
+        return Err(WatchError::NotPrivate(path.clone()));
+    }
+    let mut server = on_its_host(&arguments.server.one_server()?)?;
+    take_up(&mut server, status.len(), |take| {
+        let mut piece = vec![0; MAX_STATE_PIECE];
+        loop {
+            let count = file.read(&mut piece).map_err(in_file)?;
+            if count == 0 {
+                return Ok(());
+            }
+            take(piece[..count].to_vec())?;
+        }
+    })?;
+    let mut deadline = None;
+    let mut has_arrived = false;
+    while deadline.is_none_or(|deadline| Instant::now() < deadline) && !has_arrived {
+        match is_restored(&mut server)? {
+            Restored::Pending => {}
+            Restored::Ready => {
+                deadline.get_or_insert_with(|| Instant::now() + ARRIVAL_TIMEOUT);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Restored::Arrived => has_arrived = true,
+        }
+    }
+    let what = if has_arrived { "goes on" } else { "waits for its program" };
+    print(&format!("the session of {} {what} at {}", path.display(), server.name()))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,57 @@
+//! Progress of a session's move, as its worker says and as the caller waits for.
+
+use std::time::Duration;
+
+use causeway_sync::Monitor;
+
+use crate::protocol::messages::ToBroker;
+
+/// What has come of it so far.
+#[derive(Debug, Default)]
+pub struct MoveProgress {
+    /// Whether a caller has the session held.
+    pub is_held: bool,
+    /// Bytes of the state that was written, or why it was not.
+    pub checkpoint: Option<Result<u64, String>>,
+    /// Why the client has come back.
+    pub returned: Option<String>,
+    /// Whether the session was taken up here, or why not.
+    pub restored: Option<Result<(), String>>,
+    /// Whether its client has come here.
+    pub has_arrived: bool,
+    /// Whether the worker has ended.
+    pub has_ended: bool,
+}
+
+/// The progress of one session's move.
+#[derive(Debug, Default)]
+pub struct MoveState(Monitor<MoveProgress>);
+
+impl MoveState {
+    /// Changes it, and wakes waiting threads.
+    pub fn change<R>(&self, change: impl FnOnce(&mut MoveProgress) -> R) -> R {
+        self.0.change(change)
+    }
+
+    /// Waits until `found` gives something, but no longer than `timeout`.
+    pub fn wait_for<R>(
+        &self,
+        timeout: Duration,
+        found: impl FnMut(&mut MoveProgress) -> Option<R>,
+    ) -> Option<R> {
+        self.0.wait_for(timeout, found)
+    }
+
+    /// Takes in what the worker says.
+    pub fn receive(&self, message: ToBroker) {
+        self.change(|progress| match message {
+            ToBroker::Checkpointed { outcome, .. } => progress.checkpoint = Some(outcome),
+            ToBroker::ClientReturned { text } => progress.returned = Some(text),
+            ToBroker::Restored { refused } => {
+                progress.restored = Some(refused.map_or(Ok(()), Err));
+            }
+            ToBroker::Arrived => progress.has_arrived = true,
+            _ => {}
+        });
+    }
+}

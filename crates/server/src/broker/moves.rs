@@ -1,0 +1,326 @@
+//! Moves of sessions to and from this server, for `causeway move`, `causeway checkpoint` and `causeway restore`.
+//!
+//! The caller carries the state from one server to the other. The session is held until the caller says that it may proceed; it
+//! goes on here when the asker goes away before. Whom the session belongs to at the other server is the caller that brings it
+//! there, by its own right to have sessions; its client comes by a secret that only the state and the client have.
+
+use std::fs::File;
+use std::io::{BufReader, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_sync::threads;
+use causeway_wire::handshake::SessionId;
+use causeway_wire::moves::{MAX_STATE_PIECE, MoveReply, MoveRequest};
+use causeway_wire::relocation::Relocation;
+
+use super::drain::may_drain;
+use super::idle_release::{FOLDER, make_file};
+use super::move_state::MoveState;
+use super::session;
+use super::shared::Shared;
+use crate::admission::{Origin, Source};
+use crate::protocol::control::Control;
+use crate::protocol::messages::{self, CheckpointStart, ToWorker};
+use crate::state_file::{StateHeader, StateReader};
+
+/// How long an answer is waited for before the caller learns that it is pending.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// The sessions that a caller moves.
+pub struct Moves<'a> {
+    shared: &'a Arc<Shared>,
+    peer: Origin,
+    leaving: Option<Leaving>,
+    coming: Option<Coming>,
+}
+
+/// A session that is to go.
+struct Leaving {
+    session: SessionId,
+    control: Arc<Control>,
+    progress: Arc<MoveState>,
+    file: File,
+    has_proceeded: bool,
+}
+
+/// A session that comes.
+struct Coming {
+    file: File,
+    bytes: u64,
+    written: u64,
+    started: Option<(SessionId, Arc<MoveState>)>,
+}
+
+fn refused(text: impl Into<String>) -> MoveReply {
+    MoveReply::Refused { text: text.into().into() }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if !self.has_proceeded {
+            // A worker that has ended needs no word.
+            let _ = messages::send(&self.control, &ToWorker::Stay, None);
+        }
+        self.progress.change(|progress| progress.is_held = false);
+    }
+}
+
+impl<'a> Moves<'a> {
+    /// Nothing yet.
+    pub fn new(shared: &'a Arc<Shared>, peer: Origin) -> Self {
+        Self { shared, peer, leaving: None, coming: None }
+    }
+
+    /// Answers a question.
+    pub fn reply(&mut self, request: MoveRequest) -> MoveReply {
+        match request {
+            MoveRequest::Hold { session, relocation, stops } => self.hold(session, relocation, stops),
+            MoveRequest::TakeUp { bytes } => self.take_up(bytes),
+            MoveRequest::Write { bytes } => self.write(&bytes),
+            MoveRequest::Restore => self.restore(),
+            MoveRequest::IsRestored => self.is_restored(),
+            MoveRequest::Abandon => self.abandon(),
+            MoveRequest::IsHeld
+            | MoveRequest::Read { .. }
+            | MoveRequest::Proceed
+            | MoveRequest::Where
+            | MoveRequest::Leave => match &mut self.leaving {
+                None => refused("no session is held for this caller"),
+                Some(leaving) => {
+                    let reply = leaving.reply(&request);
+                    if let MoveReply::Refused { .. } = reply {
+                        self.leaving = None;
+                    }
+                    reply
+                }
+            },
+        }
+    }
+
+    fn folder(&self) -> &Path {
+        self.shared.config.cache.as_ref().map_or(Path::new(FOLDER), |cache| &cache.folder)
+    }
+
+    fn make_file(&self, bytes: u64) -> Result<File, String> {
+        // The image cache makes its folder when it has something for it.
+        let _ = std::fs::create_dir_all(self.folder());
+        make_file(self.folder(), bytes).map(File::from).map_err(|error| error.to_string())
+    }
+
+    fn hold(&mut self, session: SessionId, relocation: Relocation, stops: bool) -> MoveReply {
+        if !may_drain(self.peer, rustix::process::geteuid().as_raw()) {
+            tracing::warn!(peer = %self.peer, %session, "a caller that may not asks for a session's state");
+            return refused("only the server's own user and root may move its sessions, on its own host");
+        }
+        self.leaving = None;
+        let Some((control, progress)) = self.shared.sessions.move_state(session) else {
+            return refused(format!(
+                "there is no session {session} here, or a server before this one has it"
+            ));
+        };
+        let is_first = progress.change(|progress| {
+            let is_first = !core::mem::replace(&mut progress.is_held, true);
+            if is_first {
+                (progress.checkpoint, progress.returned) = (None, None);
+            }
+            is_first
+        });
+        if !is_first {
+            return refused(format!("session {session} is being moved already"));
+        }
+        let file = match self.make_file(0).and_then(|file| {
+            let own = file.try_clone().map_err(|error| error.to_string())?;
+            Ok((file, own))
+        }) {
+            Ok(files) => files,
+            Err(why) => {
+                progress.change(|progress| progress.is_held = false);
+                return refused(why);
+            }
+        };
+        tracing::info!(peer = %self.peer, %session, "a caller asks for the session's state");
+        let (file, own) = file;
+        let start = Box::new(CheckpointStart { number: 1, relocation, stops });
+        let own = OwnedFd::from(own);
+        let sent = messages::send(&control, &ToWorker::Checkpoint(start), Some(&own));
+        self.leaving = Some(Leaving { session, control, progress, file, has_proceeded: false });
+        match sent {
+            Ok(()) => MoveReply::Pending,
+            Err(error) => {
+                self.leaving = None;
+                refused(format!("the worker of session {session} cannot be asked: {error}"))
+            }
+        }
+    }
+
+    fn take_up(&mut self, bytes: u64) -> MoveReply {
+        self.coming = None;
+        if self.shared.drain.is_started() {
+            return refused("the server is being drained, and takes no sessions");
+        }
+        if self.shared.config.keepalive.resume == 0 {
+            return refused(
+                "the server resumes no sessions (--resume-timeout 0), which one that is moved needs",
+            );
+        }
+        match self.make_file(bytes) {
+            Ok(file) => {
+                self.coming = Some(Coming { file, bytes, written: 0, started: None });
+                MoveReply::Done
+            }
+            Err(why) => refused(why),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> MoveReply {
+        let Some(coming) = self.coming.as_mut().filter(|coming| coming.started.is_none()) else {
+            return refused("no session is awaited from this caller");
+        };
+        coming.written += bytes.len() as u64;
+        if coming.written > coming.bytes {
+            return refused("the session's state is longer than was said");
+        }
+        match coming.file.write_all(bytes) {
+            Ok(()) => MoveReply::Done,
+            Err(error) => refused(format!("the session's state cannot be written: {error}")),
+        }
+    }
+
+    fn restore(&mut self) -> MoveReply {
+        let Some(coming) = self.coming.as_mut().filter(|coming| coming.started.is_none()) else {
+            return refused("no session is awaited from this caller");
+        };
+        let header = match read_header(&coming.file) {
+            Ok(header) => header,
+            Err(why) => return refused(why),
+        };
+        let session = header.session;
+        let source = Source::of(self.peer);
+        let seat = match self.shared.clients.limits(source).sessions {
+            Some(limit) => self.shared.admission.take_session_of(source, limit),
+            None => self.shared.admission.take_session(source),
+        };
+        let seat = match seat {
+            Ok(seat) => seat,
+            Err(why) => return refused(why.to_string()),
+        };
+        let file = match coming.file.try_clone() {
+            Ok(file) => OwnedFd::from(file),
+            Err(error) => return refused(format!("the session's state cannot be read: {error}")),
+        };
+        if self.shared.sessions.move_state(session).is_some() {
+            return refused(format!("session {session} is here already"));
+        }
+        tracing::info!(peer = %self.peer, %session, "a caller brings a session");
+        let progress = Arc::<MoveState>::default();
+        let (shared, peer, moves) = (Arc::clone(self.shared), self.peer, Arc::clone(&progress));
+        let started = threads::spawn("restored", move || {
+            if let Some(worker) = session::run_restored(&shared, peer, header, file, &moves) {
+                return shared.relatives.session_ends(worker, || drop(seat));
+            }
+            drop(seat);
+        });
+        match started {
+            Ok(_) => {
+                coming.started = Some((session, progress));
+                MoveReply::Pending
+            }
+            Err(error) => refused(format!("no thread can be started for the session: {error}")),
+        }
+    }
+
+    fn is_restored(&self) -> MoveReply {
+        let Some((session, progress)) = self.coming.as_ref().and_then(|coming| coming.started.as_ref())
+        else {
+            return refused("no session was brought by this caller");
+        };
+        let found = progress.wait_for(WAIT, |progress| match &progress.restored {
+            Some(Err(why)) => Some(refused(why.as_str())),
+            _ if progress.has_ended => Some(refused("the worker of the session has ended")),
+            Some(Ok(())) if progress.has_arrived => Some(MoveReply::Arrived { session: *session }),
+            Some(Ok(())) => Some(MoveReply::Done),
+            None => None,
+        });
+        found.unwrap_or(MoveReply::Pending)
+    }
+
+    fn abandon(&mut self) -> MoveReply {
+        let Some((session, progress)) = self.coming.take().and_then(|coming| coming.started) else {
+            return MoveReply::Done;
+        };
+        if progress.change(|progress| progress.has_arrived) {
+            return MoveReply::Arrived { session };
+        }
+        tracing::info!(%session, "a session that was brought is not wanted");
+        if let Some((control, _)) = self.shared.sessions.move_state(session) {
+            // A worker that has ended needs no word.
+            let _ = messages::send(&control, &ToWorker::Leave, None);
+        }
+        MoveReply::Done
+    }
+}
+
+impl Leaving {
+    fn reply(&mut self, request: &MoveRequest) -> MoveReply {
+        let session = self.session;
+        match request {
+            MoveRequest::IsHeld => {
+                let found = self.progress.wait_for(WAIT, |progress| match &progress.checkpoint {
+                    Some(Ok(bytes)) => Some(MoveReply::Held { bytes: *bytes }),
+                    Some(Err(why)) => Some(refused(format!("session {session} is not moved: {why}"))),
+                    None if progress.has_ended => Some(MoveReply::Ended),
+                    None => None,
+                });
+                found.unwrap_or(MoveReply::Pending)
+            }
+            MoveRequest::Read { offset } => {
+                let mut bytes = vec![0; MAX_STATE_PIECE];
+                match self.file.read_at(&mut bytes, *offset) {
+                    Ok(count) => {
+                        bytes.truncate(count);
+                        MoveReply::State { bytes }
+                    }
+                    Err(error) => refused(format!("the session's state cannot be read: {error}")),
+                }
+            }
+            MoveRequest::Proceed => {
+                self.has_proceeded = true;
+                match messages::send(&self.control, &ToWorker::Proceed, None) {
+                    Ok(()) => MoveReply::Done,
+                    Err(_) => MoveReply::Ended,
+                }
+            }
+            MoveRequest::Where => {
+                let found = self.progress.wait_for(WAIT, |progress| match &progress.returned {
+                    Some(text) => Some(MoveReply::Returned { text: text.as_str().into() }),
+                    None if progress.has_ended => Some(MoveReply::Ended),
+                    None => None,
+                });
+                found.unwrap_or(MoveReply::Pending)
+            }
+            MoveRequest::Leave => {
+                // A worker that has ended needs no word.
+                let _ = messages::send(&self.control, &ToWorker::Leave, None);
+                MoveReply::Done
+            }
+            _ => refused("that is no question about a session that is held"),
+        }
+    }
+}
+
+/// The header of a state, by which its worker is started.
+fn read_header(file: &File) -> Result<StateHeader, String> {
+    use std::io::{Seek as _, SeekFrom};
+    let read = || -> Result<StateHeader, Box<dyn core::error::Error>> {
+        let mut file = file.try_clone()?;
+        file.seek(SeekFrom::Start(0))?;
+        let (_, header) = StateReader::begin(BufReader::new(&file))?;
+        file.seek(SeekFrom::Start(0))?;
+        Ok(header)
+    };
+    read().map_err(|error| error.to_string())
+}

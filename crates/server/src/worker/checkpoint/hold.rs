@@ -1,0 +1,263 @@
+//! The quiet point of a session: its client's commands are held back until the state is written, and until it is known
+//! where it goes on.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_link::{LinkError, Receiver};
+use causeway_wire::codec::Encode as _;
+use causeway_wire::handshake::Features;
+use causeway_wire::message::WorkerMessage;
+use causeway_wire::relocation::LinkState;
+use thiserror::Error;
+
+use super::write::{self, NotWritten, code_of};
+use crate::handover::Decision;
+use crate::protocol::messages::CheckpointStart;
+use crate::state_file::{CodeRecord, StateHeader};
+use crate::worker::engine::{Engine, IdleWork, ProtocolError, handle};
+use crate::worker::release_check::{Busy, Held as MemoryHeld};
+use crate::worker::suspension;
+
+/// How long a quiet point is waited for in all.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// For how long commands are held back at a time while there is none: the client may have to say something first.
+const HOLD_INTERVAL: Duration = Duration::from_millis(500);
+
+/// For how long they are carried out in between.
+const RUN_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How often is looked whether it is quiet.
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
+
+/// How long a session is held at most while there is no decision.
+const DECISION_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// How long a client may take to hear that it is to wait for its session.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a session cannot be held, or its state not be written; sentences for people. It goes on.
+#[derive(Debug, Error)]
+enum NotHeld {
+    #[error(
+        "its link ends with its connection: start the program with CAUSEWAY_RESUME_TIMEOUT=60 and CAUSEWAY_VIA=tcp, and the \
+         server with a --resume-timeout that is not 0"
+    )]
+    NotResumable,
+    #[error("its program uses a client library of a release that does not know of moves")]
+    OldClient,
+    #[error("it cannot be carried to another server: {0}")]
+    Memory(MemoryHeld),
+    #[error("{0}")]
+    Hindrance(String),
+    #[error("{0}")]
+    Code(&'static str),
+    #[error("there was no quiet point within {seconds} s: {busy}")]
+    Busy { seconds: u64, busy: Busy },
+    #[error("device memory that was released does not come back: {0}")]
+    Lost(Arc<str>),
+    #[error(transparent)]
+    NotWritten(#[from] NotWritten),
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("the client ends")]
+    Goodbye,
+}
+
+/// The outcome for a session that was held.
+pub enum Held {
+    /// It goes on here.
+    Continues,
+    /// The worker ends, without a word to its client: the session goes on elsewhere, or later.
+    Leaves,
+    /// The client has gone, or said what makes no sense.
+    Ended,
+}
+
+/// Holds the session for a request of the broker, and lets it go on here or elsewhere. `receiver` has no frame that was
+/// not dealt with.
+pub fn hold(
+    engine: &Arc<Engine>,
+    receiver: &mut Receiver,
+    idle: &mut IdleWork<'_>,
+    request: (CheckpointStart, OwnedFd),
+) -> Held {
+    let (start, file) = request;
+    let exchange = engine.session().exchange();
+    match checkpoint(engine, receiver, idle, &start, file) {
+        Ok(outcome) => outcome,
+        Err(why) => {
+            release(engine);
+            let text = why.to_string();
+            tracing::info!("the session's state is not written: {text}");
+            exchange.report_checkpoint(start.number, Err(text));
+            match why {
+                NotHeld::Protocol(error) => {
+                    let text = error.to_string().into();
+                    // A lost link is noticed elsewhere.
+                    let _ = engine.session().link().send(|out| WorkerMessage::Fatal { text }.encode(out));
+                    Held::Ended
+                }
+                NotHeld::Goodbye => Held::Ended,
+                _ => Held::Continues,
+            }
+        }
+    }
+}
+
+/// Lets everything go on.
+fn release(engine: &Arc<Engine>) {
+    engine.uploads().incoming().release();
+    // A lost link is noticed by the receiving thread.
+    let _ = engine.session().link().release();
+    engine.session().wake();
+}
+
+fn checkpoint(
+    engine: &Arc<Engine>,
+    receiver: &mut Receiver,
+    idle: &mut IdleWork<'_>,
+    start: &CheckpointStart,
+    file: OwnedFd,
+) -> Result<Held, NotHeld> {
+    let session = engine.session();
+    let identity = session.exchange().identity().ok_or(NotHeld::NotResumable)?;
+    if !session.link().is_resumable() || !engine.journal().is_recording() {
+        return Err(NotHeld::NotResumable);
+    }
+    if !identity.hello.abilities.features.contain(Features::MOVES) {
+        return Err(NotHeld::OldClient);
+    }
+    carriable(engine)?;
+    // For as long as it is held the memory stays where it is.
+    let _entered = suspension::enter(session).map_err(|lost| NotHeld::Lost(lost.0))?;
+    let started_at = Instant::now();
+    wait_for_quiet(engine, receiver, idle)?;
+    // What has been carried out meanwhile may be a hindrance.
+    let code = carriable(engine)?;
+    let mut message = Vec::new();
+    WorkerMessage::Moving(start.relocation.clone()).encode(&mut message);
+    let link = session.link().hold(receiver, &message).ok_or(NotHeld::NotResumable)?;
+    let known = end_of(&link);
+    let header = StateHeader {
+        ticket: start.relocation.ticket,
+        seconds: start.relocation.seconds,
+        ..identity.clone()
+    };
+    let bytes = write::write(engine, &header, link, &code, file)?;
+    tracing::info!(bytes, milliseconds = started_at.elapsed().as_millis() as u64, "the session is held");
+    session.exchange().report_checkpoint(start.number, Ok(bytes));
+    if session.exchange().decision(DECISION_TIMEOUT) == Decision::Stay {
+        tracing::info!("the session goes on here");
+        release(engine);
+        return Ok(Held::Continues);
+    }
+    Ok(proceed(engine, receiver, &message, known, start.stops))
+}
+
+/// The session's state is elsewhere: lets its client go there.
+fn proceed(engine: &Arc<Engine>, receiver: &mut Receiver, message: &[u8], known: u64, stops: bool) -> Held {
+    let session = engine.session();
+    if session.link().send_last(message).is_err() {
+        return Held::Ended;
+    }
+    if stops {
+        let is_received = receiver.linger(LINGER_TIMEOUT);
+        tracing::info!(is_received, "the session ends here, and is in a file");
+        return Held::Leaves;
+    }
+    loop {
+        match receiver.await_return() {
+            // It has heard, and has come back: there is no session where it was to go.
+            Ok(received) if received >= known => {
+                session.exchange().report_return("its program could not connect to the other server");
+                let sent = session.link().send_last(&relocated());
+                release(engine);
+                return if sent.is_ok() { Held::Continues } else { Held::Ended };
+            }
+            // It gets the message again.
+            Ok(_) => {}
+            Err(error) => {
+                tracing::info!("the client has not come back: {error}");
+                return Held::Leaves;
+            }
+        }
+    }
+}
+
+/// The message that says that the session is here now.
+pub fn relocated() -> Vec<u8> {
+    let mut message = Vec::new();
+    WorkerMessage::Relocated.encode(&mut message);
+    message
+}
+
+/// Where the last frame ends.
+fn end_of(link: &LinkState) -> u64 {
+    link.frames_start + link.frames.iter().map(|frame| frame.len() as u64).sum::<u64>()
+}
+
+/// Where the variables of code lie, of a session that can be carried as far as is known.
+fn carriable(engine: &Arc<Engine>) -> Result<Vec<CodeRecord>, NotHeld> {
+    if let Some(held) = engine.held_by() {
+        return Err(NotHeld::Memory(held));
+    }
+    if let Some(hindrance) = engine.journal().hindrance() {
+        return Err(NotHeld::Hindrance(hindrance));
+    }
+    let session = engine.session();
+    match session.gpu().code_memory() {
+        Ok(found) => Ok(code_of(session, &found)),
+        Err(why) if engine.journal().has_code() => Err(NotHeld::Code(why)),
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+/// Holds the client's commands back until nothing is under way.
+fn wait_for_quiet(
+    engine: &Arc<Engine>,
+    receiver: &mut Receiver,
+    idle: &mut IdleWork<'_>,
+) -> Result<(), NotHeld> {
+    let started_at = Instant::now();
+    loop {
+        let held_since = Instant::now();
+        let mut busy = Busy::Transfer;
+        while held_since.elapsed() < HOLD_INTERVAL {
+            match engine.busy_but_for_commands() {
+                None if engine.uploads().incoming().hold() => {
+                    // What has come just before is seen now.
+                    match engine.busy_but_for_commands() {
+                        None => return Ok(()),
+                        Some(found) => busy = found,
+                    }
+                    engine.uploads().incoming().release();
+                }
+                None => busy = Busy::Transfer,
+                Some(found) => busy = found,
+            }
+            engine.session().wake();
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        if started_at.elapsed() >= QUIET_TIMEOUT {
+            return Err(NotHeld::Busy { seconds: QUIET_TIMEOUT.as_secs(), busy });
+        }
+        let until = Instant::now() + RUN_INTERVAL;
+        while Instant::now() < until {
+            match receiver.recv_or_yield(idle, || Instant::now() >= until) {
+                Ok(Some(body)) => {
+                    let is_more = handle(engine, body)?;
+                    if !is_more {
+                        return Err(NotHeld::Goodbye);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The state of a session that is held, as it goes to a file.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use causeway_api::calls::Opcode;
+use causeway_api::handle::{Context, Handle, Library, Module};
+use causeway_api::snapshot::Snapshot;
+use causeway_gpu::code_memory::{CodeMemory, CodeOwner};
+use causeway_wire::codec::Encode as _;
+use causeway_wire::relocation::LinkState;
+use thiserror::Error;
+
+use super::memory;
+use crate::state_file::{CodeRecord, CommandRecord, MAX_PIECE, Record, StateHeader, StateWriter};
+use crate::worker::engine::Engine;
+use crate::worker::session::{Session, describe};
+
+/// Why the state was not written; sentences for people.
+#[derive(Debug, Error)]
+pub enum NotWritten {
+    /// The file takes no more.
+    #[error("its state cannot be written: {0}")]
+    File(#[from] io::Error),
+    /// The memory cannot be read.
+    #[error("device memory at {address:#x} cannot be read: {why}")]
+    Memory {
+        /// The address.
+        address: u64,
+        /// What the back end said.
+        why: String,
+    },
+    /// There is memory of a device of which the session has no context.
+    #[error("it has device memory and no context, by which that could be read")]
+    NoContext,
+    /// The devices cannot be described.
+    #[error("the server's GPUs cannot be described: {0}")]
+    Snapshot(String),
+}
+
+/// Where the variables of loaded code lie, by the client's handles.
+pub fn code_of(session: &Session, found: &[CodeMemory]) -> Vec<CodeRecord> {
+    let objects = session.objects();
+    let mut contexts = HashMap::new();
+    for handle in objects.handles::<Context>() {
+        if let Ok(native) = objects.native(handle) {
+            contexts.insert(native.value(), handle.value());
+        }
+    }
+    let (mut modules, mut libraries) = (HashMap::new(), HashMap::new());
+    for handle in objects.handles::<Module>() {
+        if let Ok(native) = objects.native(handle) {
+            modules.insert(native.value(), handle.value());
+        }
+    }
+    for handle in objects.handles::<Library>() {
+        if let Ok(native) = objects.native(handle) {
+            libraries.insert(native.value(), handle.value());
+        }
+    }
+    let of = |memory: &CodeMemory| {
+        let (owner, is_library) = match memory.owner {
+            CodeOwner::Module(module) => (modules.get(&module.value()), false),
+            CodeOwner::Library(library) => (libraries.get(&library.value()), true),
+        };
+        let context = *contexts.get(&memory.context.value())?;
+        Some(CodeRecord { owner: *owner?, is_library, context, ranges: memory.ranges.clone() })
+    };
+    found.iter().filter_map(of).collect()
+}
+
+/// Writes the state of a session at rest, and says how many bytes that are.
+///
+/// # Errors
+/// Why it is not written.
+pub fn write(
+    engine: &Arc<Engine>,
+    header: &StateHeader,
+    link: LinkState,
+    code: &[CodeRecord],
+    file: OwnedFd,
+) -> Result<u64, NotWritten> {
+    let (session, journal) = (engine.session(), engine.journal());
+    let mut out = StateWriter::begin(BufWriter::with_capacity(1 << 20, File::from(file)), header)?;
+    let snapshot = session.gpu().snapshot().map_err(|error| NotWritten::Snapshot(describe(error)))?;
+    out.write(&Record::Snapshot(encoded(&snapshot)))?;
+    let frames = link.frames;
+    let link = LinkState { frames: Vec::new(), ..link };
+    let mut bytes = Vec::new();
+    link.encode(&mut bytes);
+    out.write(&Record::Link(bytes))?;
+    frames.into_iter().try_for_each(|frame| out.write(&Record::Frame(frame)))?;
+
+    let entries = journal.entries();
+    let mut images = HashMap::new();
+    for image in entries.iter().filter_map(|entry| entry.image.as_ref()) {
+        let next = images.len() as u32;
+        if *images.entry(Arc::as_ptr(image)).or_insert(next) != next {
+            continue;
+        }
+        for piece in image.contents().chunks(MAX_PIECE) {
+            out.write(&Record::Image { number: next, bytes: piece.to_vec() })?;
+        }
+    }
+    code.iter().try_for_each(|code| out.write(&Record::Code(code.clone())))?;
+    for entry in &entries {
+        let image = entry.image.as_ref().and_then(|image| images.get(&Arc::as_ptr(image)).copied());
+        out.write(&Record::Command(CommandRecord {
+            context: entry.context,
+            opcode: entry.opcode as u16,
+            arguments: entry.arguments.to_vec(),
+            image,
+            reply: entry.reply.as_ref().map(|reply| reply.to_vec()),
+        }))?;
+    }
+    for recorded in journal.recorded() {
+        let (event, stream) = (recorded.event, recorded.stream);
+        out.write(&Record::Recorded { event, stream, flags: recorded.flags, context: recorded.context })?;
+    }
+    let incoming = engine.uploads().incoming();
+    out.write(&Record::Taken(incoming.taken()))?;
+    incoming.each_arrived(|number, buffer| {
+        let contents = buffer.contents();
+        let pieces = contents.chunks(MAX_PIECE).map(<[u8]>::to_vec);
+        // An empty one is a transfer, too.
+        let pieces = pieces.chain(contents.is_empty().then(Vec::new));
+        pieces.into_iter().try_for_each(|bytes| out.write(&Record::Transfer { number, bytes }))
+    })?;
+
+    // By the device of each context its memory is read there.
+    let contexts: Vec<(i32, u64)> = entries
+        .iter()
+        .filter(|entry| matches!(entry.opcode, Opcode::primary_context_retain | Opcode::context_create))
+        .filter_map(|entry| {
+            let mut input = causeway_wire::codec::Decoder::new(&entry.arguments);
+            let (context, device) = input.value::<(u64, i32)>().ok()?;
+            Some((device, context))
+        })
+        .collect();
+    let context_of = |device: i32| {
+        let own = contexts.iter().find(|(of, _)| *of == device).or_else(|| contexts.first());
+        own.map(|(_, context)| *context).ok_or(NotWritten::NoContext)
+    };
+    let of_code = code.iter().flat_map(|code| code.ranges.iter().map(|range| (code.context, *range)));
+    let mut ranges: Vec<(u64, u64, u64)> =
+        of_code.map(|(context, (address, bytes))| (context, address, bytes)).collect();
+    for range in journal.memory() {
+        ranges.push((context_of(range.device)?, range.address, range.bytes));
+    }
+    let mut piece = vec![0; MAX_PIECE];
+    for (context, start, bytes) in ranges {
+        let mut done = 0;
+        while done < bytes {
+            let (address, length) = (start + done, MAX_PIECE.min((bytes - done) as usize));
+            let piece = &mut piece[..length];
+            memory::read(session, Handle::from_value(context), address, piece)
+                .map_err(|error| NotWritten::Memory { address, why: describe(error) })?;
+            if piece.iter().any(|byte| *byte != 0) {
+                out.write(&Record::Memory { context, address, bytes: piece.to_vec() })?;
+            }
+            done += length as u64;
+        }
+    }
+    Ok(out.finish()?)
+}
+
+fn encoded(snapshot: &Snapshot) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    snapshot.encode(&mut bytes);
+    bytes
+}

@@ -1,0 +1,190 @@
+//! Does a session go on at another server, or from a file, as if nothing had been, and stay where it is when that fails?
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use causeway_tests::built::{causeway, cuda_program};
+use causeway_tests::client::by_itself;
+use causeway_tests::process::{Outcome, Running, eventually, run};
+use causeway_tests::server::{OPEN, Server, forget_environment};
+use rustix::process::Signal;
+
+/// How long anything may take, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// How often a session goes from one server to the other.
+const MOVES: usize = 12;
+
+/// A program that works until the file is there.
+fn working(server: &Server, end: &Path, how: &str) -> Running {
+    let mut command = by_itself(&server.connect_string(), &cuda_program("moved_session"));
+    command.env("CAUSEWAY_VIA", "tcp").env("CAUSEWAY_LANES", "3").env("CAUSEWAY_RESUME_TIMEOUT", "60");
+    let running = Running::start(command.arg(end).arg(how));
+    running.must_print("running", LIMIT);
+    running
+}
+
+fn command(arguments: &[&str], server: &Server) -> Command {
+    let mut command = Command::new(causeway());
+    forget_environment(&mut command);
+    command.args(arguments).arg("--on").arg(server.connect_string());
+    command
+}
+
+/// The one session of a server.
+fn session(server: &Server) -> String {
+    let list = run(&mut command(&["sessions", "--json"], server), LIMIT).must_succeed().stdout;
+    let server: serde_json::Value = serde_json::from_str(&list).unwrap();
+    let [session] = &server["sessions"].as_array().unwrap()[..] else { panic!("one session: {list}") };
+    session["session"].as_str().unwrap().to_owned()
+}
+
+/// Waits until a server has no session. It may have a process that watches its GPUs.
+fn must_be_left(server: &Server) {
+    let list = || run(&mut command(&["sessions"], server), LIMIT).must_succeed().stdout;
+    eventually("the server has no session", LIMIT, || list().contains(": 0 of "));
+}
+
+fn moved(from: &Server, to: &str) -> Outcome {
+    run(&mut command(&["move", &session(from), to], from), LIMIT)
+}
+
+fn ends_well(mut program: Running, end: &Path) {
+    fs::write(end, "").unwrap();
+    program.finish(LIMIT).must_succeed();
+}
+
+#[test]
+fn a_session_goes_to_and_fro_while_its_program_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let end = folder.path().join("end");
+    let key = folder.path().join("key");
+    let first = Server::start_with(&OPEN);
+    let second = Server::start_with_key(&key);
+    let keyed = second.connect_string();
+    let program = working(&first, &end, "");
+    for number in 0..MOVES {
+        let (from, to) = if number % 2 == 0 { (&first, &keyed) } else { (&second, &first.connect_string()) };
+        let outcome = moved(from, to);
+        assert_eq!(outcome.code(), Some(0), "move {number}: {outcome}");
+        assert!(
+            outcome.stdout.contains("has moved to") && outcome.stdout.contains("a pause of"),
+            "{outcome}"
+        );
+        must_be_left(from);
+    }
+    ends_well(program, &end);
+    first.must_be_well();
+    second.must_be_well();
+}
+
+#[test]
+fn an_idle_session_moves_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let end = folder.path().join("end");
+    let (first, second) = (Server::start_with(&OPEN), Server::start_with(&OPEN));
+    let program = working(&first, &end, "idle");
+    moved(&first, &second.connect_string()).must_succeed();
+    must_be_left(&first);
+    ends_well(program, &end);
+}
+
+#[test]
+fn a_session_stays_where_it_is_when_it_cannot_move() {
+    let folder = tempfile::tempdir().unwrap();
+    let end = folder.path().join("end");
+    let first = Server::start_with(&OPEN);
+    let refusals = |program: Running, cases: &[(&Server, &str)]| {
+        for (to, text) in cases {
+            let outcome = moved(&first, &to.connect_string());
+            assert_eq!(outcome.code(), Some(1), "{outcome}");
+            assert!(
+                outcome.stderr.contains(text) && outcome.stderr.contains("stays where it is"),
+                "{outcome}"
+            );
+        }
+        ends_well(program, &end);
+        fs::remove_file(&end).unwrap();
+    };
+    let other = Server::start_with(&[OPEN.as_slice(), &["--resume-timeout", "0"]].concat());
+    let mut small = Server::command(&OPEN);
+    small.env("CAUSEWAY_SOFTWARE_GPU_MEMORY", "1M");
+    let small = Server::start_command(small);
+    refusals(
+        working(&first, &end, ""),
+        &[(&other, "resumes no sessions"), (&small, "does not take the session up")],
+    );
+    // What cannot be carried is refused before anything is done.
+    refusals(working(&first, &end, "refused"), &[(&other, "memory of the program that kernels reach")]);
+    first.must_be_well();
+}
+
+#[test]
+fn a_session_stays_when_the_other_server_dies_on_the_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let end = folder.path().join("end");
+    let (first, second) = (Server::start_with(&OPEN), Server::start_with(&OPEN));
+    let program = working(&first, &end, "");
+    let (name, to) = (session(&first), second.connect_string());
+    // Whenever that is: what is there already is not yet the session's.
+    second.kill();
+    let outcome = run(&mut command(&["move", &name, &to], &first), LIMIT);
+    assert_eq!(outcome.code(), Some(1), "{outcome}");
+    // Its program cannot go to an address without a server.
+    let third = Server::start_with(&OPEN);
+    let mut to_nowhere =
+        command(&["move", &name, &third.connect_string(), "--address", "127.0.0.1:9"], &first);
+    let outcome = run(to_nowhere.arg("--wait").arg("60"), LIMIT);
+    assert!(outcome.code() == Some(1) && outcome.stderr.contains("could not connect"), "{outcome}");
+    must_be_left(&third);
+    moved(&first, &third.connect_string()).must_succeed();
+    ends_well(program, &end);
+}
+
+#[test]
+fn a_session_comes_back_from_a_file_after_its_server_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (end, file) = (folder.path().join("end"), folder.path().join("session"));
+    let path = file.to_str().unwrap();
+    let first = Server::start_with(&OPEN);
+    let listen = first.target().endpoint.to_string();
+    let program = working(&first, &end, "");
+    run(&mut command(&["checkpoint", &session(&first), path], &first), LIMIT).must_succeed();
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    must_be_left(&first);
+    program.signal(Signal::STOP);
+    first.kill();
+    drop(first);
+    let again = Server::start_with(&["--listen", &listen, "--insecure-no-key"]);
+    let restore = |file: &str| run(&mut command(&["restore", file], &again), LIMIT);
+
+    // A file that others can read, or is damaged, or cut short, is refused.
+    let bytes = fs::read(&file).unwrap();
+    let other = folder.path().join("other");
+    let write = |bytes: &[u8], mode: u32| {
+        fs::write(&other, bytes).unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let refused = |text: &str| {
+        let outcome = restore(other.to_str().unwrap());
+        assert!(outcome.code() == Some(1) && outcome.stderr.contains(text), "{text}: {outcome}");
+    };
+    write(&bytes, 0o644);
+    refused("this user alone");
+    write(&bytes[..bytes.len() - 1], 0o600);
+    refused("cut short");
+    let mut damaged = bytes.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    write(&damaged, 0o600);
+    refused("does not take the session up");
+    write(b"something else", 0o600);
+    refused("no session's state");
+
+    restore(path).must_succeed();
+    program.signal(Signal::CONT);
+    ends_well(program, &end);
+}
