@@ -220,11 +220,8 @@ pub fn move_session(arguments: &MoveArguments) -> Result<ExitCode, WatchError> {
     let mut held = Held::hold(&arguments.server, &arguments.session, relocation, false)?;
     let session = held.session;
     take_up(&mut there, held.bytes, |take| held.read(take)).map_err(|why| stays(session, why))?;
-    loop {
-        match is_restored(&mut there).map_err(|why| stays(session, why))? {
-            Restored::Pending => held.call()?,
-            Restored::Ready | Restored::Arrived => break,
-        }
+    while let Restored::Pending = is_restored(&mut there).map_err(|why| stays(session, why))? {
+        held.call()?;
     }
     held.proceed()?;
     let deadline = Duration::from_secs(arguments.wait.into()) + MARGIN;

@@ -39,7 +39,7 @@ impl Engine {
         } else {
             let executed = self.execute(&mut state, head, &request, None, &entry.arguments);
             let is_same = entry.reply.as_ref().is_none_or(|known| **known == *state.reply);
-            executed.and_then(|_| if is_same { Ok(()) } else { Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS) })
+            executed.and_then(|_| is_same.then_some(()).ok_or(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS))
         };
         self.state.release(state, |state| self.resume(state));
         outcome
