@@ -47,8 +47,8 @@ class Window:
 class Team:
     """This process's ranks of a team."""
 
-    def __init__(self, library, pointer, ranks):
-        self.library, self.pointer, self.ranks = library, pointer, ranks
+    def __init__(self, library, pointer, ranks, ranks_here):
+        self.library, self.pointer, self.ranks, self.ranks_here = library, pointer, ranks, ranks_here
         if not pointer:
             raise self.error()
 
@@ -57,14 +57,14 @@ class Team:
         """A team whose ranks are all in this process: on the current context's GPU, or on these devices."""
         loaded = load(library)
         numbers = (ctypes.c_int * ranks)(*devices) if devices else None
-        return cls(loaded, loaded.causeway_team_create(ranks, numbers, Options(**options)), ranks)
+        return cls(loaded, loaded.causeway_team_create(ranks, numbers, Options(**options)), ranks, ranks)
 
     @classmethod
     def join(cls, nonce, rank, ranks, library="libcauseway_comm.so", **options):
         """This process's rank. All have the same nonce (`causeway_comm.new_nonce`), a new one a team."""
         loaded = load(library)
         joined = loaded.causeway_team_join(nonce.encode(), rank, ranks, Options(**options))
-        return cls(loaded, joined, ranks)
+        return cls(loaded, joined, ranks, 1)
 
     def error(self):
         """The library's last error, as an exception."""
@@ -87,10 +87,13 @@ class Team:
         return Window(self, self.must(self.library.causeway_window_create(self.pointer, in_host, nbytes)))
 
     def register(self, addresses, nbytes, in_host=False):
-        """A window of the program's memory, such as tensors' `data_ptr()`: an address for each rank."""
-        if len(addresses) != self.ranks:
-            raise ValueError(f"a window has a part for each of {self.ranks} ranks, and not {len(addresses)}")
-        parts = (ctypes.c_uint64 * self.ranks)(*addresses)
+        """A window of the program's memory, such as tensors' `data_ptr()`: an address for each rank here."""
+        if len(addresses) != self.ranks_here:
+            raise ValueError(
+                f"a window has an address for each of this process's {self.ranks_here} ranks, "
+                f"and not {len(addresses)}"
+            )
+        parts = (ctypes.c_uint64 * self.ranks_here)(*addresses)
         number = self.library.causeway_window_register(self.pointer, in_host, parts, nbytes)
         return Window(self, self.must(number))
 

@@ -309,8 +309,9 @@ table! {
         Default::Text("`auto`"),
         "who moves what kernels put and get: the kernel's threads (`direct`), a thread of the host \
          (`proxy`), or for each message whichever is cheaper",
-        "`proxy` maps no peer's memory, so that atomic operations need windows in the host's memory.";
-    COMM_HOSTS: "CAUSEWAY_COMM_HOSTS", [Rank],
+        "`proxy` maps no peer's memory, so that atomic operations need windows in the host's memory, unless the \
+         team's ranks are on several hosts.";
+    COMM_HOSTS: "CAUSEWAY_COMM_HOSTS", [Rank, Team],
         Values::Text("names or addresses, with commas between them"),
         Default::Text("none; messages to other hosts go with the MPI"),
         "the job's hosts, whose ranks fetch messages of each other's GPUs by RDMA devices or over TCP, and \

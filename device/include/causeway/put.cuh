@@ -168,7 +168,8 @@ __device__ inline Status get(const Team &team, u32 peer, const Window &to, u64 t
 }
 
 // Sets or counts up a word of the peer's window. What the scope has written to memory, and what it has put by
-// `direct`, is there before; of puts that the proxy has, those that were posted before to the same queue.
+// `direct`, is there before; of puts that the proxy has, those that were posted before to the same queue
+// if it sends the signal as well. Between hosts that is not so of a signal to this host: call `fence` first.
 template <class Scope = Thread>
 __device__ inline Status signal(const Team &team, u32 peer, const Window &window, u64 offset, u64 value,
                                 SignalKind kind = SignalKind::set, Initiator hint = Initiator::automatic) {

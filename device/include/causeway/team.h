@@ -52,8 +52,8 @@ enum { CAUSEWAY_ON_DEVICE = 0, CAUSEWAY_IN_HOST = 1 };
 
 // A window: so many bytes of new memory for each rank, zeroed. Its number, or -1.
 int causeway_window_create(const causeway_team *team, uint32_t memory, uint64_t bytes);
-// A window of the program's memory (a tensor's, say): an address for each rank, at multiples of 16. It stays
-// until the window is freed. Memory of another GPU has to be open to the rank's (cudaDeviceEnablePeerAccess).
+// A window of the program's memory (a tensor's, say): an address for each rank of this process, at multiples of
+// 16; one, where the team was joined. It stays until the window is freed. Memory of another GPU has to be open to the rank's (cudaDeviceEnablePeerAccess).
 int causeway_window_register(const causeway_team *team, uint32_t memory, const uint64_t *addresses,
                              uint64_t bytes);
 // 0 or -1. No kernel uses the window any more.

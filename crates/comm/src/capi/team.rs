@@ -262,8 +262,8 @@ pub unsafe extern "C" fn causeway_window_create(team: *const Handle, memory: u32
 /// Makes a window of the program's memory. Its number, or -1.
 ///
 /// # Safety
-/// The team is alive, and there is an address for each rank, where so many bytes of such memory stay until
-/// the window is freed.
+/// The team is alive, and there is an address for each rank of this process (one, where the team was joined),
+/// where so many bytes of such memory stay until the window is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_window_register(
     team: *const Handle,
@@ -275,7 +275,7 @@ pub unsafe extern "C" fn causeway_window_register(
     // SAFETY: as promised.
     let team = unsafe { &(*team).team };
     // SAFETY: as promised.
-    let addresses = unsafe { core::slice::from_raw_parts(addresses, team.ranks() as usize) };
+    let addresses = unsafe { core::slice::from_raw_parts(addresses, team.ranks_here()) };
     // SAFETY: as promised.
     number(unsafe { team.register(kind, addresses, bytes) })
 }

@@ -7,6 +7,7 @@ use super::calls::{Calls, check};
 use super::pinned::allocate;
 use super::stream::Stream;
 use crate::device::gpu::{Block, GpuError, Lane};
+use crate::device::remote::frame::MAX_PAYLOAD;
 
 /// Copies one behind the other, in a stream of their own.
 pub(super) struct CudaLane {
@@ -35,10 +36,16 @@ impl CudaLane {
         let max_bytes = memory.bytes / 2;
         for bytes in [8, max_bytes] {
             self.copy(memory.address, memory.address + max_bytes, bytes)?;
-            self.copy(self.done.address, memory.address, 8)?;
+        }
+        // Links copy to and from staging memory in the host.
+        let staging = allocate(self.calls, max_bytes.clamp(8, u64::from(MAX_PAYLOAD)))?;
+        for bytes in [8, staging.bytes.min(max_bytes)] {
+            self.copy(staging.address, memory.address, bytes)?;
+            self.copy(memory.address, staging.address, bytes)?;
         }
         self.set(memory.address, 0)?;
         self.mark()?;
+        // The staging memory is freed behind its copies.
         self.wait()
     }
 }

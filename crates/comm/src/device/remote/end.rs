@@ -119,6 +119,7 @@ impl LinkEnd {
                     break;
                 }
                 let Arriving { range, bytes, staged, is_reply } = arriving;
+                let range = range.clone();
                 let mark = match staged {
                     Some(staged) => {
                         let mark = shared.copies.copy(range.address, *staged, *bytes)?;
@@ -130,7 +131,7 @@ impl LinkEnd {
                 if *is_reply {
                     self.initiator.data_arrived(mark)?;
                 } else {
-                    self.target.payload_arrived(mark);
+                    self.target.payload_arrived(mark, range);
                 }
                 self.arriving = None;
                 did = true;
@@ -237,12 +238,21 @@ impl LinkEnd {
 
     /// Whether nothing is under way in either direction.
     pub fn is_idle(&self) -> bool {
-        self.initiator.is_idle() && self.target.is_idle() && self.arriving.is_none() && self.writer.is_empty()
+        // What is left has no reader when the stream has ended.
+        let is_written = self.has_ended || self.writer.is_empty();
+        self.initiator.is_idle() && self.target.is_idle() && self.arriving.is_none() && is_written
     }
 
-    /// Says that this rank asks for nothing more.
+    /// Says that this rank asks for nothing more, unless the peer has gone.
     pub fn leave(&mut self) {
-        self.writer.push(&Frame::Goodbye, None);
+        if !self.has_ended {
+            self.writer.push(&Frame::Goodbye, None);
+        }
+    }
+
+    /// Whether something was posted that the last step did not see: it took all there was.
+    pub fn has_news(&self, link: &Link) -> bool {
+        self.initiates && !self.initiator.is_blocked() && !link.inbox().operations.is_empty()
     }
 
     /// Whether something is to be waited for at the stream, and whether that is capacity to write.
@@ -264,5 +274,79 @@ impl LinkEnd {
 impl AsFd for LinkEnd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::gpu::{GpuError, Lane};
+    use crate::device::remote::frame::{MAX_IN_FLIGHT, Position};
+    use crate::device::remote::link::{Links, Operation};
+
+    /// Of a rank whose windows are all in the host.
+    struct NoLane;
+
+    impl Lane for NoLane {
+        fn copy(&mut self, _to: u64, _from: u64, _bytes: u64) -> Result<(), GpuError> {
+            unreachable!("nothing lies on the GPU")
+        }
+
+        fn set(&mut self, _to: u64, _value: u64) -> Result<(), GpuError> {
+            unreachable!("nothing lies on the GPU")
+        }
+
+        fn mark(&mut self) -> Result<u64, GpuError> {
+            Ok(0)
+        }
+
+        fn done(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn a_rank_that_has_left_first_holds_up_no_other() {
+        let (links, parts, mut copies) =
+            (Links::new(2).unwrap(), Parts::default(), Copies::new(Box::new(NoLane), 0));
+        let (ours, theirs) = ByteStream::pair().unwrap();
+        let theirs = ByteStream::of_descriptor(theirs).unwrap();
+        let mut end = LinkEnd::new(1, true, ours, 4096);
+        let mut shared = Shared { link: links.to(1), parts: &parts, copies: &mut copies };
+        theirs.write([&Frame::Goodbye.encode(), &[]]).unwrap();
+        drop(theirs);
+        while end.waits().is_some() {
+            end.step(&mut shared).unwrap();
+        }
+        end.leave();
+        end.step(&mut shared).unwrap();
+        assert!(end.is_idle(), "it waits for somebody to read its goodbye");
+    }
+
+    #[test]
+    fn what_waits_for_answers_is_no_news() {
+        let (links, parts, mut copies) =
+            (Links::new(2).unwrap(), Parts::default(), Copies::new(Box::new(NoLane), 0));
+        let (ours, theirs) = ByteStream::pair().unwrap();
+        let theirs = ByteStream::of_descriptor(theirs).unwrap();
+        let mut end = LinkEnd::new(1, true, ours, 4096);
+        let mut shared = Shared { link: links.to(1), parts: &parts, copies: &mut copies };
+        let post = || links.post(1, Operation::Store { to: Position { window: 0, offset: 0 }, value: 1 });
+        post();
+        assert!(end.has_news(links.to(1)), "it has not looked yet");
+        for _ in 0..2 * MAX_IN_FLIGHT {
+            post();
+        }
+        while end.step(&mut shared).unwrap() {}
+        assert!(!links.to(1).inbox().operations.is_empty());
+        assert!(!end.has_news(links.to(1)), "it could take nothing more");
+        let done = Frame::Done { count: MAX_IN_FLIGHT as u32 };
+        for _ in 0..2 {
+            theirs.write([&done.encode(), &[]]).unwrap();
+            while end.step(&mut shared).unwrap() {}
+        }
+        assert!(links.to(1).inbox().operations.is_empty());
+        post();
+        assert!(end.has_news(links.to(1)), "it came behind the last step");
     }
 }

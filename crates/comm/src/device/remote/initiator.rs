@@ -51,6 +51,8 @@ pub struct Initiator {
     /// How many of those in flight are answered.
     answered: usize,
     staging: Ring,
+    /// Whether more was posted than could be taken.
+    is_blocked: bool,
 }
 
 fn after(position: Position, bytes: u64) -> Position {
@@ -60,7 +62,13 @@ fn after(position: Position, bytes: u64) -> Position {
 impl Initiator {
     /// None yet.
     pub fn new(staging: Ring) -> Self {
-        Self { prepared: VecDeque::new(), in_flight: VecDeque::new(), answered: 0, staging }
+        Self {
+            prepared: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            answered: 0,
+            staging,
+            is_blocked: false,
+        }
     }
 
     /// Whether nothing is under way that was taken from the link.
@@ -73,15 +81,24 @@ impl Initiator {
         !self.prepared.is_empty() || self.in_flight.len() > self.answered
     }
 
+    /// Whether what is posted has to wait for answers, so that the peer's stream says when to go on.
+    pub fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
     /// Takes what was posted, and begins to copy payloads out of the GPU. Whether there was anything.
     ///
     /// # Errors
     /// When a window was freed, or the driver refuses.
     pub fn prepare(&mut self, link: &Link, parts: &Parts, copies: &mut Copies) -> Result<bool, LinkError> {
         let mut did = false;
+        self.is_blocked = true;
         while self.prepared.len() < MAX_PREPARED {
             // This thread alone takes from there.
-            let Some(operation) = link.inbox().operations.front().copied() else { break };
+            let Some(operation) = link.inbox().operations.front().copied() else {
+                self.is_blocked = false;
+                break;
+            };
             let Some((prepared, rest)) = self.prepare_first(operation, parts, copies)? else { break };
             self.prepared.push_back(prepared);
             let operations = &mut link.inbox().operations;

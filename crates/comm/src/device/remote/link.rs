@@ -163,9 +163,4 @@ impl Links {
         self.is_asleep.store(false, Ordering::Relaxed);
         self.wake.clear();
     }
-
-    /// Whether nothing was posted that has not been taken.
-    pub fn is_empty(&self) -> bool {
-        self.links.iter().all(|link| link.inbox().operations.is_empty())
-    }
 }

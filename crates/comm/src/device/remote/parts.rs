@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::frame::Position;
 use crate::device::failure::Status;
 use crate::device::gpu::Block;
+
+/// How often it is looked whether a part is still used.
+const RELEASE_INTERVAL: Duration = Duration::from_micros(50);
 
 /// A part. It lives as long as somebody copies.
 #[derive(Debug)]
@@ -49,6 +53,15 @@ impl Parts {
         drop(part);
     }
 
+    /// The same for memory that this does not free, which nothing copies from or to any more when it returns.
+    pub fn remove_unused(&self, window: u32) {
+        let Some(part) = self.lock().remove(&window) else { return };
+        // Who copies has all of it: the thread of the links, which gives it back at the end of the team, too.
+        while Arc::strong_count(&part) > 1 {
+            std::thread::sleep(RELEASE_INTERVAL);
+        }
+    }
+
     /// So many bytes at a position.
     ///
     /// # Errors
@@ -73,6 +86,8 @@ impl Parts {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -97,5 +112,27 @@ mod tests {
         assert_eq!(Arc::strong_count(&memory), 2, "the copy still has it");
         drop(held);
         assert_eq!(Arc::strong_count(&memory), 1);
+    }
+
+    #[test]
+    fn memory_of_the_program_is_given_back_behind_the_last_copy() {
+        let parts = Parts::default();
+        let memory = Arc::new(Block { address: 4096, bytes: 64, descriptor: None, owner: Box::new(()) });
+        parts.add(1, Part { memory: Arc::clone(&memory), bytes: 64, in_host: false });
+        let held = parts.find(Position { window: 1, offset: 0 }, 8).unwrap();
+        let copied = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let freeing = scope.spawn(|| {
+                parts.remove_unused(1);
+                copied.load(Ordering::Acquire)
+            });
+            while parts.find(Position { window: 1, offset: 0 }, 8).is_ok() {
+                std::thread::yield_now();
+            }
+            copied.store(true, Ordering::Release);
+            drop(held);
+            assert!(freeing.join().unwrap(), "it came back while something was copied");
+        });
+        parts.remove_unused(1);
     }
 }

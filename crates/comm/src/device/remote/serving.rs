@@ -100,7 +100,8 @@ impl Service {
 
     fn sleep(&self) {
         let wake = self.links.sleep();
-        if self.links.is_empty() {
+        // Where all that was posted waits for peers, their streams wake the thread.
+        if !self.ends.iter().any(|end| end.has_news(self.links.to(end.peer))) {
             let streams = self.ends.iter().filter_map(|end| {
                 let flags = if end.waits()? { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
                 Some(PollFd::from_borrowed_fd(end.as_fd(), flags))

@@ -1,8 +1,8 @@
 //! Target of a link: does what a peer's proxies ask of this rank, and answers.
 //!
-//! Payloads, stores, and signals that set a word of the GPU's memory go to the GPU as soon as they come: its
-//! lane keeps their order. All else is done when it is the first that is not done yet, behind what the peer
-//! asked for before.
+//! Payloads and stores go to the GPU as soon as they come, and so do signals that set a word of its memory
+//! where nothing came before that the lane does not have: the lane keeps their order. All else is done when it
+//! is the first that is not done yet, behind what the peer asked for before.
 
 use core::sync::atomic::Ordering;
 use std::collections::VecDeque;
@@ -28,8 +28,10 @@ enum Change {
 /// A request that is not answered yet.
 #[derive(Debug)]
 enum Work {
-    /// Done behind a mark.
-    Marked(u64),
+    /// Done behind a mark. The memory stays until then.
+    Marked { after: u64, _held: PartRange },
+    /// A word of the GPU's memory is written.
+    Set { range: PartRange, value: u64 },
     /// A word of the host's memory is written, or counted up.
     Signal { range: PartRange, value: u64, adds: bool },
     /// A word of the host's memory is read and perhaps changed.
@@ -77,8 +79,8 @@ impl Target {
     }
 
     /// A payload has come, and is in the window behind a mark.
-    pub fn payload_arrived(&mut self, after: u64) {
-        self.work.push_back(Work::Marked(after));
+    pub fn payload_arrived(&mut self, after: u64, range: PartRange) {
+        self.work.push_back(Work::Marked { after, _held: range });
     }
 
     fn must_have_capacity(&self) -> Result<(), LinkError> {
@@ -101,17 +103,20 @@ impl Target {
                 if range.part.in_host {
                     // SAFETY: a word of the range, whose part is kept.
                     unsafe { word(range.address) }.store(value, Ordering::Relaxed);
-                    Work::Marked(0)
+                    Work::Marked { after: 0, _held: range }
                 } else {
-                    Work::Marked(copies.set(range.address, value)?)
+                    Work::Marked { after: copies.set(range.address, value)?, _held: range }
                 }
             }
             Frame::Signal { to, value, adds } => {
                 let range = find_word(to)?;
                 match (range.part.in_host, adds) {
                     (true, _) => Work::Signal { range, value, adds },
-                    // The lane has all bytes that came before.
-                    (false, false) => Work::Marked(copies.set(range.address, value)?),
+                    // The lane has all that came before, and no word is between its reading and its writing.
+                    (false, false) if self.lane_has_all() && !copies.is_changing => {
+                        Work::Marked { after: copies.set(range.address, value)?, _held: range }
+                    }
+                    (false, false) => Work::Set { range, value },
                     (false, true) => Work::Change {
                         range,
                         operation: Atomic::Add,
@@ -145,6 +150,11 @@ impl Target {
         Ok(())
     }
 
+    /// Whether all that is not done only waits for the lane.
+    fn lane_has_all(&self) -> bool {
+        self.work.iter().all(|work| matches!(work, Work::Marked { .. }))
+    }
+
     /// Does what can be done. Whether there was anything.
     ///
     /// # Errors
@@ -153,7 +163,15 @@ impl Target {
         let mut did = self.stage(copies)?;
         while let Some(first) = self.work.front_mut() {
             match first {
-                Work::Marked(mark) if copies.is_passed(*mark) => {}
+                Work::Marked { after, .. } if copies.is_passed(*after) => {}
+                // What another peer changes would be written over it.
+                Work::Set { .. } if copies.is_changing => break,
+                Work::Set { range, value } => {
+                    let mark = copies.set(range.address, *value)?;
+                    *first = Work::Marked { after: mark, _held: range.clone() };
+                    did = true;
+                    continue;
+                }
                 Work::Signal { range, value, adds } => {
                     // SAFETY: a word of the range, whose part is kept.
                     let word = unsafe { word(range.address) };
@@ -282,5 +300,165 @@ impl Target {
         if matches!(self.work.front(), Some(Work::Sending)) {
             self.work.pop_front();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicU64;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::device::gpu::{Block, GpuError, Lane};
+    use crate::device::remote::frame::Position;
+    use crate::device::remote::parts::Part;
+
+    /// Copies that are made when the test says so.
+    #[derive(Debug, Default)]
+    struct Late {
+        /// To an address, from one or of a value.
+        queued: VecDeque<(u64, Result<u64, u64>)>,
+        marks: u64,
+        passed: u64,
+    }
+
+    #[derive(Clone, Default)]
+    struct LateLane(Arc<Mutex<Late>>);
+
+    impl LateLane {
+        fn run(&self) {
+            let mut late = self.0.lock().unwrap();
+            for (to, from) in core::mem::take(&mut late.queued) {
+                let value = match from {
+                    // SAFETY: a word of the test's memory.
+                    Ok(from) => unsafe { word(from) }.load(Ordering::Relaxed),
+                    Err(value) => value,
+                };
+                // SAFETY: as above.
+                unsafe { word(to) }.store(value, Ordering::Relaxed);
+            }
+            late.passed = late.marks;
+        }
+    }
+
+    impl Lane for LateLane {
+        fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError> {
+            assert_eq!(bytes, 8);
+            self.0.lock().unwrap().queued.push_back((to, Ok(from)));
+            Ok(())
+        }
+
+        fn set(&mut self, to: u64, value: u64) -> Result<(), GpuError> {
+            self.0.lock().unwrap().queued.push_back((to, Err(value)));
+            Ok(())
+        }
+
+        fn mark(&mut self) -> Result<u64, GpuError> {
+            let mut late = self.0.lock().unwrap();
+            late.marks += 1;
+            Ok(late.marks)
+        }
+
+        fn done(&self) -> u64 {
+            self.0.lock().unwrap().passed
+        }
+    }
+
+    /// A rank with a word of its GPU's memory in a window, and two peers that ask for it.
+    struct Asked {
+        memory: Box<[AtomicU64; 8]>,
+        lane: LateLane,
+        copies: Copies,
+        parts: Parts,
+        block: Arc<Block>,
+        targets: [Target; 2],
+    }
+
+    const WORD: Position = Position { window: 1, offset: 0 };
+
+    fn add(value: u64) -> Frame {
+        Frame::Signal { to: WORD, value, adds: true }
+    }
+
+    fn set(value: u64) -> Frame {
+        Frame::Signal { to: WORD, value, adds: false }
+    }
+
+    impl Asked {
+        fn new() -> Self {
+            let memory: Box<[AtomicU64; 8]> = Box::default();
+            let at = |index: usize| (&raw const memory[index]) as u64;
+            let (lane, parts) = (LateLane::default(), Parts::default());
+            let copies = Copies::new(Box::new(lane.clone()), at(1));
+            let block = Arc::new(Block { address: at(0), bytes: 8, descriptor: None, owner: Box::new(()) });
+            parts.add(1, Part { memory: Arc::clone(&block), bytes: 8, in_host: false });
+            let targets = [2, 4].map(|index| Target::new(Ring::new(at(index), 16)));
+            Self { memory, lane, copies, parts, block, targets }
+        }
+
+        fn ask(&mut self, peer: usize, frame: &Frame) {
+            self.targets[peer].request(frame, &self.parts, &mut self.copies).unwrap();
+        }
+
+        fn advance(&mut self) {
+            for target in &mut self.targets {
+                target.advance(&mut self.copies).unwrap();
+            }
+        }
+
+        /// What is in the word when all is done that can be without answers.
+        fn end(&mut self) -> u64 {
+            for _ in 0..16 {
+                self.advance();
+                self.lane.run();
+                self.copies.look();
+            }
+            self.memory[0].load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn a_signal_that_sets_comes_behind_gets_and_adds_before_it() {
+        let mut asked = Asked::new();
+        asked.memory[0].store(7, Ordering::Relaxed);
+        asked.ask(0, &Frame::Get { from: WORD, bytes: 8 });
+        asked.ask(0, &set(100));
+        asked.end();
+        let Some((Frame::Data { bytes: 8 }, Some(payload))) = asked.targets[0].next(&asked.copies) else {
+            panic!("the get is not answered");
+        };
+        // SAFETY: a word of the test's staging memory.
+        assert_eq!(unsafe { word(payload.address) }.load(Ordering::Relaxed), 7);
+        asked.targets[0].payload_written(true);
+        assert_eq!(asked.end(), 100);
+        asked.ask(0, &add(1));
+        asked.ask(0, &set(200));
+        asked.ask(0, &set(300));
+        asked.ask(0, &add(4));
+        assert_eq!(asked.end(), 304);
+    }
+
+    #[test]
+    fn a_signal_that_sets_is_not_lost_in_another_peers_add() {
+        let mut asked = Asked::new();
+        asked.ask(0, &add(1));
+        // The word is read.
+        asked.advance();
+        assert!(asked.copies.is_changing);
+        asked.ask(1, &set(100));
+        assert_eq!(asked.end(), 100);
+    }
+
+    #[test]
+    fn memory_is_held_until_what_came_is_copied_there() {
+        let mut asked = Asked::new();
+        let range = asked.parts.find(WORD, 8).unwrap();
+        let mark = asked.copies.copy(range.address, range.address, 8).unwrap();
+        asked.targets[0].payload_arrived(mark, range);
+        asked.parts.remove(WORD.window);
+        assert_eq!(Arc::strong_count(&asked.block), 2);
+        asked.end();
+        assert_eq!(Arc::strong_count(&asked.block), 1);
+        assert!(asked.targets[0].next_done().is_some());
     }
 }

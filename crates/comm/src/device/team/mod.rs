@@ -193,10 +193,10 @@ impl Team {
             for proxies in of_thread {
                 let core = Arc::clone(&self.core);
                 let name = format!("causeway-proxy-{rank}");
-                let node = member.gpu.node();
+                let (node, limit) = (member.gpu.node(), self.options.limit);
                 let thread = std::thread::Builder::new().name(name).spawn(move || {
                     bind_thread(node);
-                    serve(&core, proxies, rank, is_crowded);
+                    serve(&core, proxies, rank, is_crowded, limit);
                 });
                 self.threads.push(thread.map_err(TeamError::Thread)?);
             }
@@ -207,6 +207,11 @@ impl Team {
     /// How many ranks there are.
     pub fn ranks(&self) -> u32 {
         self.ranks
+    }
+
+    /// How many of them are this process's.
+    pub fn ranks_here(&self) -> usize {
+        self.members.all.len()
     }
 
     /// What a rank's kernels are given.

@@ -124,11 +124,11 @@ impl Rest {
     }
 }
 
-/// A proxy's thread.
-pub fn serve(core: &Core, mut proxies: Vec<Proxy>, rank: u32, is_crowded: bool) {
+/// A proxy's thread. When it shall end it waits so long for peers that have not answered yet.
+pub fn serve(core: &Core, mut proxies: Vec<Proxy>, rank: u32, is_crowded: bool, limit: Duration) {
     let _guard = Guard { core, stop: &core.stop, rank };
     proxies.iter_mut().for_each(Proxy::enter);
-    let (mut round, mut rest) = (0_u32, Rest::default());
+    let (mut round, mut rest, mut stopping) = (0_u32, Rest::default(), None);
     loop {
         let mut did = false;
         for proxy in &mut proxies {
@@ -151,8 +151,14 @@ pub fn serve(core: &Core, mut proxies: Vec<Proxy>, rank: u32, is_crowded: bool) 
             continue;
         }
         let is_idle = proxies.iter().all(Proxy::is_idle);
-        if core.stop.load(Ordering::Acquire) && (is_idle || core.has_ended()) {
-            return;
+        if core.stop.load(Ordering::Acquire) {
+            if is_idle || core.has_ended() {
+                return;
+            }
+            // A peer that is there and answers nothing holds up the end of the team no longer than a kernel.
+            if stopping.get_or_insert_with(Instant::now).elapsed() > limit {
+                return core.end(Failure::Proxy(rank));
+            }
         }
         if is_idle && rest.is_long() {
             core.look();
@@ -174,13 +180,13 @@ pub fn serve_links(core: &Core, mut service: Service, rank: u32) {
     service.enter();
     while !core.has_ended() {
         match catch_unwind(AssertUnwindSafe(|| service.step())) {
-            Ok(Ok(true)) => {}
-            Ok(Ok(false)) if core.stop_links.load(Ordering::Acquire) => {
+            Ok(Ok(_)) if core.stop_links.load(Ordering::Acquire) => {
                 if catch_unwind(AssertUnwindSafe(|| service.leave())).is_err() {
                     service.shut();
                 }
                 return;
             }
+            Ok(Ok(true)) => {}
             Ok(Ok(false)) => service.rest(),
             Ok(Err(failure)) => core.end(failure),
             // Ends the team.

@@ -26,6 +26,8 @@ struct WindowOf {
     parts: Vec<Vec<u64>>,
     /// What other ranks call it.
     number: u32,
+    /// Whether the memory is the program's, who frees it behind the window.
+    is_registered: bool,
     /// What frees it.
     _blocks: Vec<Arc<Block>>,
 }
@@ -160,7 +162,8 @@ impl TeamWindows {
     /// # Errors
     /// When there are windows enough, or it is not as described.
     pub unsafe fn register(&self, kind: Kind, addresses: &[u64], bytes: u64) -> Result<u32, TeamError> {
-        if self.core.peers.as_ref().is_some_and(Peers::has_local) {
+        // At all ranks or at none: one that makes no window would leave the others to wait for it.
+        if self.core.peers.is_some() && self.gpus.has_local {
             return Err(TeamError::NotHandedOver);
         }
         if addresses.len() != self.members.all.len() {
@@ -172,10 +175,14 @@ impl TeamWindows {
         }
         let block = |address: &u64| Block { address: *address, bytes, descriptor: None, owner: Box::new(()) };
         let blocks = addresses.iter().map(block).collect();
-        match &self.core.peers {
+        let id = match &self.core.peers {
             None => self.add(kind, bytes, blocks),
             Some(peers) => self.add_with_peers(peers, kind, bytes, Ok(blocks)),
+        }?;
+        if let Some(Some(window)) = lock(&self.list).get_mut(id as usize) {
+            window.is_registered = true;
         }
+        Ok(id)
     }
 
     fn add(&self, kind: Kind, bytes: u64, mut blocks: Vec<Block>) -> Result<u32, TeamError> {
@@ -248,7 +255,7 @@ impl TeamWindows {
         if windows.len() == id {
             windows.push(None);
         }
-        windows[id] = Some(WindowOf { bytes, in_host, parts, number, _blocks: blocks });
+        windows[id] = Some(WindowOf { bytes, in_host, parts, number, is_registered: false, _blocks: blocks });
         Ok(id as u32)
     }
 
@@ -263,7 +270,10 @@ impl TeamWindows {
         for member in &self.members.all {
             member.windows.set(id as usize, None);
         }
-        if self.core.peers.is_some() {
+        drop(windows);
+        if self.core.peers.is_some() && window.is_registered {
+            self.own_parts.remove_unused(window.number);
+        } else if self.core.peers.is_some() {
             self.own_parts.remove(window.number);
         }
         drop(window);
