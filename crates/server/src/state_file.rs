@@ -196,6 +196,9 @@ fn unpack(input: &mut Decoder<'_>) -> Result<Vec<u8>, StateFileError> {
     }
     let mut bytes = Vec::new();
     decompress(body, &mut bytes).map_err(|error| StateFileError::Damaged(error.to_string()))?;
+    if bytes.len() > MAX_PIECE {
+        return Err(StateFileError::Damaged("a piece is longer than pieces are".to_owned()));
+    }
     Ok(bytes)
 }
 

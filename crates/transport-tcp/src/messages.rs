@@ -228,7 +228,8 @@ impl ReceiveMessages for Receiving {
                 Ok(0) => return true,
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(LINGER_PAUSE),
-                Err(_) => return true,
+                // What was on its way is lost.
+                Err(_) => return false,
             }
         }
         false

@@ -267,8 +267,16 @@ pub fn checkpoint(arguments: &CheckpointArguments) -> Result<ExitCode, WatchErro
     let path = &arguments.file;
     let in_file = |cause| WatchError::File { path: path.clone(), cause };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(in_file)?;
-    let outcome = write_checkpoint(arguments, &mut file, path);
-    if outcome.is_err() {
+    let mut is_whole = false;
+    let outcome = write_checkpoint(arguments, &mut file, path, &mut is_whole);
+    if outcome.is_err() && is_whole {
+        // Without a standard error it cannot be said.
+        let _ = writeln!(
+            io::stderr(),
+            "causeway: {} is kept: the session may have ended, and be there alone. If `causeway sessions` shows it, remove the file",
+            path.display()
+        );
+    } else if outcome.is_err() {
         // What there is of it is no session's state.
         let _ = std::fs::remove_file(path);
     }
@@ -286,6 +294,7 @@ fn write_checkpoint(
     arguments: &CheckpointArguments,
     file: &mut File,
     path: &Path,
+    is_whole: &mut bool,
 ) -> Result<(SessionId, u64), WatchError> {
     let in_file = |cause| WatchError::File { path: path.to_owned(), cause };
     let relocation = Relocation {
@@ -298,12 +307,16 @@ fn write_checkpoint(
     let session = held.session;
     held.read(|bytes| file.write_all(&bytes).map_err(in_file))?;
     file.sync_all().map_err(in_file)?;
+    *is_whole = true;
     held.proceed()?;
     loop {
         match held.server.about_move(MoveRequest::Where)? {
             MoveReply::Pending => {}
             MoveReply::Ended => return Ok((session, held.bytes)),
-            MoveReply::Returned { text } => return Err(stays(session, text)),
+            MoveReply::Returned { text } => {
+                *is_whole = false;
+                return Err(stays(session, text));
+            }
             other => return Err(stays(session, unexpected(&other))),
         }
     }

@@ -11,6 +11,8 @@ use crate::protocol::messages::ToBroker;
 pub struct MoveProgress {
     /// Whether a caller has the session held.
     pub is_held: bool,
+    /// The number of the checkpoint that is wanted.
+    pub number: u32,
     /// Bytes of the state that was written, or why it was not.
     pub checkpoint: Option<Result<u64, String>>,
     /// Why the client has come back.
@@ -45,7 +47,9 @@ impl MoveState {
     /// Takes in what the worker says.
     pub fn receive(&self, message: ToBroker) {
         self.change(|progress| match message {
-            ToBroker::Checkpointed { outcome, .. } => progress.checkpoint = Some(outcome),
+            ToBroker::Checkpointed { number, outcome } if number == progress.number => {
+                progress.checkpoint = Some(outcome);
+            }
             ToBroker::ClientReturned { text } => progress.returned = Some(text),
             ToBroker::Restored { refused } => {
                 progress.restored = Some(refused.map_or(Ok(()), Err));

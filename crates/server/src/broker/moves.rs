@@ -22,7 +22,7 @@ use super::idle_release::{FOLDER, make_file};
 use super::move_state::MoveState;
 use super::session;
 use super::shared::Shared;
-use crate::admission::{Origin, Source};
+use crate::admission::{Origin, SessionSlot, Source};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, CheckpointStart, ToWorker};
 use crate::state_file::{StateHeader, StateReader};
@@ -43,6 +43,7 @@ struct Leaving {
     session: SessionId,
     control: Arc<Control>,
     progress: Arc<MoveState>,
+    number: u32,
     file: File,
     has_proceeded: bool,
 }
@@ -52,6 +53,8 @@ struct Coming {
     file: File,
     bytes: u64,
     written: u64,
+    /// Its place among the sessions of its peer, until it is started.
+    seat: Option<SessionSlot>,
     started: Option<(SessionId, Arc<MoveState>)>,
 }
 
@@ -63,7 +66,7 @@ impl Drop for Leaving {
     fn drop(&mut self) {
         if !self.has_proceeded {
             // A worker that has ended needs no word.
-            let _ = messages::send(&self.control, &ToWorker::Stay, None);
+            let _ = messages::send(&self.control, &ToWorker::Stay { number: self.number }, None);
         }
         self.progress.change(|progress| progress.is_held = false);
     }
@@ -122,16 +125,18 @@ impl<'a> Moves<'a> {
                 "there is no session {session} here, or a server before this one has it"
             ));
         };
-        let is_first = progress.change(|progress| {
+        let number = progress.change(|progress| {
             let is_first = !core::mem::replace(&mut progress.is_held, true);
-            if is_first {
+            is_first.then(|| {
+                // What the worker says of one before is not taken for this one's.
+                progress.number = progress.number.wrapping_add(1);
                 (progress.checkpoint, progress.returned) = (None, None);
-            }
-            is_first
+                progress.number
+            })
         });
-        if !is_first {
+        let Some(number) = number else {
             return refused(format!("session {session} is being moved already"));
-        }
+        };
         let file = match self.make_file(0).and_then(|file| {
             let own = file.try_clone().map_err(|error| error.to_string())?;
             Ok((file, own))
@@ -144,10 +149,10 @@ impl<'a> Moves<'a> {
         };
         tracing::info!(peer = %self.peer, %session, "a caller asks for the session's state");
         let (file, own) = file;
-        let start = Box::new(CheckpointStart { number: 1, relocation, stops });
+        let start = Box::new(CheckpointStart { number, relocation, stops });
         let own = OwnedFd::from(own);
         let sent = messages::send(&control, &ToWorker::Checkpoint(start), Some(&own));
-        self.leaving = Some(Leaving { session, control, progress, file, has_proceeded: false });
+        self.leaving = Some(Leaving { session, control, progress, number, file, has_proceeded: false });
         match sent {
             Ok(()) => MoveReply::Pending,
             Err(error) => {
@@ -167,9 +172,19 @@ impl<'a> Moves<'a> {
                 "the server resumes no sessions (--resume-timeout 0), which one that is moved needs",
             );
         }
+        // Before anything is written, so that a peer has no more files than sessions.
+        let source = Source::of(self.peer);
+        let seat = match self.shared.clients.limits(source).sessions {
+            Some(limit) => self.shared.admission.take_session_of(source, limit),
+            None => self.shared.admission.take_session(source),
+        };
+        let seat = match seat {
+            Ok(seat) => Some(seat),
+            Err(why) => return refused(why.to_string()),
+        };
         match self.make_file(bytes) {
             Ok(file) => {
-                self.coming = Some(Coming { file, bytes, written: 0, started: None });
+                self.coming = Some(Coming { file, bytes, written: 0, seat, started: None });
                 MoveReply::Done
             }
             Err(why) => refused(why),
@@ -199,15 +214,7 @@ impl<'a> Moves<'a> {
             Err(why) => return refused(why),
         };
         let session = header.session;
-        let source = Source::of(self.peer);
-        let seat = match self.shared.clients.limits(source).sessions {
-            Some(limit) => self.shared.admission.take_session_of(source, limit),
-            None => self.shared.admission.take_session(source),
-        };
-        let seat = match seat {
-            Ok(seat) => seat,
-            Err(why) => return refused(why.to_string()),
-        };
+        let Some(seat) = coming.seat.take() else { return refused("the session was brought already") };
         let file = match coming.file.try_clone() {
             Ok(file) => OwnedFd::from(file),
             Err(error) => return refused(format!("the session's state cannot be read: {error}")),
@@ -289,7 +296,7 @@ impl Leaving {
             }
             MoveRequest::Proceed => {
                 self.has_proceeded = true;
-                match messages::send(&self.control, &ToWorker::Proceed, None) {
+                match messages::send(&self.control, &ToWorker::Proceed { number: self.number }, None) {
                     Ok(()) => MoveReply::Done,
                     Err(_) => MoveReply::Ended,
                 }

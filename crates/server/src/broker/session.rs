@@ -343,9 +343,8 @@ impl Worker {
         }
         let number = child.id();
         let (client, host) = (hello.pid, hello.host.clone());
-        shared.monitor.session_started(WorkerOf { worker: number, client, host }, Source::of(peer));
         let control = Arc::new(control);
-        shared.sessions.add(
+        let is_added = shared.sessions.add(
             session,
             Session {
                 token,
@@ -376,6 +375,13 @@ impl Worker {
                 release: Release::default(),
             },
         );
+        if !is_added {
+            child.kill()?;
+            child.wait()?;
+            let text = format!("session {session} is here already");
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text).into());
+        }
+        shared.monitor.session_started(WorkerOf { worker: number, client, host }, Source::of(peer));
         let images = SessionImages::new(cache_start(shared, peer), Arc::clone(&control));
         // Memory that both share is not held back.
         let locality = if is_paced { Locality::default() } else { shared.local.locality() };

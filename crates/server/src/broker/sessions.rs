@@ -1,6 +1,7 @@
 //! Session table: running sessions, their lanes, tickets and upgrades.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -176,9 +177,16 @@ fn summary(counts: &Counts) -> Activity {
 }
 
 impl Sessions {
-    /// Adds a session.
-    pub fn add(&self, id: SessionId, session: Session) {
-        self.0.lock().insert(id, session);
+    /// Adds a session, unless there is one of that number; whether it is added.
+    #[must_use]
+    pub fn add(&self, id: SessionId, session: Session) -> bool {
+        match self.0.lock().entry(id) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(session);
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
     }
 
     /// Removes a session whose worker has ended, and returns what it has done.

@@ -78,7 +78,7 @@ pub struct Exchange {
     release_times: ReleaseTimes,
     release_requests: (Sender<u32>, Receiver<u32>),
     checkpoint_requests: (Sender<CheckpointRequest>, Receiver<CheckpointRequest>),
-    decisions: (Sender<Decision>, Receiver<Decision>),
+    decisions: (Sender<NumberedDecision>, Receiver<NumberedDecision>),
     /// What of the session does not change; nothing of one without a broker.
     identity: OnceLock<StateHeader>,
     is_client_disconnected: AtomicBool,
@@ -90,6 +90,9 @@ pub struct Exchange {
 
 /// Where the session's state is to go, and where its client.
 pub type CheckpointRequest = (CheckpointStart, OwnedFd);
+
+/// A decision, and the number of the checkpoint that it is about; all, without a number.
+type NumberedDecision = (Option<u32>, Decision);
 
 /// The decision about a session that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -410,21 +413,27 @@ impl Exchange {
 
     /// The broker wants the session's state.
     pub(super) fn checkpoint_requested(&self, request: CheckpointRequest) {
-        // What was decided of an earlier one is over; what is decided of this one comes behind it.
-        self.decisions.1.try_iter().for_each(drop);
         // The receiving end is here, too, so that the channel is open.
         let _ = self.checkpoint_requests.0.send(request);
     }
 
-    /// The decision about the session that is held; it stays where there is none for so long.
-    pub fn decision(&self, timeout: Duration) -> Decision {
-        self.decisions.1.recv_timeout(timeout).unwrap_or(Decision::Stay)
+    /// The decision about the session that is held for the checkpoint `number`; it stays where there is none for so long.
+    pub fn decision(&self, number: u32, timeout: Duration) -> Decision {
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.decisions.1.recv_deadline(deadline) {
+                Ok((about, decision)) if about.is_none_or(|about| about == number) => return decision,
+                // It is of one that is over.
+                Ok(_) => {}
+                Err(_) => return Decision::Stay,
+            }
+        }
     }
 
-    /// It has been decided.
-    pub(super) fn decided(&self, decision: Decision) {
+    /// It has been decided of a checkpoint, or of all.
+    pub(super) fn decided(&self, number: Option<u32>, decision: Decision) {
         // The receiving end is here, too, so that the channel is open.
-        let _ = self.decisions.0.send(decision);
+        let _ = self.decisions.0.send((number, decision));
     }
 
     /// Says what has come of the state that was wanted: how many bytes it has, or why there is none.

@@ -78,8 +78,8 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
                 // The thread that receives may sleep.
                 link.wake_receiver(Awaited::Message);
             }
-            Ok((ToWorker::Proceed, _)) => exchange.decided(Decision::Proceed),
-            Ok((ToWorker::Stay, _)) => exchange.decided(Decision::Stay),
+            Ok((ToWorker::Proceed { number }, _)) => exchange.decided(Some(number), Decision::Proceed),
+            Ok((ToWorker::Stay { number }, _)) => exchange.decided(Some(number), Decision::Stay),
             Ok((ToWorker::Leave, _)) => {
                 tracing::info!("the session goes on at another server");
                 // SAFETY: the process ends; nothing of it is relied on afterwards.
@@ -98,7 +98,7 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
                 tracing::warn!("a message of the broker is damaged: {error}")
             }
             Err(_) => {
-                exchange.decided(Decision::Stay);
+                exchange.decided(None, Decision::Stay);
                 return;
             }
         }

@@ -90,8 +90,8 @@ impl Task {
             | ToWorker::Release { .. }
             | ToWorker::Checkpoint(_)
             | ToWorker::State
-            | ToWorker::Proceed
-            | ToWorker::Stay
+            | ToWorker::Proceed { .. }
+            | ToWorker::Stay { .. }
             | ToWorker::Leave
             | ToWorker::End { .. }
             | ToWorker::Response { .. } => {

@@ -57,6 +57,9 @@ pub fn run(mut start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
     }
 }
 
+/// The longest that a session waits for its client where it is taken up: as long as `causeway checkpoint --wait` can say.
+const MAX_WAIT_SECONDS: u32 = 86_400;
+
 /// Serves a client of which another worker has left the session in this state.
 fn take_up(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: File) -> ExitCode {
     let read = || -> Result<_, NotRestored> {
@@ -70,7 +73,8 @@ fn take_up(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: Fi
         Err(why) => return start.refuse_state(&why.to_string()),
     };
     let accepted = link.received;
-    let first_window = Duration::from_secs(header.seconds.into());
+    // The file is not to say how long a server keeps memory for it.
+    let first_window = Duration::from_secs(header.seconds.min(MAX_WAIT_SECONDS).into());
     let keeps_images = start.keeps_images;
     let (link, receiver, exchange) = match start.take_up(link, first_window) {
         Ok(taken_up) => taken_up,

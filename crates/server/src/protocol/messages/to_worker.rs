@@ -265,9 +265,15 @@ pub enum ToWorker {
     /// [`Checkpointed`](super::ToBroker::Checkpointed).
     Checkpoint(Box<CheckpointStart>),
     /// The state is elsewhere: the client may go there.
-    Proceed,
+    Proceed {
+        /// The number of the [checkpoint](Self::Checkpoint).
+        number: u32,
+    },
     /// The session goes on here after all.
-    Stay,
+    Stay {
+        /// The number of the [checkpoint](Self::Checkpoint).
+        number: u32,
+    },
     /// The session goes on elsewhere: end.
     Leave,
     /// Tell the client that its session ends, and why. The process is killed a moment later.
@@ -372,8 +378,14 @@ impl Encode for ToWorker {
                 start.encode(out);
             }
             Self::State => STATE.encode(out),
-            Self::Proceed => PROCEED.encode(out),
-            Self::Stay => STAY.encode(out),
+            Self::Proceed { number } => {
+                PROCEED.encode(out);
+                number.encode(out);
+            }
+            Self::Stay { number } => {
+                STAY.encode(out);
+                number.encode(out);
+            }
             Self::Leave => LEAVE.encode(out),
             Self::End { text } => {
                 END.encode(out);
@@ -409,8 +421,8 @@ impl<'a> Decode<'a> for ToWorker {
             RESTORE => Ok(Self::Restore(Box::new(input.value()?))),
             CHECKPOINT => Ok(Self::Checkpoint(Box::new(input.value()?))),
             STATE => Ok(Self::State),
-            PROCEED => Ok(Self::Proceed),
-            STAY => Ok(Self::Stay),
+            PROCEED => Ok(Self::Proceed { number: input.value()? }),
+            STAY => Ok(Self::Stay { number: input.value()? }),
             LEAVE => Ok(Self::Leave),
             END => Ok(Self::End { text: input.value()? }),
             RESPONSE => Ok(Self::Response { number: input.value()?, bytes: input.value()? }),

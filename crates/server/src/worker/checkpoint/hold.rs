@@ -151,7 +151,7 @@ fn checkpoint(
     let bytes = write::write(engine, &header, link, &code, file)?;
     tracing::info!(bytes, milliseconds = started_at.elapsed().as_millis() as u64, "the session is held");
     session.exchange().report_checkpoint(start.number, Ok(bytes));
-    if session.exchange().decision(DECISION_TIMEOUT) == Decision::Stay {
+    if session.exchange().decision(start.number, DECISION_TIMEOUT) == Decision::Stay {
         tracing::info!("the session goes on here");
         release(engine);
         return Ok(Held::Continues);
@@ -165,16 +165,21 @@ fn proceed(engine: &Arc<Engine>, receiver: &mut Receiver, message: &[u8], known:
     if session.link().send_last(message).is_err() {
         return Held::Ended;
     }
-    if stops {
-        let is_received = receiver.linger(LINGER_TIMEOUT);
-        tracing::info!(is_received, "the session ends here, and is in a file");
+    // Where the connection breaks the client may not have heard, and comes back to hear it.
+    if stops && receiver.linger(LINGER_TIMEOUT) {
+        tracing::info!("the session ends here, and is in a file");
         return Held::Leaves;
     }
     loop {
         match receiver.await_return() {
             // It has heard, and has come back: there is no session where it was to go.
             Ok(received) if received >= known => {
-                session.exchange().report_return("its program could not connect to the other server");
+                let why = if stops {
+                    "its program came back"
+                } else {
+                    "its program could not connect to the other server"
+                };
+                session.exchange().report_return(why);
                 let sent = session.link().send_last(&relocated());
                 release(engine);
                 return if sent.is_ok() { Held::Continues } else { Held::Ended };

@@ -166,9 +166,17 @@ impl LinkPart {
     }
 }
 
+/// Code that commands load.
+enum Image {
+    /// Pieces that have come.
+    Growing(Vec<u8>),
+    /// What commands share that load it.
+    Whole(Arc<Buffer>),
+}
+
 struct Making<'a> {
     engine: &'a Arc<Engine>,
-    images: HashMap<u32, Vec<u8>>,
+    images: HashMap<u32, Image>,
     code: Vec<CodeRecord>,
     are_loaded: Vec<bool>,
     transfers: HashMap<u64, Vec<u8>>,
@@ -178,7 +186,12 @@ impl Making<'_> {
     fn take(&mut self, record: Record) -> Result<(), NotRestored> {
         let session = self.engine.session();
         match record {
-            Record::Image { number, bytes } => self.images.entry(number).or_default().extend(bytes),
+            Record::Image { number, bytes } => {
+                match self.images.entry(number).or_insert_with(|| Image::Growing(Vec::new())) {
+                    Image::Growing(image) => image.extend(bytes),
+                    Image::Whole(_) => return Err(NotRestored::Senseless("an image grows after its use")),
+                }
+            }
             Record::Code(code) => {
                 self.code.push(code);
                 self.are_loaded.push(false);
@@ -208,10 +221,14 @@ impl Making<'_> {
         let opcode = Opcode::from_number(record.opcode)
             .ok_or(NotRestored::Senseless("it names a command that this release does not know"))?;
         let image = match record.image {
-            // Each is used once, but where several commands share it.
             Some(number) => {
-                let bytes = self.images.get(&number).ok_or(NotRestored::Senseless("an image is missing"))?;
-                Some(Arc::new(Buffer::Plain(bytes.clone())))
+                let image =
+                    self.images.get_mut(&number).ok_or(NotRestored::Senseless("an image is missing"))?;
+                if let Image::Growing(bytes) = image {
+                    *image = Image::Whole(Arc::new(Buffer::Plain(core::mem::take(bytes))));
+                }
+                let Image::Whole(image) = image else { unreachable!("it was made whole") };
+                Some(Arc::clone(image))
             }
             None => None,
         };

@@ -145,20 +145,21 @@ pub fn write(
         own.map(|(_, context)| *context).ok_or(NotWritten::NoContext)
     };
     let of_code = code.iter().flat_map(|code| code.ranges.iter().map(|range| (code.context, *range)));
-    let mut ranges: Vec<(u64, u64, u64)> =
-        of_code.map(|(context, (address, bytes))| (context, address, bytes)).collect();
+    // New memory is zero; variables have their first values where code is loaded.
+    let mut ranges: Vec<(u64, u64, u64, bool)> =
+        of_code.map(|(context, (address, bytes))| (context, address, bytes, false)).collect();
     for range in journal.memory() {
-        ranges.push((context_of(range.device)?, range.address, range.bytes));
+        ranges.push((context_of(range.device)?, range.address, range.bytes, true));
     }
     let mut piece = vec![0; MAX_PIECE];
-    for (context, start, bytes) in ranges {
+    for (context, start, bytes, is_zero_before) in ranges {
         let mut done = 0;
         while done < bytes {
             let (address, length) = (start + done, MAX_PIECE.min((bytes - done) as usize));
             let piece = &mut piece[..length];
             memory::read(session, Handle::from_value(context), address, piece)
                 .map_err(|error| NotWritten::Memory { address, why: describe(error) })?;
-            if piece.iter().any(|byte| *byte != 0) {
+            if !is_zero_before || piece.iter().any(|byte| *byte != 0) {
                 out.write(&Record::Memory { context, address, bytes: piece.to_vec() })?;
             }
             done += length as u64;
