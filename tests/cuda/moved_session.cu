@@ -14,10 +14,12 @@ constexpr size_t BYTES = COUNT * sizeof(unsigned);
 
 __device__ unsigned long long launches;
 __device__ unsigned table[COUNT];
+// It has a value in the code, and none in the program.
+__device__ unsigned cleared = 5;
 
 __global__ void step(unsigned *data, unsigned *own) {
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-    data[i] = data[i] * 3 + i;
+    data[i] = data[i] * 3 + i + cleared;
     atomicAdd(&table[i], 1u);
     if (i == 0) {
         atomicAdd(own, 1u);
@@ -81,6 +83,8 @@ int main(int count, char **arguments) {
     REQUIRE(count >= 2, "give a file whose being there ends the program");
     const char *how = count > 2 ? arguments[2] : "";
     for (cudaEvent_t &event : events) CHECK_CUDA(cudaEventCreate(&event));
+    const unsigned zero = 0;
+    CHECK_CUDA(cudaMemcpyToSymbol(cleared, &zero, sizeof zero));
     unsigned *pinned = nullptr;
     if (strcmp(how, "refused") == 0) CHECK_CUDA(cudaHostAlloc(&pinned, BYTES, cudaHostAllocMapped));
     if (pinned) {
