@@ -180,7 +180,7 @@ impl Medium for FileMedium {
 /// A board that is younger than this may belong to ranks that have not locked it yet.
 const MIN_STALE_AGE: Duration = Duration::from_secs(60);
 
-/// Removes boards of this user that no process has locked, and sockets at which nobody listens. What cannot
+/// Removes boards of this user that no process has locked, and sockets at which no process listens. What cannot
 /// be removed stays.
 pub(super) fn sweep(folder: &OwnedFd, own: &str) {
     let names = names(folder).unwrap_or_default();

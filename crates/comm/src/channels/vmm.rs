@@ -133,7 +133,7 @@ fn send_bounced(sender: &mut PayloadSender<'_>, payload: &Payload<'_>) -> Result
     let passed = sender.pass(payload.bytes, ring, |slot, at, bytes| {
         let (to, from) = (start + ring.offset(slot), payload.address + at);
         // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is mapped for
-        // as long as this runs, is nobody's now.
+        // as long as this runs, is used by no other now.
         Ok(Some(unsafe { PendingCopy::begin(scope, to, from, bytes) }?))
     });
     sender.bounce = Some((device, ring, bounce));
