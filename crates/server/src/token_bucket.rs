@@ -50,10 +50,13 @@ impl TokenBucket {
         is_free
     }
 
-    /// Takes tokens in any case; returns how long to wait until they count as there.
-    pub fn take(&mut self, count: u64, now: Duration) -> Duration {
+    /// Takes tokens in any case; returns how long to wait until they count as there. Nobody waits for longer than
+    /// `max_wait`: a debt beyond that is forgiven.
+    pub fn take(&mut self, count: u64, max_wait: Duration, now: Duration) -> Duration {
         self.fill(now);
-        self.missing = self.missing.saturating_add(u128::from(count) * PARTS);
+        let max_debt = max_wait.as_nanos().saturating_mul(u128::from(self.rate));
+        let max_missing = (u128::from(self.capacity) * PARTS).saturating_add(max_debt);
+        self.missing = self.missing.saturating_add(u128::from(count) * PARTS).min(max_missing);
         let debt = self.missing.saturating_sub(u128::from(self.capacity) * PARTS);
         let nanoseconds = debt.div_ceil(u128::from(self.rate));
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
@@ -76,19 +79,35 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const FOR_EVER: Duration = Duration::MAX;
+
     #[test]
     fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
         let second = Duration::from_secs(1);
         let mut bucket = TokenBucket::new(100, 50, Duration::ZERO);
-        assert_eq!(bucket.take(50, Duration::ZERO), Duration::ZERO);
-        assert_eq!(bucket.take(100, Duration::ZERO), second);
-        assert_eq!(bucket.take(0, second), Duration::ZERO);
-        assert_eq!(bucket.take(50, second), second / 2);
+        assert_eq!(bucket.take(50, FOR_EVER, Duration::ZERO), Duration::ZERO);
+        assert_eq!(bucket.take(100, FOR_EVER, Duration::ZERO), second);
+        assert_eq!(bucket.take(0, FOR_EVER, second), Duration::ZERO);
+        assert_eq!(bucket.take(50, FOR_EVER, second), second / 2);
         assert!(
             !bucket.try_take(1, second) && bucket.try_take(50, 2 * second) && !bucket.try_take(1, second)
         );
         bucket.put_back(1);
         assert!(bucket.try_take(1, 2 * second) && !bucket.is_full(2 * second) && bucket.is_full(3 * second));
+    }
+
+    #[test]
+    fn a_debt_is_bounded_however_much_is_taken() {
+        let second = Duration::from_secs(1);
+        let mut bucket = TokenBucket::new(100, 50, Duration::ZERO);
+        for count in [1000, u64::MAX, u64::MAX, 0] {
+            assert_eq!(bucket.take(count, 3 * second, Duration::ZERO), 3 * second);
+        }
+        assert_eq!(bucket.take(0, FOR_EVER, second), 2 * second);
+        // From a lower rate on, too.
+        bucket.set_rate(10, 50, second);
+        assert_eq!(bucket.take(0, 3 * second, second), 3 * second);
+        assert_eq!(bucket.take(0, 3 * second, 4 * second), Duration::ZERO);
     }
 
     proptest! {
@@ -121,7 +140,7 @@ mod tests {
             let mut bucket = TokenBucket::new(rate, capacity, Duration::ZERO);
             let (mut now, mut passed, mut is_saturated) = (Duration::ZERO, 0_u128, true);
             for (count, idle) in steps {
-                let wait = bucket.take(count, now);
+                let wait = bucket.take(count, FOR_EVER, now);
                 now += wait;
                 passed += u128::from(count);
                 let filled = now.as_nanos() * u128::from(rate);

@@ -274,11 +274,29 @@ fn write_with(
         fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).and_then(|mut file| {
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            publish(&draft)
+            publish(&draft)?;
+            sync_folder(path)
         });
     // A draft that cannot be removed holds a key that nobody uses, and one that was renamed is not there.
     let _ = fs::remove_file(&draft);
     written.map_err(&failed)
+}
+
+/// Brings a new name to the disk. What a file was written for may not be done twice, such as the use of an invitation.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match fs::File::open(folder).and_then(|folder| folder.sync_all()) {
+        // A folder that may not be read, or a file system that does this only for files.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
+            ) =>
+        {
+            Ok(())
+        }
+        synced => synced,
+    }
 }
 
 #[cfg(test)]

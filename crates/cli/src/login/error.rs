@@ -49,6 +49,23 @@ pub enum LoginError {
     /// The server refuses.
     #[error("{0}. Nothing has changed here")]
     Refused(ConnectError),
+    /// The server refuses, or is not there; an earlier command may have enrolled the key.
+    #[error(
+        "{cause}. Nothing has changed here. An earlier `causeway login` with this invitation has made a key, which the server \
+         may have: it stays in {file}, and the same command finds out. Remove the file if the invitation is of no more use"
+    )]
+    RefusedLater {
+        /// What the server said, or how far the command came.
+        cause: ConnectError,
+        /// The key's file.
+        file: String,
+    },
+    /// The name is none.
+    #[error(
+        "what was given as the NAME has a secret in it: give a name for the server first, as in `causeway login gpu-box`, \
+         which asks for the invitation. Other users of this machine may have seen what stood there"
+    )]
+    SecretAsName,
     /// It is not known whether the server has enrolled the key.
     #[error(
         "{0}. Give the same command again with the same invitation: it finds out how far this one has come"

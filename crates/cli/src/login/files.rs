@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use causeway_access::keys::file::{self, KeyFileError, Line};
 use causeway_access::target::invitation_id;
-use causeway_access::{Invitation, Key, Target};
+use causeway_access::{ClientName, Invitation, Key, Target};
 use causeway_config::file::with_server;
 use causeway_config::table::CONFIG;
 
@@ -30,7 +30,10 @@ impl PendingKey {
         let secret = target.key.expect("an invitation has a secret");
         let name = secret.client().expect("an invitation names its client");
         let id: String = invitation_id(&secret).0.iter().map(|byte| format!("{byte:02x}")).collect();
-        let path = file::configuration()?.join(format!("login-{id}"));
+        Self::in_file(name, file::configuration()?.join(format!("login-{id}")))
+    }
+
+    fn in_file(name: ClientName, path: PathBuf) -> Result<Self, KeyFileError> {
         let known = match file::read(&path) {
             Err(KeyFileError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => None,
             read => read?.into_iter().next().filter(|line| line.key.client() == Some(name)),
@@ -41,6 +44,16 @@ impl PendingKey {
         let key = Key::generate_for(name);
         file::write(&path, &[Line { server: None, key: key.clone() }])?;
         Ok(Self { key, is_earlier: false, path })
+    }
+
+    /// Removes the file if this command has made it and has not enrolled the key. One of an earlier command stays, since the
+    /// server may have it; its path.
+    pub fn discard_new(self) -> Option<String> {
+        if self.is_earlier {
+            return Some(self.path.display().to_string());
+        }
+        self.discard();
+        None
     }
 
     /// Removes the file: the key is kept elsewhere, or counts nowhere.
@@ -68,6 +81,11 @@ impl NewServer {
         };
         let config = fs::canonicalize(&config).unwrap_or(config);
         Ok(Self { name: name.to_owned(), server: server.clone(), config: Arc::new(config) })
+    }
+
+    /// Whether the name can be kept. Nothing is changed.
+    pub fn check_name(&self) -> Result<(), LoginError> {
+        self.new_config().map(drop)
     }
 
     /// Whether name and key can be kept. Nothing is changed.
@@ -129,5 +147,23 @@ impl NewServer {
 
     fn config_failed(&self, action: &'static str, cause: io::Error) -> LoginError {
         LoginError::ConfigIo { path: self.config.display().to_string(), action, cause }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_an_earlier_command_may_have_enrolled_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (name, path): (ClientName, _) = ("ada".parse().unwrap(), folder.path().join("login-1"));
+        let pending = || PendingKey::in_file(name, path.clone()).unwrap();
+        assert_eq!((pending().discard_new(), path.exists()), (None, false));
+        let first = pending();
+        let again = pending();
+        assert!(!first.is_earlier && again.is_earlier && again.key == first.key);
+        assert_eq!((again.discard_new(), path.exists()), (Some(path.display().to_string()), true));
+        assert!(pending().key == first.key);
     }
 }

@@ -43,6 +43,10 @@ pub fn login(arguments: &Arguments) -> Result<ExitCode, LoginError> {
     if PROCESS.path(&KEY_FILE).is_some() {
         return Err(LoginError::NamedKeyFile);
     }
+    // Whoever forgets the name gives the invitation in its place, which is to stand in no message.
+    if is_secret(&arguments.name) {
+        return Err(LoginError::SecretAsName);
+    }
     let text = match &arguments.invitation {
         Some(text) => Zeroizing::new(text.clone()),
         None => read_invitation()?,
@@ -50,18 +54,20 @@ pub fn login(arguments: &Arguments) -> Result<ExitCode, LoginError> {
     let invitation: Invitation = text.parse()?;
     let server = invitation.server();
     let new = NewServer::new(&arguments.name, &server)?;
-    let pending = PendingKey::of(&invitation)?;
     // Whatever is wrong here is an error before the invitation is used up.
-    new.check(&pending.key)?;
+    new.check_name()?;
+    let pending = PendingKey::of(&invitation)?;
+    if let Err(error) = new.check(&pending.key) {
+        pending.discard_new();
+        return Err(error);
+    }
     if let Err(error) = bring_to_server(&invitation, &pending) {
-        let is_refused = matches!(error, ConnectError::Refused { .. });
-        if is_refused || !pending.is_earlier && is_before_enrolment(&error) {
-            pending.discard();
+        if !is_before_enrolment(&error) {
+            return Err(LoginError::Interrupted(error));
         }
-        return Err(if is_refused || is_before_enrolment(&error) {
-            LoginError::Refused(error)
-        } else {
-            LoginError::Interrupted(error)
+        return Err(match pending.discard_new() {
+            None => LoginError::Refused(error),
+            Some(file) => LoginError::RefusedLater { cause: error, file },
         });
     }
     new.keep(&pending.key)?;
@@ -88,11 +94,17 @@ fn bring_to_server(invitation: &Invitation, pending: &PendingKey) -> Result<(), 
     enrol(invitation, &describe_process(COMMANDS, Vec::new()), &pending.key, &options)
 }
 
-/// Whether the server cannot have the key after this error.
+/// Whether what was given as a name has a secret in it.
+fn is_secret(name: &str) -> bool {
+    name.contains("://")
+}
+
+/// Whether this error is of a command that has not enrolled the key.
 fn is_before_enrolment(error: &ConnectError) -> bool {
     matches!(
         error,
-        ConnectError::Dial(_)
+        ConnectError::Refused { .. }
+            | ConnectError::Dial(_)
             | ConnectError::NotCauseway { .. }
             | ConnectError::NoPrefaceResponse { .. }
             | ConnectError::ServerNotAuthentic { .. }
@@ -107,4 +119,20 @@ fn read_invitation() -> Result<Zeroizing<String>, LoginError> {
     let mut text = Zeroizing::new(String::new());
     io::stdin().lock().read_line(&mut text)?;
     if text.trim().is_empty() { Err(LoginError::NoInvitation) } else { Ok(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invitation_in_place_of_the_name_is_refused_and_not_repeated() {
+        let name = "causeway-invitation://ada:s3cret@host:1".to_owned();
+        let error = login(&Arguments { name, invitation: Some(String::new()) }).unwrap_err();
+        assert!(
+            matches!(error, LoginError::SecretAsName) && !error.to_string().contains("s3cret"),
+            "{error}"
+        );
+        assert!(!is_secret("box-1.lab_2"));
+    }
 }

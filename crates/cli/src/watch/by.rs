@@ -94,7 +94,8 @@ pub fn lines(by: &[By], sums: &Sums) -> Vec<String> {
     let heads = heads.chain(["sessions", "launches", "to device", "from device", "waited", "released"]);
     let rows = sums.iter().map(|(names, sum)| {
         let done = &sum.activity;
-        let names = names.iter().map(|name| if name.is_empty() { "-".to_owned() } else { name.clone() });
+        let names =
+            names.iter().map(|name| if name.is_empty() { "-".to_owned() } else { table::short_name(name) });
         let numbers = [
             sum.sessions.to_string(),
             table::short(done.launches as f64),

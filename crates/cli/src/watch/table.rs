@@ -84,7 +84,7 @@ fn short_program(program: &str) -> String {
 }
 
 /// A name in the width of a column.
-fn short_name(name: &str) -> String {
+pub(super) fn short_name(name: &str) -> String {
     const MAX_COLUMN_WIDTH: usize = 24;
     match name.char_indices().nth(MAX_COLUMN_WIDTH) {
         Some((end, _)) => format!("{}~", &name[..end]),

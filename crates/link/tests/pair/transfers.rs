@@ -203,12 +203,18 @@ fn events_may_use_the_link() {
 /// Counts what has gone, and has the thread that carried it wait for so long.
 struct Counting {
     gone: [AtomicUsize; 2],
+    /// How often it was asked before anything had gone.
+    asked_before: [AtomicUsize; 2],
     pause: Duration,
 }
 
 impl Pacer for Counting {
     fn pause(&self, direction: Direction, bytes: usize) -> Duration {
-        self.gone[usize::from(direction == Direction::Sent)].fetch_add(bytes, Ordering::Relaxed);
+        let way = usize::from(direction == Direction::Sent);
+        if self.gone[way].fetch_add(bytes, Ordering::Relaxed) == 0 && bytes == 0 {
+            self.asked_before[way].fetch_add(1, Ordering::Relaxed);
+            return Duration::ZERO;
+        }
         self.pause
     }
 }
@@ -220,7 +226,7 @@ fn transfers_over_tcp_are_held_back_in_both_directions_and_messages_are_not() {
         let Pair { client, worker, mut worker_receiver } =
             pair(Joint::Tcp { lanes: 2, protection: Protection::Encrypted });
         let mut receiver = client.receiver;
-        let pacer = Arc::new(Counting { gone: Default::default(), pause });
+        let pacer = Arc::new(Counting { gone: Default::default(), asked_before: Default::default(), pause });
         worker.set_pacer(Arc::clone(&pacer) as Arc<dyn Pacer>);
         let (worker_events, worker_reports) = events(true);
         worker.start(worker_events);
@@ -246,6 +252,11 @@ fn transfers_over_tcp_are_held_back_in_both_directions_and_messages_are_not() {
             let all = || gone(0) == length && gone(1) == length;
             (0..1000).take_while(|_| !all()).for_each(|_| std::thread::sleep(Duration::from_millis(10)));
             assert!(all(), "{} and {} of {length} bytes", gone(0), gone(1));
+            let asked = |way: usize| pacer.asked_before[way].load(Ordering::Relaxed);
+            assert!(
+                asked(0) > 0 && asked(1) > 0,
+                "the first piece waits for what earlier links have carried"
+            );
         } else {
             (0..1000)
                 .take_while(|_| gone(0) == 0)

@@ -15,7 +15,8 @@ const COST: u64 = 5;
 /// Peers that are counted one by one. More at a time share what one may.
 const MAX_PEERS: usize = 1024;
 
-/// Attempts with invitations, by peer. The secrets cannot be guessed; this bounds the work, and the lines of the logs.
+/// Attempts with invitations, by peer. The secrets cannot be guessed; this bounds how often the list of clients is
+/// looked through. A refusal is a line of the logs like any other.
 #[derive(Debug)]
 pub struct Attempts {
     since: Instant,

@@ -20,6 +20,10 @@ const MAX_IDLE: usize = 4096;
 /// The least that passes at once.
 const MIN_BURST: u64 = 1 << 20;
 
+/// The longest wait, whatever has gone before: so the next program of a client does not wait for what others have left for
+/// longer. In this time the lowest rate carries a longest piece on each of a session's lanes, or a longest message.
+const MAX_WAIT: Duration = Duration::from_secs(16);
+
 /// Which bucket: whose, whether of bytes from the client, and whether of copies.
 type Name = (Source, bool, bool);
 
@@ -58,7 +62,7 @@ impl Bandwidth {
         }
         let bucket = buckets.entry(name).or_insert_with(|| TokenBucket::new(rate, burst, now));
         bucket.set_rate(rate, burst, now);
-        bucket.take(bytes, now)
+        bucket.take(bytes, MAX_WAIT, now)
     }
 }
 
@@ -87,6 +91,11 @@ mod tests {
         let message = Carried { is_received: true, is_bulk: false, bytes: 8 << 20 };
         assert_eq!(carried(ada, message, SECOND), Duration::ZERO);
         assert_eq!(carried(ada, message, SECOND), SECOND);
+        // What is more than that is forgiven.
+        let eve = Source::User(3);
+        assert_eq!(carried(eve, copy(true, 1 << 40), SECOND), MAX_WAIT);
+        assert_eq!(carried(eve, copy(true, 1 << 40), SECOND), MAX_WAIT);
+        assert_eq!(carried(eve, copy(true, 0), SECOND + MAX_WAIT), Duration::ZERO);
         // From another rate on.
         assert_eq!(
             bandwidth.carried_at(ada, copy(true, 0), Some(16 << 20), 2 * SECOND),

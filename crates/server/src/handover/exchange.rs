@@ -41,8 +41,8 @@ const UNLIMITED_INTERVAL: Duration = Duration::from_secs(1);
 /// So many bytes among messages go to the broker as one number, which keeps round trips out of most commands.
 const INLINE_BATCH: u64 = 256 << 10;
 
-/// The thread that takes commands waits no longer at a time: what is left counts with the next batch.
-const MAX_INLINE_PAUSE: Duration = Duration::from_secs(1);
+/// The thread that takes commands waits in parts, and asks the broker between them: the rate may have changed.
+const INLINE_PAUSE_PART: Duration = Duration::from_millis(100);
 
 /// How long a session waits whose broker does not say.
 const UNANSWERED_PAUSE: Duration = Duration::from_millis(100);
@@ -283,9 +283,9 @@ impl Exchange {
         }
     }
 
-    /// Waits, for a second at most, if more bytes have travelled among messages than may in that time. Called by the thread
-    /// that takes commands, between them.
-    pub fn pace_messages(&self) {
+    /// Waits if more bytes have travelled among messages than may in that time, until they may have, or something `is_due`.
+    /// Called by the thread that takes commands, between them.
+    pub fn pace_messages(&self, is_due: impl Fn() -> bool) {
         if !self.is_paced {
             return;
         }
@@ -293,8 +293,17 @@ impl Exchange {
             let bytes = counted.load(Ordering::Relaxed);
             if bytes >= INLINE_BATCH {
                 counted.fetch_sub(bytes, Ordering::Relaxed);
-                let pause = self.carried(Carried { is_received, is_bulk: false, bytes });
-                sleep(pause.min(MAX_INLINE_PAUSE));
+                let carried = |bytes| self.carried(Carried { is_received, is_bulk: false, bytes });
+                let mut left = carried(bytes);
+                while !left.is_zero() && !is_due() {
+                    let started_at = Instant::now();
+                    sleep(left.min(INLINE_PAUSE_PART));
+                    left = left.saturating_sub(started_at.elapsed());
+                    if !left.is_zero() {
+                        // Sooner where the rate has become higher. What others have carried meanwhile they wait for.
+                        left = left.min(carried(0));
+                    }
+                }
             }
         }
     }

@@ -162,7 +162,7 @@ fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver, mut taken_up
             break ExitCode::SUCCESS;
         }
         // That may take seconds, in which no command is carried out.
-        let _entered = match suspension::enter(engine.session()) {
+        let entered = match suspension::enter(engine.session()) {
             Ok(entered) => entered,
             Err(lost) => {
                 tracing::warn!("the session ends: {}", lost.0);
@@ -171,8 +171,11 @@ fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver, mut taken_up
                 break ExitCode::FAILURE;
             }
         };
-        match exchange.progress().at_work(|| handle(engine, body)) {
-            Ok(true) => exchange.pace_messages(),
+        let handled = exchange.progress().at_work(|| handle(engine, body));
+        // Memory may go while the session only waits.
+        drop(entered);
+        match handled {
+            Ok(true) => exchange.pace_messages(|| link.is_lost() || exchange.has_checkpoint_request()),
             Ok(false) => break ExitCode::SUCCESS,
             Err(error) => {
                 tracing::warn!("the session ends: {error}");

@@ -116,6 +116,8 @@ struct LaneState {
     delayed_acks: DelayedAcks,
     /// Threads that send.
     pool: SenderPool,
+    /// Whether a piece of a transfer may go without waiting for what earlier links have sent.
+    may_send: bool,
     /// Threads that wait for the bytes of a transfer to leave.
     waiting: usize,
     /// Whether the link has ended.
@@ -406,6 +408,9 @@ impl Lanes {
         let mut has_carried = false;
         let mut state = self.0.state.lock();
         while !state.over {
+            if self.waits_before_first(link, &mut state) {
+                continue;
+            }
             match state.schedule.take(None) {
                 Some(task) => {
                     has_carried |= task.chunk.is_some();
@@ -443,6 +448,9 @@ impl Lanes {
     ) {
         let mut state = self.0.state.lock();
         while !is_done(&mut state) && (!state.over || state.schedule.is_in_flight(order)) {
+            if self.waits_before_first(link, &mut state) {
+                continue;
+            }
             match state.schedule.take(Some(order)) {
                 Some(task) => {
                     self.call(link, state, WAKE_AT_ONCE);
@@ -467,7 +475,7 @@ impl Lanes {
     fn pace_sent(&self, link: &Shared, state: &mut MutexGuard<'_, LaneState>, task: &Task) {
         if let Some(chunk) = &task.chunk {
             let bytes = chunk.header.length as usize;
-            MutexGuard::unlocked(state, || self.pace(link, Direction::Sent, bytes));
+            MutexGuard::unlocked(state, || self.pace(link, Direction::Sent, bytes, || false));
         }
     }
 

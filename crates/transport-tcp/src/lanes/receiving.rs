@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, LaneRecord};
 
 use super::delayed_acks::DelayedAcks;
 use super::ready::{Held, NOW};
 use super::{Lane, LaneState, Lanes, MAX_LANES_EVER, NotStarted};
 use crate::commands::Offered;
-use causeway_connection::channel::{Incoming, shut_down};
+use causeway_connection::channel::{Incoming, Socket, shut_down};
 use causeway_connection::socket::{LOOK_EVERY, PeerWatch};
 use causeway_memory::nontemporal;
 use causeway_pipeline::MAX_LANES;
@@ -55,8 +57,7 @@ impl Lanes {
 
     fn receive_for_ever(&self, link: &Arc<Shared>, watched: usize) -> io::Result<()> {
         let ready = &self.0.ready;
-        let mut aside = vec![0; ASIDE];
-        let (mut watch, mut looked) = (PeerWatch::default(), Instant::now());
+        let mut thread = ReceivingThread::new(watched);
         let (mut held, mut has_carried) = (None, false);
         let spin_time =
             if watched < spin::receivers() { spin::between_copies(self.0.is_within_a_host) } else { NOW };
@@ -74,12 +75,9 @@ impl Lanes {
                 }
                 found => found,
             };
-            if looked.elapsed() >= LOOK_EVERY {
-                looked = Instant::now();
-                self.look_after(watched, &mut watch);
-            }
+            self.look_after(&mut thread);
             let Some(mut current) = held.take() else { continue };
-            match self.receive(link, &mut current, &mut aside) {
+            match self.receive(link, &mut current, &mut thread) {
                 Ok(Received::Chunk { landed, is_ack_due, bytes }) => {
                     has_carried = true;
                     // Whoever hears of a transfer's end may take its time, in which others can go on with the
@@ -90,7 +88,8 @@ impl Lanes {
                         held = Some(current);
                     }
                     self.landed(link, landed, is_ack_due);
-                    self.pace(link, Direction::Received, bytes);
+                    let socket = held.as_ref().map(|held| held.incoming.socket());
+                    self.pace_received(link, bytes, socket, &mut thread);
                 }
                 Ok(Received::Word) => {
                     held = Some(current);
@@ -129,11 +128,29 @@ impl Lanes {
         found
     }
 
-    /// Ends a lane whose peer's machine does not take what was sent on it: a thread that sends on it cannot
-    /// look while it waits for room.
-    fn look_after(&self, lane: usize, watch: &mut PeerWatch) {
-        let Some(lane) = self.0.open.read().get(&lane).map(Arc::clone) else { return };
-        if watch.look(lane.socket.as_fd()) {
+    /// Waits after what has come, if transfers are held back, or until the lane that the thread holds is shut down.
+    fn pace_received(
+        &self,
+        link: &Shared,
+        bytes: usize,
+        held: Option<&Socket>,
+        thread: &mut ReceivingThread,
+    ) {
+        self.pace(link, Direction::Received, bytes, || {
+            self.look_after(thread);
+            held.is_some_and(is_shut_down)
+        });
+    }
+
+    /// Ends a lane whose peer's machine does not take what was sent on it, once in a while: a thread that sends on it
+    /// cannot look while it waits for room.
+    fn look_after(&self, thread: &mut ReceivingThread) {
+        if thread.looked.elapsed() < LOOK_EVERY {
+            return;
+        }
+        thread.looked = Instant::now();
+        let Some(lane) = self.0.open.read().get(&thread.watched).map(Arc::clone) else { return };
+        if thread.watch.look(lane.socket.as_fd()) {
             lane.give_up(LinkError::PeerSilent);
         }
     }
@@ -176,7 +193,12 @@ impl Lanes {
         self.0.commands.offer(Offered { outgoing, incoming, received, descriptors });
     }
 
-    fn receive(&self, link: &Arc<Shared>, held: &mut Held, aside: &mut [u8]) -> Result<Received, Ending> {
+    fn receive(
+        &self,
+        link: &Arc<Shared>,
+        held: &mut Held,
+        thread: &mut ReceivingThread,
+    ) -> Result<Received, Ending> {
         let Held { lane, incoming } = held;
         let mut header = [0; CHUNK_HEADER_SIZE];
         if !incoming.receive_header(&mut header).map_err(Ending::io)? {
@@ -184,7 +206,11 @@ impl Lanes {
         }
         match LaneRecord::parse(&header)? {
             LaneRecord::Chunk(chunk) => {
-                receive_chunk(link, incoming, &chunk, self.0.is_within_a_host, aside)?;
+                if !core::mem::replace(&mut thread.has_received, true) {
+                    // For what earlier links have carried.
+                    self.pace_received(link, 0, Some(incoming.socket()), thread);
+                }
+                receive_chunk(link, incoming, &chunk, self.0.is_within_a_host, &mut thread.aside)?;
                 // Counted while the lane is ours, so that its count is whole when it ends.
                 let mut state = self.0.state.lock();
                 let is_ack_due = state.schedule.received(*lane)
@@ -247,6 +273,31 @@ impl LaneState {
         }
         is_time
     }
+}
+
+/// A thread that receives.
+struct ReceivingThread {
+    /// The lane that it sees to.
+    watched: usize,
+    watch: PeerWatch,
+    looked: Instant,
+    /// Whether it has received a piece of a transfer.
+    has_received: bool,
+    aside: Vec<u8>,
+}
+
+impl ReceivingThread {
+    fn new(watched: usize) -> Self {
+        let (watch, looked) = (PeerWatch::default(), Instant::now());
+        Self { watched, watch, looked, has_received: false, aside: vec![0; ASIDE] }
+    }
+}
+
+/// Whether nothing can come over a connection any more but what is here already.
+fn is_shut_down(socket: &Socket) -> bool {
+    let mut looked_at = [PollFd::new(socket, PollFlags::empty())];
+    // Where it cannot be looked at, the next receive says why.
+    !matches!(poll(&mut looked_at, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
 }
 
 /// What came over a lane.

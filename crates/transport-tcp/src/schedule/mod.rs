@@ -131,6 +131,11 @@ impl Schedule {
         self.in_flight.has_free() && (self.in_flight.has_records() || self.orders.next(None).is_some())
     }
 
+    /// Whether a transfer has something to send.
+    pub fn has_order(&self) -> bool {
+        self.orders.next(None).is_some()
+    }
+
     /// How many threads may send what is next. Across a network each lane needs one, which waits for room on
     /// it. Within a host a reference is put on a lane in a fifth of the time in which the peer copies what it
     /// refers to, so half as many serve all, and leave cores to those that copy (16 cores, 2026-11-22).
