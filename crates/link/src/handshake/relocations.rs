@@ -130,7 +130,7 @@ mod tests {
         relocations.begin(&relocation("10.0.0.2:7000")).unwrap();
         relocations.opened(new.clone());
         assert_eq!(relocations.confirm(), Some(new.target.clone()));
-        assert_eq!(relocations.candidates(&first), [new.clone()]);
+        assert_eq!(relocations.candidates(&first), core::slice::from_ref(new));
         assert_eq!(relocations.current(&first), *new);
     }
 
