@@ -30,9 +30,10 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Move a running session to another server.
 ///
-/// The program goes on there with the same device memory, code, streams and events, and notices a pause. It must have been
-/// started with CAUSEWAY_RESUME_TIMEOUT and be connected by tcp. Where anything fails the session stays where it is. Only the
-/// server's own user and root may, on its own host; at the other server the caller needs what a session needs.
+/// The program goes on there with the same device memory, code, streams and events, and notices a pause. It must
+/// have been started with CAUSEWAY_RESUME_TIMEOUT and be connected by tcp. If the move fails, the session continues
+/// here, provided that the pause was shorter than that time. Only the server's own user and root may move a session,
+/// on its own host; at the other server the caller needs what a session needs.
 #[derive(Debug, Args)]
 pub struct MoveArguments {
     #[command(flatten)]

@@ -80,8 +80,8 @@ pub enum WatchError {
     Pool(#[from] PoolError),
     /// The command works on the server's host only.
     #[error(
-        "{server} can be drained on its own host only, by its own user or root, at one of its sockets ({sockets}), and \
-         none of them is reached from here: {cause}"
+        "{server} accepts this command only on its own host, from its own user or root, at one of its sockets ({sockets}), \
+         and none of them can be reached from here: {cause}"
     )]
     NotHere {
         /// The server.
@@ -121,7 +121,7 @@ pub enum WatchError {
     },
     /// A program has come nowhere.
     #[error(
-        "the program of session {session} has come neither to {server} nor back in time; it goes on where it can connect, as          `causeway sessions` of both servers shows"
+        "the program of session {session} has come neither to {server} nor back in time; it goes on where it can connect, as `causeway sessions` of both servers shows"
     )]
     Lost {
         /// The session.
