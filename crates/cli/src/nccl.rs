@@ -4,7 +4,7 @@
 //! Causeway that is so of processes with the same servers, and of no others, whose memory the servers keep apart.
 
 use std::ffi::OsString;
-use std::net::{ToSocketAddrs as _, UdpSocket};
+use std::net::{SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -46,13 +46,14 @@ pub fn hand_over(command: &mut Command, servers: &[Target], via: Option<Transpor
     let is_users = |name: &str| {
         std::env::var_os(name).is_some() && !is_nested || files.iter().any(|file| names(file, name))
     };
-    let shares = servers.iter().all(|server| shares_memory(server, via));
+    let servers: Vec<_> = servers.iter().map(Server::resolve).collect();
+    let shares = servers.iter().all(|server| server.shares_memory(via));
     // The plugin stands in front of all other networks: not of one that is asked for, nor of RDMA where that can work.
     let has_rdma = std::fs::read_dir(RDMA_DEVICES).is_ok_and(|mut devices| devices.next().is_some());
     let plugin = plugin().filter(|_| !(is_users(NETWORK) || shares && has_rdma));
     let one = |is_set: bool| is_set.then(|| OsString::from("1"));
     for (name, value) in [
-        (HOST_ID, Some(host_id(servers).into())),
+        (HOST_ID, Some(host_id(&servers).into())),
         (NET_PLUGIN, plugin.map(Into::into)),
         // GPUs of two servers may be joined by NVLink, and their processes keep them apart: no fault, as NCCL would have it.
         (IGNORE_DISABLED_P2P, one(servers.len() > 1)),
@@ -81,24 +82,48 @@ fn names(file: &str, name: &str) -> bool {
     file.lines().any(|line| line.trim_start().strip_prefix(name).is_some_and(|rest| rest.starts_with('=')))
 }
 
-/// The name of a machine: this one's, with its servers, whatever their order and however they are spelled.
-fn host_id(servers: &[Target]) -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let mut servers: Vec<_> = servers.iter().map(|server| address(&server.endpoint)).collect();
-    servers.sort();
-    format!("{HOST_ID_PREFIX}{host} {} {}", boot.trim(), servers.join(","))
+/// A server, and the addresses that its name has.
+struct Server<'a> {
+    endpoint: &'a Endpoint,
+    addresses: Vec<SocketAddr>,
 }
 
-/// A server's address as a number, if it has one.
-fn address(endpoint: &Endpoint) -> String {
-    let resolved = match endpoint {
-        Endpoint::Tcp { host, port } => {
-            (host.as_str(), *port).to_socket_addrs().ok().and_then(|all| all.min())
+impl<'a> Server<'a> {
+    /// Looks its name up once. One without an address is no error here: the program says so when it connects.
+    fn resolve(server: &'a Target) -> Self {
+        let addresses = match &server.endpoint {
+            Endpoint::Tcp { host, port } => (host.as_str(), *port).to_socket_addrs().ok(),
+            Endpoint::Unix(_) => None,
+        };
+        Self { endpoint: &server.endpoint, addresses: addresses.into_iter().flatten().collect() }
+    }
+
+    /// Its address as a number, if it has one.
+    fn address(&self) -> String {
+        let first = self.addresses.iter().min();
+        first.map_or_else(|| self.endpoint.to_string(), ToString::to_string)
+    }
+
+    /// Whether it may have the program's own pages: it is of this machine.
+    fn shares_memory(&self, via: Option<TransportChoice>) -> bool {
+        match (via, self.endpoint) {
+            (Some(TransportChoice::Only(kind)), _) => kind.is_within_host(),
+            (_, Endpoint::Unix(_)) => true,
+            // The system lets a socket have the machine's own addresses alone.
+            (_, Endpoint::Tcp { .. }) => {
+                self.addresses.iter().any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
+            }
         }
-        Endpoint::Unix(_) => None,
-    };
-    resolved.map_or_else(|| endpoint.to_string(), |address| address.to_string())
+    }
+}
+
+/// The name of a machine: this one's, with its servers, whatever their order and however they are spelled.
+fn host_id(servers: &[Server<'_>]) -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mut servers: Vec<_> = servers.iter().map(Server::address).collect();
+    servers.sort();
+    format!("{HOST_ID_PREFIX}{host} {} {}", boot.trim(), servers.join(","))
 }
 
 /// The plugin's path, where it is installed.
@@ -106,18 +131,6 @@ fn plugin() -> Option<PathBuf> {
     let folders = library::folders();
     let mut paths = folders.iter().flat_map(|folder| PLUGIN.map(|name| folder.join(name)));
     paths.find(|path| path.exists())
-}
-
-/// Whether a server may have the program's own pages: it is of this machine.
-fn shares_memory(server: &Target, via: Option<TransportChoice>) -> bool {
-    match (via, &server.endpoint) {
-        (Some(TransportChoice::Only(kind)), _) => kind.is_within_host(),
-        (_, Endpoint::Unix(_)) => true,
-        (_, Endpoint::Tcp { host, port }) => (host.as_str(), *port)
-            .to_socket_addrs()
-            // The system lets a socket have the machine's own addresses alone.
-            .is_ok_and(|mut all| all.any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())),
-    }
 }
 
 #[cfg(test)]
@@ -130,14 +143,18 @@ mod tests {
         Target::tcp(host, port, Protection::Encrypted, None)
     }
 
+    fn host_id_of(servers: &[&Target]) -> String {
+        host_id(&servers.iter().map(|server| Server::resolve(server)).collect::<Vec<_>>())
+    }
+
     #[test]
     fn processes_of_one_server_are_neighbours_and_of_two_are_not() {
-        let (one, other) = (tcp("127.0.0.1", 7690), tcp("127.0.0.1", 7691));
-        assert_eq!(host_id(std::slice::from_ref(&one)), host_id(std::slice::from_ref(&one)));
-        assert_ne!(host_id(std::slice::from_ref(&one)), host_id(std::slice::from_ref(&other)));
-        assert_ne!(host_id(std::slice::from_ref(&one)), host_id(&[one.clone(), other.clone()]));
-        assert_eq!(host_id(&[one.clone(), other.clone()]), host_id(&[other, one.clone()]));
-        assert_eq!(host_id(&[tcp("localhost", 7690)]).replace("[::1]", "127.0.0.1"), host_id(&[one]));
+        let (one, other) = (&tcp("127.0.0.1", 7690), &tcp("127.0.0.1", 7691));
+        assert_eq!(host_id_of(&[one]), host_id_of(&[one]));
+        assert_ne!(host_id_of(&[one]), host_id_of(&[other]));
+        assert_ne!(host_id_of(&[one]), host_id_of(&[one, other]));
+        assert_eq!(host_id_of(&[one, other]), host_id_of(&[other, one]));
+        assert_eq!(host_id_of(&[&tcp("localhost", 7690)]).replace("[::1]", "127.0.0.1"), host_id_of(&[one]));
     }
 
     #[test]
@@ -148,11 +165,12 @@ mod tests {
 
     #[test]
     fn servers_of_other_machines_share_no_memory() {
+        let shares = |server: Target, via| Server::resolve(&server).shares_memory(via);
         let auto = Some(TransportChoice::Auto);
-        assert!(shares_memory(&tcp("127.0.0.1", 1), auto) && shares_memory(&Target::unix("@x"), auto));
+        assert!(shares(tcp("127.0.0.1", 1), auto) && shares(Target::unix("@x"), auto));
         // An address for documentation, which no machine has.
-        assert!(!shares_memory(&tcp("203.0.113.1", 1), auto));
+        assert!(!shares(tcp("203.0.113.1", 1), auto));
         let by_tcp = Some("tcp".parse().unwrap());
-        assert!(!shares_memory(&tcp("127.0.0.1", 1), by_tcp) && !shares_memory(&Target::unix("@x"), by_tcp));
+        assert!(!shares(tcp("127.0.0.1", 1), by_tcp) && !shares(Target::unix("@x"), by_tcp));
     }
 }
