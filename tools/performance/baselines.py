@@ -1,10 +1,7 @@
 """The figures of docs/baselines.json: read, and compared with the lab notes that they come from.
 
-A group has rows of one unit, and each row a figure for some of the group's series. A figure is a text as the lab note has
-it, `"8.78"` or `"13.6 to 13.8"`, or an object:
-
-    {"value": "7.4 to 7.8", "in": "other-note.md"}                      from another note than the rest of its row
-    {"value": "53.8", "of": "52.70", "how": "divided by 0.98"}          computed from a figure of the note
+A group has rows of one unit, and each row a figure for some of the group's series: a text as the lab note has it, `"8.78"` or
+`"13.6 to 13.8"`. What was not measured has no figure: there is none that was computed from another.
 """
 
 import json
@@ -20,9 +17,6 @@ class Figure:
     """A measured number, or a range of two."""
 
     text: str
-    source: str
-    computed_from: str | None = None
-    how: str | None = None
 
     @property
     def numbers(self) -> list[float]:
@@ -63,12 +57,11 @@ class Group:
     rows: list[Row]
 
 
-def figure(value, source: str) -> Figure:
+def figure(value) -> Figure:
     """A figure as it stands in the file."""
-    if isinstance(value, str):
-        found = Figure(value, source)
-    else:
-        found = Figure(value["value"], value.get("in", source), value.get("of"), value.get("how"))
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no figure: one is a text, as it stands in the lab note")
+    found = Figure(value)
     if not 1 <= len(found.numbers) <= 2:
         raise ValueError(f"{found.text!r} is neither a number nor a range")
     return found
@@ -83,7 +76,7 @@ def read(text: str) -> list[Group]:
             unknown = row["values"].keys() - group["series"].keys()
             if unknown or not row["values"]:
                 raise ValueError(f"{row['what']}: series {', '.join(unknown) or 'none'}")
-            figures = {name: figure(value, row["source"]) for name, value in row["values"].items()}
+            figures = {name: figure(value) for name, value in row["values"].items()}
             rows.append(Row(row["what"], figures, row["date"], row["commit"], row["command"], row["source"]))
         if group["better"] not in ("higher", "lower", "mixed") or group["scale"] not in ("linear", "log"):
             raise ValueError(f"{group['id']}: better is higher, lower or mixed, scale is linear or log")
@@ -98,13 +91,13 @@ def check(groups: list[Group], notes: Path) -> list[str]:
     wrong = []
     for group in groups:
         for row in group.rows:
+            note = notes / row.source
+            if not note.is_file():
+                wrong.append(f"{group.id}: {row.what}: there is no lab note {note}")
+                continue
+            text = note.read_text(encoding="utf-8")
             for found in row.figures.values():
-                note = notes / found.source
-                if not note.is_file():
-                    wrong.append(f"{group.id}: {row.what}: there is no lab note {note}")
-                    continue
-                text = note.read_text(encoding="utf-8")
-                for number in NUMBER.findall(found.computed_from or found.text):
+                for number in NUMBER.findall(found.text):
                     if not re.search(rf"(?<![\d.]){re.escape(number.lstrip('+'))}(?![\d]|\.\d)", text.replace(",", "")):
                         wrong.append(f"{group.id}: {row.what}: {note} has no {number}")
     return wrong

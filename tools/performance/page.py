@@ -2,7 +2,7 @@
 
 import textwrap
 
-from baselines import Figure, Group
+from baselines import Group
 
 HEAD = """# Performance
 
@@ -11,9 +11,8 @@ HEAD = """# Performance
 What was measured, the latest figure of each row. Machine, command, commit and lab note stand with each table,
 so that it can be repeated. Lab notes are in `docs/lab`; they also have what did not make anything faster.
 
-Figures of H200 machines over TCP are of loopback, and without encryption where the title does not say so. The machines are
-virtual and shared with others: what is compared was measured in turns, and differences of a few percent are
-chance.
+Figures over TCP are of loopback, where no network is named. The machines with GPUs are virtual and shared with others: what is
+compared was measured in turns, and differences of a few percent are chance.
 """
 
 
@@ -24,13 +23,6 @@ def wrapped(text: str, indent: str = "") -> str:
     )
 
 
-def text(figure: Figure | None) -> str:
-    """A figure in a table; one that was computed is marked."""
-    if figure is None:
-        return ""
-    return figure.text + (" *" if figure.how else "")
-
-
 def make(groups: list[Group]) -> str:
     """All of the page."""
     parts = [HEAD]
@@ -39,7 +31,7 @@ def make(groups: list[Group]) -> str:
         parts.append(f"## {group.title}\n\n{wrapped(group.text)}\n\n![{group.title}](images/performance-{group.id}.svg)\n")
         lines = [f"| {group.unit} | {' | '.join(names)} | measured |", "| --- |" + " --- |" * (len(names) + 1)]
         for row in group.rows:
-            figures = " | ".join(text(row.figures.get(name)) for name in group.series)
+            figures = " | ".join(row.figures[name].text if name in row.figures else "" for name in group.series)
             lines.append(f"| {row.what} | {figures} | {row.date}, {row.commit} |")
         parts.append("\n".join(lines) + "\n")
         parts.append(wrapped(f"Machine: {group.machine}.") + "\n")
@@ -48,12 +40,10 @@ def make(groups: list[Group]) -> str:
 
 
 def sources(group: Group) -> str:
-    """Commands and lab notes, and how figures were computed."""
+    """Commands and lab notes."""
     commands = list(dict.fromkeys(row.command for row in group.rows))
-    notes = list(dict.fromkeys(figure.source for row in group.rows for figure in row.figures.values()))
+    notes = list(dict.fromkeys(row.source for row in group.rows))
     # A command stays on one line, to be copied.
     lines = [f"- command: `{command}`" for command in commands]
     lines.append("- lab notes: " + ", ".join(f"`docs/lab/{note}`" for note in notes))
-    computed = list(dict.fromkeys(figure.how for row in group.rows for figure in row.figures.values() if figure.how))
-    lines += [f"- \\* computed: {how}" for how in computed]
     return "\n".join(line if line.startswith("- command") else wrapped(line, "  ") for line in lines) + "\n"
