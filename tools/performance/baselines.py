@@ -78,8 +78,8 @@ def read(text: str) -> list[Group]:
                 raise ValueError(f"{row['what']}: series {', '.join(unknown) or 'none'}")
             figures = {name: figure(value) for name, value in row["values"].items()}
             rows.append(Row(row["what"], figures, row["date"], row["commit"], row["command"], row["source"]))
-        if group["better"] not in ("higher", "lower", "mixed") or group["scale"] not in ("linear", "log"):
-            raise ValueError(f"{group['id']}: better is higher, lower or mixed, scale is linear or log")
+        if group["better"] not in ("higher", "lower") or group["scale"] not in ("linear", "log"):
+            raise ValueError(f"{group['id']}: better is higher or lower, scale is linear or log")
         base = float(group["base"]) if "base" in group else None
         fields = (group[name] for name in ("id", "title", "text", "unit", "better", "scale"))
         groups.append(Group(*fields, base, group["machine"], group["series"], rows))

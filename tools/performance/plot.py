@@ -1,4 +1,4 @@
-"""Bars for the rows of a group, as SVG."""
+"""Bars for the rows of a group, or dots on a logarithmic axis, as SVG."""
 
 import math
 from html import escape
@@ -87,7 +87,7 @@ def draw(group: Group) -> str:
         shapes.append(f'<rect x="{left:g}" y="33" width="12" height="12" fill="{colour[name]}"/>')
         shapes.append(f'<text class="quiet" x="{left + 17:g}" y="43">{escape(title)}</text>')
         left += 40 + 6.6 * len(title)
-    direction = {"higher": "more is better", "lower": "less is better", "mixed": ""}[group.better]
+    direction = {"higher": "more is better", "lower": "less is better"}[group.better]
     shapes.append(f'<text class="quiet" x="{width - 12}" y="43" text-anchor="end">{direction}</text>')
     for tick in scale.ticks:
         shapes.append(f'<path class="grid" d="M{x(tick):g} {HEAD - 4}V{bottom}"/>')
@@ -103,9 +103,13 @@ def draw(group: Group) -> str:
                 continue
             figure = row.figures[name]
             end = x(figure.middle)
-            box = f'x="{min(start, end):g}" y="{y + 1:g}" width="{max(abs(end - start), 1):g}" height="{BAR - 2}"'
-            shapes.append(f'<rect {box} fill="{colour[name]}"/>')
-            shapes.append(f'<text class="quiet" x="{max(start, end) + 5:g}" y="{y + 11:g}">{escape(figure.text)}</text>')
+            if scale.log:
+                # A bar's length says nothing where the axis has no zero.
+                shapes.append(f'<circle cx="{end:g}" cy="{y + BAR / 2:g}" r="{BAR / 3:g}" fill="{colour[name]}"/>')
+            else:
+                box = f'x="{min(start, end):g}" y="{y + 1:g}" width="{max(abs(end - start), 1):g}" height="{BAR - 2}"'
+                shapes.append(f'<rect {box} fill="{colour[name]}"/>')
+            shapes.append(f'<text class="quiet" x="{max(start, end) + BAR / 2:g}" y="{y + 11:g}">{escape(figure.text)}</text>')
             y += BAR
         y += ROW_GAP
     shapes.append(f'<path class="axis" d="M{start:g} {HEAD - 4}V{bottom}"/>')

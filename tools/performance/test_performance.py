@@ -55,6 +55,8 @@ class Plots(unittest.TestCase):
             texts = ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]
             for text in ("a <copy>", "2", "13.6 to 13.8", "TCP", "less is better"):
                 self.assertIn(text, texts)
+            dots = len(list(root.iter("{http://www.w3.org/2000/svg}circle")))
+            self.assertEqual(dots, 2 if scale == "log" else 0)
 
     def test_axes_hold_all_numbers(self):
         scale = Scale("linear", [-55.4, 187.0])
