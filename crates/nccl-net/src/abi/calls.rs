@@ -1,4 +1,4 @@
-//! Functions that are the same in several versions of the table.
+//! Functions of the tables, and their types. A number behind a type or a suffix is of the version that brought it.
 
 use core::ffi::{c_int, c_void};
 
@@ -39,6 +39,73 @@ unsafe fn borrow<'a, T>(handle: *mut c_void, what: &'static str) -> Result<&'a T
 
 fn raw<T>(value: T) -> *mut c_void {
     Box::into_raw(Box::new(value)).cast()
+}
+
+pub(super) type Init = unsafe extern "C" fn(Option<Logger>) -> c_int;
+pub(super) type Init10 = unsafe extern "C" fn(Option<Logger>, *const c_void) -> c_int;
+pub(super) type Init11 =
+    unsafe extern "C" fn(*mut *mut c_void, u64, *mut c_void, Option<Logger>, *const c_void) -> c_int;
+pub(super) type Count = unsafe extern "C" fn(*mut c_int) -> c_int;
+pub(super) type Listen = unsafe extern "C" fn(c_int, *mut c_void, *mut *mut c_void) -> c_int;
+pub(super) type Listen11 = unsafe extern "C" fn(*mut c_void, c_int, *mut c_void, *mut *mut c_void) -> c_int;
+pub(super) type Connect =
+    unsafe extern "C" fn(c_int, *mut c_void, *mut *mut c_void, *mut *mut c_void) -> c_int;
+pub(super) type Connect10 =
+    unsafe extern "C" fn(c_int, *mut c_void, *mut c_void, *mut *mut c_void, *mut *mut c_void) -> c_int;
+pub(super) type Connect11 =
+    unsafe extern "C" fn(*mut c_void, c_int, *mut c_void, *mut *mut c_void, *mut *mut c_void) -> c_int;
+pub(super) type Accept = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut *mut c_void) -> c_int;
+pub(super) type Register =
+    unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int, *mut *mut c_void) -> c_int;
+pub(super) type Deregister = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
+pub(super) type Send<B> =
+    unsafe extern "C" fn(*mut c_void, *mut c_void, B, c_int, *mut c_void, *mut *mut c_void) -> c_int;
+pub(super) type Send10 = unsafe extern "C" fn(
+    *mut c_void,
+    *mut c_void,
+    usize,
+    c_int,
+    *mut c_void,
+    *mut c_void,
+    *mut *mut c_void,
+) -> c_int;
+pub(super) type Receive<B> = unsafe extern "C" fn(
+    *mut c_void,
+    c_int,
+    *mut *mut c_void,
+    *mut B,
+    *mut c_int,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> c_int;
+pub(super) type Receive10 = unsafe extern "C" fn(
+    *mut c_void,
+    c_int,
+    *mut *mut c_void,
+    *mut usize,
+    *mut c_int,
+    *mut *mut c_void,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> c_int;
+pub(super) type Flush = unsafe extern "C" fn(
+    *mut c_void,
+    c_int,
+    *mut *mut c_void,
+    *mut c_int,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> c_int;
+pub(super) type Test = unsafe extern "C" fn(*mut c_void, *mut c_int, *mut c_int) -> c_int;
+pub(super) type Close = unsafe extern "C" fn(*mut c_void) -> c_int;
+pub(super) type SetAttributes = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
+
+pub(super) unsafe extern "C" fn init(logger: Option<Logger>) -> c_int {
+    call(|| plugin::init(logger))
+}
+
+pub(super) unsafe extern "C" fn init_profiled(logger: Option<Logger>, _profiler: *const c_void) -> c_int {
+    call(|| plugin::init(logger))
 }
 
 pub(super) unsafe extern "C" fn devices(count: *mut c_int) -> c_int {
@@ -83,6 +150,18 @@ pub(super) unsafe extern "C" fn connect(
         }
         Ok(())
     })
+}
+
+/// The configuration of a communicator is a traffic class of networks that have some.
+pub(super) unsafe extern "C" fn connect_configured(
+    device: c_int,
+    _configuration: *mut c_void,
+    handle: *mut c_void,
+    communicator: *mut *mut c_void,
+    device_handle: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: as NCCL promises of `connect`.
+    unsafe { connect(device, handle, communicator, device_handle) }
 }
 
 pub(super) unsafe extern "C" fn accept(
@@ -130,18 +209,17 @@ pub(super) unsafe extern "C" fn deregister(communicator: *mut c_void, registrati
     })
 }
 
-/// `isend` without what only some versions have.
-///
-/// # Safety
-/// As `isend` of NCCL's headers.
-pub(super) unsafe fn send_bytes(
+/// `isend`, whose sizes are of type `B`.
+pub(super) unsafe extern "C" fn send<B: TryInto<usize>>(
     communicator: *mut c_void,
     data: *mut c_void,
-    bytes: usize,
+    bytes: B,
+    _tag: c_int,
     registration: *mut c_void,
     request: *mut *mut c_void,
 ) -> c_int {
     call(|| {
+        let bytes = bytes.try_into().map_err(|_| missing("a size below zero"))?;
         // SAFETY: a communicator of `connect`, which NCCL has not closed.
         let communicator = unsafe { borrow::<Communicator>(communicator, "no communicator") }?;
         // SAFETY: null, or made by `register`; NCCL has not deregistered it.
@@ -153,43 +231,28 @@ pub(super) unsafe fn send_bytes(
     })
 }
 
-pub(super) unsafe extern "C" fn send(
-    communicator: *mut c_void,
-    data: *mut c_void,
-    bytes: usize,
-    _tag: c_int,
-    registration: *mut c_void,
-    request: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: as NCCL promises of `isend`.
-    unsafe { send_bytes(communicator, data, bytes, registration, request) }
-}
-
 pub(super) unsafe extern "C" fn send_profiled(
     communicator: *mut c_void,
     data: *mut c_void,
     bytes: usize,
-    _tag: c_int,
+    tag: c_int,
     registration: *mut c_void,
     _profiler: *mut c_void,
     request: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: as NCCL promises of `isend`.
-    unsafe { send_bytes(communicator, data, bytes, registration, request) }
+    unsafe { send(communicator, data, bytes, tag, registration, request) }
 }
 
-/// `irecv` without what only some versions have.
-///
-/// # Safety
-/// As `irecv` of NCCL's headers.
-pub(super) unsafe fn receive_bytes<T: Copy>(
+/// `irecv`, whose sizes are of type `B`.
+pub(super) unsafe extern "C" fn receive<B: TryInto<usize> + Copy>(
     communicator: *mut c_void,
     count: c_int,
     data: *mut *mut c_void,
-    sizes: *mut T,
+    sizes: *mut B,
+    _tags: *mut c_int,
     registrations: *mut *mut c_void,
     request: *mut *mut c_void,
-    bytes_of: impl FnOnce(T) -> Option<usize>,
 ) -> c_int {
     call(|| {
         // SAFETY: a communicator of `accept`, which NCCL has not closed.
@@ -203,7 +266,7 @@ pub(super) unsafe fn receive_bytes<T: Copy>(
         let registration = unsafe {
             registrations.as_ref().and_then(|registration| registration.cast::<Registration>().as_ref())
         };
-        let bytes = bytes_of(size).ok_or(missing("a size below zero"))?;
+        let bytes = size.try_into().map_err(|_| missing("a size below zero"))?;
         // SAFETY: NCCL leaves the memory alone until the request is done, or it has closed the communicator.
         let made = unsafe { communicator.receive(data.cast(), bytes, registration) }?;
         // SAFETY: NCCL's place for a request.
@@ -211,31 +274,18 @@ pub(super) unsafe fn receive_bytes<T: Copy>(
     })
 }
 
-pub(super) unsafe extern "C" fn receive(
-    communicator: *mut c_void,
-    count: c_int,
-    data: *mut *mut c_void,
-    sizes: *mut usize,
-    _tags: *mut c_int,
-    registrations: *mut *mut c_void,
-    request: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: as NCCL promises of `irecv`.
-    unsafe { receive_bytes(communicator, count, data, sizes, registrations, request, Some) }
-}
-
 pub(super) unsafe extern "C" fn receive_profiled(
     communicator: *mut c_void,
     count: c_int,
     data: *mut *mut c_void,
     sizes: *mut usize,
-    _tags: *mut c_int,
+    tags: *mut c_int,
     registrations: *mut *mut c_void,
     _profilers: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: as NCCL promises of `irecv`.
-    unsafe { receive_bytes(communicator, count, data, sizes, registrations, request, Some) }
+    unsafe { receive(communicator, count, data, sizes, tags, registrations, request) }
 }
 
 /// NCCL's handle of a request: null where the call is to be made again.
@@ -295,17 +345,7 @@ pub(super) unsafe extern "C" fn close_listener(listener: *mut c_void) -> c_int {
     })
 }
 
-/// `regMrDmaBuf` of all versions, which the plugin does not have.
-pub(super) type RegisterDmaBuf = Option<
-    unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int, u64, c_int, *mut *mut c_void) -> c_int,
->;
-
-/// `getDeviceMr` and `irecvConsumed` of all versions, which plugins have whose network kernels use by themselves.
-pub(super) type DeviceRegistration =
-    Option<unsafe extern "C" fn(*mut c_void, *mut c_void, *mut *mut c_void) -> c_int>;
-pub(super) type ReceiveConsumed = Option<unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int>;
-
-/// Of versions 11 and 12, which have a context.
+/// `init`, from version 11 on: there is a context.
 pub(super) unsafe extern "C" fn init_context(
     context: *mut *mut c_void,
     _communicator: u64,
