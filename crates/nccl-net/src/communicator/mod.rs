@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `requests` | requests that NCCL tests |
 //! | `lanes` | lanes of a communicator, and its end |
+//! | `side` | what both sides have, and how either stops |
 //! | `send` | sender: messages, cut into a part a lane |
 //! | `staging` | copies of GPUs |
 //! | `receive` | receiver: receives, in the order of the messages |
@@ -16,6 +17,7 @@ mod lanes;
 mod receive;
 mod requests;
 mod send;
+mod side;
 mod staging;
 
 pub use receive::RecvCommunicator;

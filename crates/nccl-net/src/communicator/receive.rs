@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use causeway_cuda::CudaError;
 use causeway_sync::threads;
 
-use super::lanes::{Lanes, PART_BYTES};
-use super::requests::{Request, Requests};
-use super::staging::{Delivery, PendingDelivery, Source, Staging};
+use super::lanes::PART_BYTES;
+use super::requests::Request;
+use super::side::{Side, SideState};
+use super::staging::{Delivery, PendingDelivery, Source};
 use crate::engine::{
     Connection, DIRECT, Destination, Engine, Frame, FrameKind, LaneEnd, LaneSocket, Output, REFUSED, UNMAPPED,
 };
@@ -33,10 +34,7 @@ const STAGED: u64 = 1 << 63;
 pub struct RecvCommunicator(Arc<Receiver>);
 
 struct Receiver {
-    lanes: Lanes,
-    requests: Requests,
-    state: Mutex<State>,
-    staging: Staging,
+    side: Side<State>,
     /// Memory that the sender has exported, by its number.
     imports: Mutex<HashMap<u32, Arc<ImportedMemory>>>,
     /// The first memory of a GPU that was registered: exported memory is mapped for its device.
@@ -83,19 +81,15 @@ struct StagedPart {
 impl RecvCommunicator {
     /// With connected sockets.
     pub fn new(engine: &Engine, sockets: Vec<LaneSocket>, peer: String) -> Self {
-        let lanes = Lanes::new(&sockets, peer);
         let receiver = Arc::new(Receiver {
-            lanes,
-            requests: Requests::new(),
-            state: Mutex::default(),
-            staging: Staging::default(),
+            side: Side::new(&sockets, peer),
             imports: Mutex::default(),
             gpu: OnceLock::new(),
             staged: Mutex::default(),
             next_staged: AtomicU64::new(0),
         });
         let connection: Arc<dyn Connection> = receiver.clone();
-        receiver.lanes.start(engine, &connection, sockets);
+        receiver.side.lanes.start(engine, &connection, sockets);
         Self(receiver)
     }
 
@@ -111,7 +105,7 @@ impl RecvCommunicator {
         // Set before those are listed that have come: one that comes then is mapped when it does.
         let gpu = receiver.gpu.get_or_init(|| gpu);
         let imports: Vec<_> = receiver.imports().values().map(Arc::clone).collect();
-        imports.iter().for_each(|memory| map(memory, gpu, &receiver.lanes.peer));
+        imports.iter().for_each(|memory| map(memory, gpu, &receiver.side.lanes.peer));
         Ok(())
     }
 
@@ -130,79 +124,63 @@ impl RecvCommunicator {
         gpu: Option<GpuMemory>,
     ) -> Result<Option<&Request>, NetError> {
         let receiver = &self.0;
-        let mut state = receiver.state();
+        let mut state = receiver.side.state();
         if let Some(code) = state.failed {
             return Err(NetError::Failed(code));
         }
-        let Some((at, request)) = receiver.requests.take(data as u64, capacity) else { return Ok(None) };
+        let Some((at, request)) = receiver.side.requests.take(data as u64, capacity) else { return Ok(None) };
         let number = state.first + state.posted.len() as u64;
         let posted = Posted { request: at, data, capacity, gpu, total: None, claimed: 0, received: 0 };
         state.posted.push_back(Some(posted));
-        let is_over = state.closed_lanes == receiver.lanes.count();
+        let is_over = state.closed_lanes == receiver.side.lanes.count();
         drop(state);
         if is_over {
             receiver.lose(&LaneEnd::Closed);
             return Ok(Some(request));
         }
-        let flags = if gpu.is_some() && receiver.lanes.pass_descriptors { DIRECT } else { 0 };
+        let flags = if gpu.is_some() && receiver.side.lanes.pass_descriptors { DIRECT } else { 0 };
         let credit = Output::plain(Frame::plain(FrameKind::Credit, flags, number));
-        receiver.lanes.push(CONTROL_LANE, credit);
+        receiver.side.lanes.push(CONTROL_LANE, credit);
         Ok(Some(request))
     }
 
     /// None of this memory is used any more when this returns, if any was: the communicator has failed then.
     pub fn withdraw(&self, start: u64, bytes: usize) {
-        // Under the lock: a request is taken, and its range noted, under it, too.
-        let is_used = {
-            let state = self.0.state();
-            self.0.requests.has_pending_in(start, bytes) || state.failed.is_some()
-        };
-        if is_used {
-            self.quiesce();
-        }
-    }
-
-    /// The same for all memory.
-    fn quiesce(&self) {
-        if self.0.requests.has_pending() || self.0.state().failed.is_some() {
-            self.0.fail(ResultCode::InvalidUsage);
-            self.0.lanes.stop();
-            self.0.staging.wait();
-        }
+        self.0.side.withdraw(start, bytes);
     }
 }
 
 impl Drop for RecvCommunicator {
     fn drop(&mut self) {
-        self.quiesce();
-        self.0.lanes.drain();
+        self.0.side.quiesce();
+        self.0.side.lanes.drain();
         // Nothing is copied from it any more.
         self.0.imports().clear();
     }
 }
 
-impl Receiver {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl SideState for State {
+    fn failed(&self) -> Option<ResultCode> {
+        self.failed
     }
 
+    fn fail(&mut self, code: ResultCode) {
+        self.failed.get_or_insert(code);
+    }
+}
+
+impl Receiver {
     fn imports(&self) -> MutexGuard<'_, HashMap<u32, Arc<ImportedMemory>>> {
         self.imports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fail(&self, code: ResultCode) {
-        let mut state = self.state();
-        state.failed.get_or_insert(code);
-        self.requests.fail_pending(code);
-    }
-
     /// Nothing more comes.
     fn lose(&self, end: &LaneEnd) {
-        if self.state().failed.is_none() {
-            let code = self.lanes.report("receiving from", end);
-            self.fail(code);
+        if self.side.state().failed.is_none() {
+            let code = self.side.lanes.report("receiving from", end);
+            self.side.fail(code);
         }
-        self.lanes.stop_later();
+        self.side.lanes.stop_later();
     }
 
     /// Finds the destination of a part.
@@ -230,13 +208,13 @@ impl Receiver {
         length: u64,
         total: u64,
     ) -> Result<(*mut u8, Option<GpuMemory>), &'static str> {
-        let mut state = self.state();
+        let mut state = self.side.state();
         if state.failed.is_some() {
             return Err("the connection has failed");
         }
         let posted = posted_of(&mut state, message).ok_or("it sent a message that nothing was posted for")?;
         if total > posted.capacity as u64 {
-            let (capacity, peer) = (posted.capacity, &self.lanes.peer);
+            let (capacity, peer) = (posted.capacity, &self.side.lanes.peer);
             log::warn(&format!(
                 "a message of {total} bytes from {peer} is longer than its receive of {capacity} bytes"
             ));
@@ -256,14 +234,14 @@ impl Receiver {
 
     /// A range of a message is there.
     fn account(&self, message: u64, bytes: u64) {
-        let mut state = self.state();
+        let mut state = self.side.state();
         // Of an empty message more than one part may have come at once.
         let Some(posted) = posted_of(&mut state, message) else { return };
         posted.received += bytes;
         if Some(posted.received) != posted.total {
             return;
         }
-        self.requests.finish(posted.request, posted.received);
+        self.side.requests.finish(posted.request, posted.received);
         let at = (message - state.first) as usize;
         state.posted[at] = None;
         while state.posted.pop_front_if(|posted| posted.is_none()).is_some() {
@@ -282,7 +260,7 @@ impl Receiver {
         drop(imports);
         // Not here: kernels may wait for this thread. Without a thread it stays unmapped.
         if let Some(gpu) = self.gpu.get().copied() {
-            let peer = self.lanes.peer.clone();
+            let peer = self.side.lanes.peer.clone();
             let _ = threads::spawn("nccl-map", move || map(&memory, &gpu, &peer));
         }
         Ok(())
@@ -296,7 +274,7 @@ impl Receiver {
     /// Copies what the sender offers, or says that it cannot.
     fn accept_offer(&self, frame: &Frame) -> Result<(), &'static str> {
         let message = frame.message;
-        let gpu = posted_of(&mut self.state(), message).and_then(|posted| posted.gpu);
+        let gpu = posted_of(&mut self.side.state(), message).and_then(|posted| posted.gpu);
         let gpu = gpu.ok_or("it offered a message to a receive that is not of a GPU")?;
         let memory = self.imports().get(&frame.flags).map(Arc::clone);
         let memory = memory.ok_or("it offered memory that it has not exported")?;
@@ -305,7 +283,7 @@ impl Receiver {
         }
         let refuse = |flags| {
             let refusal = Output::plain(Frame::plain(FrameKind::Done, flags, message));
-            self.lanes.push(CONTROL_LANE, refusal);
+            self.side.lanes.push(CONTROL_LANE, refusal);
             Ok(())
         };
         let is_of_device = self.gpu.get().is_some_and(|first| first.is_on_device_of(&gpu));
@@ -317,8 +295,8 @@ impl Receiver {
         let (data, _) = self.claim(message, 0, frame.length, frame.length)?;
         let from = start + frame.offset;
         let of = Delivery { message, bytes: frame.length, source: Source::Exported { _memory: memory } };
-        self.staging.deliver_later(PendingDelivery { gpu, to: data as u64, from, of });
-        self.lanes.wake(CONTROL_LANE);
+        self.side.staging.deliver_later(PendingDelivery { gpu, to: data as u64, from, of });
+        self.side.lanes.wake(CONTROL_LANE);
         Ok(())
     }
 }
@@ -347,7 +325,7 @@ fn posted_of(state: &mut State, message: u64) -> Option<&mut Posted> {
 
 impl Connection for Receiver {
     fn next_output(&self, lane: usize) -> Option<Output> {
-        self.lanes.pop(lane)
+        self.side.lanes.pop(lane)
     }
 
     fn written(&self, _: u64) {}
@@ -372,30 +350,30 @@ impl Connection for Receiver {
         let Some(StagedPart { message, gpu, to, block }) = part else { return };
         let from = block.memory() as u64;
         let of = Delivery { message, bytes, source: Source::Block { _block: block } };
-        self.staging.deliver_later(PendingDelivery { gpu, to, from, of });
-        self.lanes.wake(CONTROL_LANE);
+        self.side.staging.deliver_later(PendingDelivery { gpu, to, from, of });
+        self.side.lanes.wake(CONTROL_LANE);
     }
 
     fn poll(&self) -> bool {
-        let advanced = self.staging.advance_deliveries(|delivery| {
+        let advanced = self.side.staging.advance_deliveries(|delivery| {
             self.account(delivery.message, delivery.bytes);
             if matches!(delivery.source, Source::Exported { .. }) {
                 let done = Output::plain(Frame::plain(FrameKind::Done, 0, delivery.message));
-                self.lanes.push(CONTROL_LANE, done);
+                self.side.lanes.push(CONTROL_LANE, done);
             }
         });
         advanced.unwrap_or_else(|error| {
-            log::warn(&format!("receiving from {} failed: {error}", self.lanes.peer));
-            self.fail(ResultCode::CudaError);
-            self.lanes.stop_later();
+            log::warn(&format!("receiving from {} failed: {error}", self.side.lanes.peer));
+            self.side.fail(ResultCode::CudaError);
+            self.side.lanes.stop_later();
             false
         })
     }
 
     fn ended(&self, _: usize, end: LaneEnd) {
-        let mut state = self.state();
+        let mut state = self.side.state();
         state.closed_lanes += 1;
-        let is_last = state.closed_lanes == self.lanes.count();
+        let is_last = state.closed_lanes == self.side.lanes.count();
         drop(state);
         if matches!(end, LaneEnd::Closed) {
             // What the others bring counts.
@@ -403,7 +381,7 @@ impl Connection for Receiver {
                 return;
             }
             self.finish_deliveries();
-            if !self.requests.has_pending() {
+            if !self.side.requests.has_pending() {
                 return;
             }
         }

@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Once};
 
 use causeway_cuda::CudaError;
 
-use super::lanes::{Lanes, PART_BYTES};
-use super::requests::{MAX_REQUESTS, Request, Requests};
-use super::staging::Staging;
+use super::lanes::PART_BYTES;
+use super::requests::{MAX_REQUESTS, Request};
+use super::side::{Side, SideState};
 use crate::engine::{
     Connection, DIRECT, Destination, Engine, Frame, FrameKind, LaneEnd, LaneSocket, Output, REFUSED, UNMAPPED,
 };
@@ -39,10 +39,7 @@ pub struct SendMemory {
 }
 
 struct Sender {
-    lanes: Lanes,
-    requests: Requests,
-    state: Mutex<State>,
-    staging: Staging,
+    side: Side<State>,
     next_export: AtomicU32,
     /// Whether what copies need was made.
     is_prepared: Once,
@@ -84,17 +81,13 @@ unsafe impl Send for Message {}
 impl SendCommunicator {
     /// With connected sockets.
     pub fn new(engine: &Engine, sockets: Vec<LaneSocket>, peer: String) -> Self {
-        let lanes = Lanes::new(&sockets, peer);
         let sender = Arc::new(Sender {
-            lanes,
-            requests: Requests::new(),
-            state: Mutex::default(),
-            staging: Staging::default(),
+            side: Side::new(&sockets, peer),
             next_export: AtomicU32::new(0),
             is_prepared: Once::new(),
         });
         let connection: Arc<dyn Connection> = sender.clone();
-        sender.lanes.start(engine, &connection, sockets);
+        sender.side.lanes.start(engine, &connection, sockets);
         Self(sender)
     }
 
@@ -107,13 +100,13 @@ impl SendCommunicator {
         let mut prepared = Ok(());
         sender.is_prepared.call_once(|| prepared = gpu.prepare());
         prepared?;
-        let descriptor = sender.lanes.pass_descriptors.then(|| gpu.export()).flatten();
+        let descriptor = sender.side.lanes.pass_descriptors.then(|| gpu.export()).flatten();
         let export = descriptor.map(|descriptor| {
             let number = sender.next_export.fetch_add(1, Ordering::Relaxed);
             let mut header = Frame::plain(FrameKind::Memory, number, gpu.gpu());
             header.total = gpu.bytes();
             let output = Output { descriptor: Some(descriptor), ..Output::plain(header) };
-            sender.lanes.push(CONTROL_LANE, output);
+            sender.side.lanes.push(CONTROL_LANE, output);
             number
         });
         Ok(SendMemory { gpu, export })
@@ -122,7 +115,7 @@ impl SendCommunicator {
     /// The memory is used no more.
     pub fn deregister(&self, memory: SendMemory) {
         if let Some(number) = memory.export {
-            self.0.lanes.push(CONTROL_LANE, Output::plain(Frame::plain(FrameKind::Forget, number, 0)));
+            self.0.side.lanes.push(CONTROL_LANE, Output::plain(Frame::plain(FrameKind::Forget, number, 0)));
         }
     }
 
@@ -140,7 +133,7 @@ impl SendCommunicator {
         memory: Option<SendMemory>,
     ) -> Result<Option<&Request>, NetError> {
         let sender = &self.0;
-        let mut state = sender.state();
+        let mut state = sender.side.state();
         if let Some(code) = state.failed {
             return Err(NetError::Failed(code));
         }
@@ -148,7 +141,7 @@ impl SendCommunicator {
             drop(state);
             return Err(NetError::Failed(sender.lose(&LaneEnd::Closed)));
         }
-        let Some((at, request)) = sender.requests.take(data as u64, bytes) else { return Ok(None) };
+        let Some((at, request)) = sender.side.requests.take(data as u64, bytes) else { return Ok(None) };
         let message = Message { number: state.next, request: at, data, bytes, memory };
         state.next += 1;
         if message.number < state.credit {
@@ -162,46 +155,38 @@ impl SendCommunicator {
 
     /// None of this memory is used any more when this returns, if any was: the communicator has failed then.
     pub fn withdraw(&self, start: u64, bytes: usize) {
-        // Under the lock: a request is taken, and its range noted, under it, too.
-        let is_used = {
-            let state = self.0.state();
-            self.0.requests.has_pending_in(start, bytes) || state.failed.is_some()
-        };
-        if is_used {
-            self.quiesce();
-        }
-    }
-
-    /// The same for all memory.
-    fn quiesce(&self) {
-        if self.0.requests.has_pending() || self.0.state().failed.is_some() {
-            self.0.fail(ResultCode::InvalidUsage);
-            self.0.lanes.stop();
-            self.0.staging.wait();
-        }
+        self.0.side.withdraw(start, bytes);
     }
 }
 
 impl Drop for SendCommunicator {
     fn drop(&mut self) {
-        self.quiesce();
+        self.0.side.quiesce();
         // What was sent may be in flight.
-        self.0.lanes.drain();
+        self.0.side.lanes.drain();
+    }
+}
+
+impl SideState for State {
+    fn failed(&self) -> Option<ResultCode> {
+        self.failed
+    }
+
+    fn fail(&mut self, code: ResultCode) {
+        self.failed.get_or_insert(code);
+        self.waiting.clear();
+        self.offered.clear();
     }
 }
 
 impl Sender {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Offers a message to the receiver, or gives each lane its parts.
     fn dispatch(&self, message: Message) {
         if self.offer(message) {
             return;
         }
-        let parts = parts(message.bytes, self.lanes.count());
-        self.requests.set_parts(message.request, parts.len() as u32, message.bytes as u64);
+        let parts = parts(message.bytes, self.side.lanes.count());
+        self.side.requests.set_parts(message.request, parts.len() as u32, message.bytes as u64);
         let gpu = message.memory.map(|memory| memory.gpu).filter(|_| message.bytes > 0);
         for (at, part) in parts.into_iter().enumerate() {
             let header = Frame {
@@ -214,25 +199,27 @@ impl Sender {
             };
             let payload = message.data.wrapping_add(part.start);
             // Short messages that follow each other go over different lanes.
-            let lane = (message.number % self.lanes.count() as u64) as usize + at;
-            let lane = lane % self.lanes.count();
+            let lane = (message.number % self.side.lanes.count() as u64) as usize + at;
+            let lane = lane % self.side.lanes.count();
             match gpu {
                 None => {
                     let token = u64::from(message.request);
-                    self.lanes.push(lane, Output { header, payload, token, descriptor: None });
+                    self.side.lanes.push(lane, Output { header, payload, token, descriptor: None });
                 }
-                Some(gpu) => self.staging.fetch_later(gpu, payload as u64, header, message.request, lane),
+                Some(gpu) => {
+                    self.side.staging.fetch_later(gpu, payload as u64, header, message.request, lane)
+                }
             }
         }
         if gpu.is_some() {
-            self.lanes.wake(CONTROL_LANE);
+            self.side.lanes.wake(CONTROL_LANE);
         }
     }
 
     /// Lets the receiver copy the message by itself, where it can; whether it is offered.
     fn offer(&self, message: Message) -> bool {
         let Message { number, bytes, .. } = message;
-        let mut state = self.state();
+        let mut state = self.side.state();
         let is_direct = state.direct.remove(&number) && bytes > 0;
         let Some(SendMemory { gpu, export: Some(export) }) = message.memory.filter(|_| is_direct) else {
             return false;
@@ -251,16 +238,16 @@ impl Sender {
             length: bytes as u64,
             total: gpu.bytes(),
         };
-        self.lanes.push(CONTROL_LANE, Output::plain(header));
+        self.side.lanes.push(CONTROL_LANE, Output::plain(header));
         true
     }
 
     /// The receiver has copied what it was offered, or cannot.
     fn end_offer(&self, number: u64, flags: u32) -> Result<(), &'static str> {
-        let mut state = self.state();
+        let mut state = self.side.state();
         let message = state.offered.remove(&number).ok_or("it ended an offer that there was none of")?;
         if flags & (REFUSED | UNMAPPED) == 0 {
-            self.requests.finish(message.request, message.bytes as u64);
+            self.side.requests.finish(message.request, message.bytes as u64);
             return Ok(());
         }
         if let Some(SendMemory { export: Some(export), .. }) = message.memory.filter(|_| flags & REFUSED != 0)
@@ -272,26 +259,18 @@ impl Sender {
         Ok(())
     }
 
-    fn fail(&self, code: ResultCode) {
-        let mut state = self.state();
-        state.failed.get_or_insert(code);
-        state.waiting.clear();
-        state.offered.clear();
-        self.requests.fail_pending(code);
-    }
-
     /// Nothing more can be sent. The code for it.
     fn lose(&self, end: &LaneEnd) -> ResultCode {
-        let failed = self.state().failed;
-        let code = failed.unwrap_or_else(|| self.lanes.report("sending to", end));
-        self.fail(code);
-        self.lanes.stop_later();
+        let failed = self.side.state().failed;
+        let code = failed.unwrap_or_else(|| self.side.lanes.report("sending to", end));
+        self.side.fail(code);
+        self.side.lanes.stop_later();
         code
     }
 
     /// A receive is posted.
     fn grant(&self, frame: &Frame) -> Result<(), &'static str> {
-        let mut state = self.state();
+        let mut state = self.side.state();
         if frame.message != state.credit {
             return Err("it posted receives out of their order");
         }
@@ -313,13 +292,13 @@ impl Sender {
 
 impl Connection for Sender {
     fn next_output(&self, lane: usize) -> Option<Output> {
-        self.lanes.pop(lane)
+        self.side.lanes.pop(lane)
     }
 
     fn written(&self, token: u64) {
         // What has no payload has no request.
-        if let Some(request) = self.staging.written(token) {
-            self.requests.finish_part(request);
+        if let Some(request) = self.side.staging.written(token) {
+            self.side.requests.finish_part(request);
         }
     }
 
@@ -335,28 +314,28 @@ impl Connection for Sender {
     fn received(&self, _: u64, _: u64) {}
 
     fn poll(&self) -> bool {
-        match self.staging.advance_fetches(|lane, output| self.lanes.push(lane, output)) {
+        match self.side.staging.advance_fetches(|lane, output| self.side.lanes.push(lane, output)) {
             Ok(is_pending) => is_pending,
             Err(error) => {
-                log::warn(&format!("sending to {} failed: {error}", self.lanes.peer));
-                self.fail(ResultCode::CudaError);
-                self.lanes.stop_later();
+                log::warn(&format!("sending to {} failed: {error}", self.side.lanes.peer));
+                self.side.fail(ResultCode::CudaError);
+                self.side.lanes.stop_later();
                 false
             }
         }
     }
 
     fn ended(&self, _: usize, end: LaneEnd) {
-        let mut state = self.state();
+        let mut state = self.side.state();
         if matches!(end, LaneEnd::Closed) {
             state.closed_lanes += 1;
-            if !self.requests.has_pending() {
+            if !self.side.requests.has_pending() {
                 // It is an error only if something is to be sent yet.
                 state.is_closed = true;
                 return;
             }
             // The answer to what is pending may be on another lane.
-            if state.closed_lanes < self.lanes.count() {
+            if state.closed_lanes < self.side.lanes.count() {
                 return;
             }
         }
