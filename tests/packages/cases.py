@@ -188,7 +188,8 @@ set -e -o pipefail
 export HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive
 cd /root
 is() {{
-    found=$(ldconfig -p | awk '$1 == "libcuda.so.1" {{ print $NF; exit }}')
+    # To the end: `ldconfig` must not find the pipe closed.
+    found=$(ldconfig -p | awk '$1 == "libcuda.so.1" && !seen++ {{ print $NF }}')
     case $found in $1) ;; *) echo "programs find '$found', not $1"; exit 1 ;; esac
 }}
 ours=/usr/lib/causeway/libcuda.so.1 theirs="*/x86_64-linux-gnu/libcuda.so.1"
