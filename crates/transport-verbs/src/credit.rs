@@ -13,7 +13,7 @@
 //!
 //! Pure: no device and no clock.
 
-use super::failure::Violation;
+use crate::error::Violation;
 
 /// Receives for messages that only carry credits. At most four of them can be on their way (each returns at
 /// least a quarter of a class's credits) before something comes back that acknowledges them; one more for

@@ -14,70 +14,50 @@
 //!
 //! From top to bottom; a module uses those below it (`layers.toml`).
 //!
-//! | Module         | Question it answers |
-//! |----------------|---------------------|
-//! | [`upgrade`]    | How do two processes come to be joined by queue pairs? |
-//! | `transfers`    | How do the bytes of a transfer travel? |
-//! | `messages`     | How do the frames of a link travel? |
-//! | `one_sided`    | How do bytes move where both ends' cards know the memory? |
-//! | `ending`       | How does a link end in order? |
-//! | `waiting`      | How does a thread wait for something that a completion brings? |
-//! | `cq_poll`      | Who polls for completions, and when is what came told? |
-//! | `follow`       | What follows from what a poll has found? |
-//! | `receive_completion` | What has come, and does it keep the rules? |
-//! | `carry`        | How do bytes move over all queue pairs, and what follows when they have? |
-//! | `pieces`       | Which slots are leased to whom, and who is told of pieces that have come? |
-//! | `state`        | What do the threads of a link have in common, and how does it end? |
-//! | `endpoint`     | Which device, which memory, which queue pairs does an end have? |
-//! | `path`         | How do messages and writes get into one queue pair? |
-//! | `poll_state`   | What does whoever polls keep, from one poll to the next? |
-//! | `received`     | Where do bytes of frames lie that have come? |
-//! | `exposed_regions` | Which memory is exposed to the peer, and what keeps it? |
-//! | `registration_cache` | Which memory of the link's owner do cards reach? |
-//! | `fallback_poller` | Who polls while the receiver of frames is busy with a command? |
-//! | `operation`    | When is work done that consists of several requests, and what follows? |
-//! | `stripes`      | How is a piece split over the queue pairs, and when has all of it come? |
-//! | `coalesce`      | When do short transfers wait for each other, to go in one message? |
-//! | `queue`        | How full is a send queue, which requests are signalled, what does a completion end? |
-//! | `message`      | What do the messages say? |
-//! | [`settings`]   | What has the user set, and what does the device allow of it? |
-//! | `credit`       | How many messages may be sent, so that each finds a receive? |
-//! | `error`        | Why are two processes not joined by queue pairs? |
-//! | `failure`      | How does a link over queue pairs fail? |
+//! | Module               | Contents |
+//! |----------------------|----------|
+//! | [`upgrade`]          | Upgrade of a connection to queue pairs |
+//! | `transport`          | Transport traits over queue pairs: frames of a link, and transfers |
+//! | `one_sided`          | One-sided operations between registered memory at both ends |
+//! | `cq_poll`            | Completion queue polling, dispatch, and waiting with backoff |
+//! | `receive_completion` | Receive completions: parsing, protocol checks, handling |
+//! | `pieces`             | Pieces of transfers: leases of slots, striping, delivery |
+//! | `state`              | State shared by the threads of a link, and its shutdown |
+//! | `endpoint`           | Device, memory and queue pairs of one end |
+//! | `poll_state`         | State between polls, received frames, and the fallback poller |
+//! | `frames`             | Frames of the link and eager stripes in a queue pair |
+//! | `path`               | Send path of one queue pair: posting, and the pump of what is queued |
+//! | `stripe`             | Stripes of a piece: split, announcement, reassembly |
+//! | `registered_memory`  | Registration cache, and regions exposed to the peer |
+//! | `queue`              | Send queue accounting, operations of several requests, coalescing |
+//! | `message`            | Layout of the messages |
+//! | [`settings`]         | Settings of verbs, and limits of the device |
+//! | `credit`             | Credit flow control |
+//! | `error`              | Errors of the upgrade, and failures of a link |
 //!
 //! What the peer says is checked before it is used. What it writes goes to its arena here and nowhere else:
 //! the device sees to that by the key, and a wrong one ends the peer's own queue pairs. Bytes over verbs are
 //! not encrypted.
 
-mod carry;
-mod coalesce;
 mod cq_poll;
 mod credit;
-mod ending;
 mod endpoint;
 mod error;
-mod exposed_regions;
-mod failure;
-mod fallback_poller;
-mod follow;
+mod frames;
 mod message;
-mod messages;
 mod one_sided;
-mod operation;
 mod path;
 mod pieces;
 mod poll_state;
 mod queue;
 mod receive_completion;
-mod received;
-mod registration_cache;
+mod registered_memory;
 pub mod settings;
 mod state;
-mod stripes;
-mod transfers;
+mod stripe;
+mod transport;
 pub mod upgrade;
-mod waiting;
 
+pub use crate::error::{Failure, Violation};
 pub use error::UpgradeError;
-pub use failure::{Failure, Violation};
 pub use settings::Settings;

@@ -7,7 +7,7 @@ use causeway_ibverbs::RemoteMemory;
 use causeway_wire::chunk::ChunkHeader;
 
 use super::credit::Returned;
-use super::failure::Violation;
+use crate::error::Violation;
 use causeway_transport::slots::{SLOT, STAGING_LIMITS};
 
 /// Bytes of the header.
@@ -15,7 +15,7 @@ pub const HEADER: usize = 8;
 /// Bytes of an announcement, header included.
 pub const ANNOUNCEMENT: usize = 48;
 /// Bytes of an offer, header included.
-pub const OFFER: usize = ANNOUNCEMENT + 16;
+const OFFER: usize = ANNOUNCEMENT + 16;
 /// The longest control message.
 pub const CONTROL: usize = 256;
 /// Bytes of a message with frames, header included: five packets of the largest MTU. A full batch of 64 KiB

@@ -1,18 +1,21 @@
-//! Staging slots: leases, and delivery of received pieces.
+//! Pieces of transfers: leases of staging slots, striping over all queue pairs, and delivery.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use causeway_wire::chunk::ChunkHeader;
-
-use super::failure::{Failure, Violation};
-use super::message::Released;
-use super::poll_state::RETURNS_WAIT;
-use super::state::{Owner, State};
+use causeway_ibverbs::{MemoryRegion, RemoteMemory, Segment};
 use causeway_transport::delivery::deliver;
 use causeway_transport::slots::{MAX_PIECE_BYTES, SLOT};
 use causeway_transport::staging::{Lease, Owns, Piece, SlotOwner};
-use causeway_transport::{LinkError, Shared};
+use causeway_transport::{LinkError, OnComplete, RegionSlice, Shared};
+use causeway_wire::chunk::ChunkHeader;
+
+use crate::error::{Failure, Violation};
+use crate::message::Released;
+use crate::poll_state::RETURNS_WAIT;
+use crate::queue::Operation;
+use crate::state::{Owner, State};
+use crate::stripe::{MAX_EAGER_BYTES, Notice, Stripe, Work, order, requests, split};
 
 /// How many slots hold `bytes`; one for none, so that there are never more pieces than slots.
 pub fn slots_for(bytes: usize) -> u32 {
@@ -115,5 +118,74 @@ impl State {
         if !self.returns.lock().is_empty() {
             self.pump();
         }
+    }
+}
+
+/// Bytes of a region, by the address of the first one.
+pub fn slice_of(region: &MemoryRegion, address: u64, length: usize) -> RegionSlice {
+    RegionSlice { address, key: region.local_key(), length }
+}
+
+impl Work {
+    /// The same for what lies `offset` bytes behind.
+    fn at(self, offset: usize) -> Self {
+        let behind = |RemoteMemory { address, key }| RemoteMemory {
+            address: address.wrapping_add(offset as u64),
+            key,
+        };
+        match self {
+            Self::Write(to) => Self::Write(behind(to)),
+            Self::Read(from) => Self::Read(behind(from)),
+            Self::None => Self::None,
+        }
+    }
+}
+
+impl State {
+    /// Moves bytes over all queue pairs. `notice` is what the peer is told behind the last request of each of
+    /// so many stripes; `then` follows when all bytes have been moved.
+    pub fn carry(
+        &self,
+        range: RegionSlice,
+        work: Work,
+        notice: impl Fn(u32) -> Option<Notice>,
+        then: Option<OnComplete>,
+    ) {
+        let RegionSlice { address, key, length } = range;
+        let order = if length <= MAX_EAGER_BYTES && then.is_none() {
+            // They go with their announcement, as a message of the first path.
+            vec![0]
+        } else {
+            let backlogs: Vec<usize> = self.paths.iter().map(|path| path.backlog()).collect();
+            order(&backlogs, self.next_path.fetch_add(1, Ordering::Relaxed))
+        };
+        let stripes: Vec<_> = split(length, self.paths.len()).collect();
+        let all: usize = stripes.iter().map(|(offset, stripe)| requests(*offset, *stripe).len()).sum();
+        // Without bytes no request is posted whose end could be seen.
+        let (then, at_once) = if length > 0 { (then, None) } else { (None, then) };
+        let operation = then.map(|then| Operation::new(all as u32, then));
+        for ((offset, stripe), path) in stripes.iter().zip(order) {
+            for (offset, length, is_last) in requests(*offset, *stripe) {
+                self.paths[path].enqueue(Stripe {
+                    segment: Segment { address: address + offset as u64, length: length as u32, key },
+                    work: work.at(offset),
+                    notice: if is_last { notice(stripes.len() as u32) } else { None },
+                    operation: operation.clone(),
+                });
+            }
+        }
+        if self.is_over() {
+            self.abandon();
+        }
+        self.pump();
+        if let Some(then) = at_once {
+            then(Ok(()));
+        }
+    }
+
+    /// A slot of this side's staging memory.
+    pub fn slot(&self, first: u32, length: usize) -> RegionSlice {
+        let region = self.staging.region();
+        slice_of(region, region.address() + first as u64 * SLOT as u64, length)
     }
 }

@@ -1,14 +1,25 @@
-//! Send queue accounting: free slots, signalled requests, and completions.
+//! Send queue accounting: free slots, signalled requests, completions, operations of several requests, and
+//! coalescing.
 //!
 //! Completions cost the card and the host time, so of sends and writes only one in an interval asks for one,
 //! and ends those before it as well. A read is ended by its own completion alone: the standards have requests
 //! complete in their order, but Soft-iWARP (`siw`, Linux 6.1) completes a send once it is with TCP, before
 //! the bytes of a read that was posted earlier have come. Whoever took that for the read's end would use
-//! memory that the bytes have yet to reach. Pure.
+//! memory that the bytes have yet to reach.
+//!
+//! Coalescing: a message costs both ends nearly the same whether it brings 64 bytes or thousands. As long as few messages
+//! with short transfers are under way, each transfer goes at once; when there are more, those that follow
+//! wait until some of them are known to have come, and go together. That is Nagle's rule (RFC 896), and like
+//! there a full message need not wait for that. Pure.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::failure::Violation;
+use causeway_transport::{LinkError, OnComplete};
+use parking_lot::Mutex;
+
+use crate::error::Violation;
 
 /// The account of a send queue; `T` is what follows from the end of a request.
 #[derive(Debug, Clone)]
@@ -114,10 +125,103 @@ impl<T> SendQueue<T> {
     }
 }
 
+/// Work of one or more requests, on whichever queue pairs.
+pub struct Operation {
+    left: AtomicU32,
+    then: Mutex<Option<OnComplete>>,
+    is_over: AtomicBool,
+}
+
+impl Operation {
+    /// Work of so many requests.
+    pub fn new(requests: u32, then: OnComplete) -> Arc<Self> {
+        let (left, is_over) = (AtomicU32::new(requests), AtomicBool::new(false));
+        Arc::new(Self { left, then: Mutex::new(Some(then)), is_over })
+    }
+
+    /// One of the requests is done.
+    pub fn done(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.end(Ok(()));
+        }
+    }
+
+    /// The link has ended.
+    pub fn fail(&self, cause: &LinkError) {
+        self.end(Err(cause.clone()));
+    }
+
+    fn end(&self, outcome: Result<(), LinkError>) {
+        let then = self.then.lock().take();
+        if let Some(then) = then {
+            then(outcome);
+            self.is_over.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether what follows has been done.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+/// Messages that may be under way when another one goes that is not full, where somebody polls for their
+/// completions all the time.
+const FEW: u32 = 4;
+
+/// The same for full messages, and where completions are looked for now and then: each has a place in memory
+/// of its own.
+pub const SLOTS: u32 = 8;
+
+/// One message in so many has a completion: at least one of the [`FEW`], and one more so that the wire is not
+/// idle until it is noticed.
+const INTERVAL: u64 = 2;
+
+/// The messages of a queue pair that bring transfers.
+#[derive(Debug, Clone, Default)]
+pub struct Coalescer {
+    sent: u64,
+    in_flight: u32,
+}
+
+/// A message that is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// Its place in memory, of [`SLOTS`].
+    pub slot: u32,
+    /// Whether the message asks for a completion even if it brings one transfer from where that lies, so that
+    /// its place is not used.
+    pub is_signalled: bool,
+}
+
+impl Coalescer {
+    /// Whether a message may go now, and need not wait for more transfers. `attends`: somebody polls for
+    /// completions.
+    pub fn may_send(&self, is_full: bool, attends: bool) -> bool {
+        self.in_flight < if is_full || !attends { SLOTS } else { FEW }
+    }
+
+    /// A message is sent.
+    pub fn send(&mut self) -> Sent {
+        let slot = (self.sent % u64::from(SLOTS)) as u32;
+        self.sent += 1;
+        self.in_flight += 1;
+        Sent { slot, is_signalled: self.sent.is_multiple_of(INTERVAL) }
+    }
+
+    /// The oldest message that is under way is with the peer.
+    pub fn done(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::mpsc;
+
     use proptest::prelude::*;
+
+    use super::*;
 
     /// What follows from a completion.
     fn ended<T>(queue: &mut SendQueue<T>, id: u64) -> Vec<T> {
@@ -238,6 +342,61 @@ mod tests {
                 let has_one_to_come = !reads.is_empty() || sends.iter().any(|(_, is_signalled)| *is_signalled);
                 prop_assert!(queue.free_slots() > 0 || has_one_to_come);
             }
+        }
+    }
+
+    #[test]
+    fn what_follows_comes_once_and_after_the_last_request() {
+        let (sender, ended) = mpsc::channel();
+        let of = |requests| {
+            let sender = sender.clone();
+            Operation::new(requests, Box::new(move |outcome| sender.send(outcome.is_ok()).unwrap()))
+        };
+        let operation = of(2);
+        operation.done();
+        assert!(ended.try_recv().is_err() && !operation.is_over());
+        operation.done();
+        operation.fail(&LinkError::PeerDisconnected);
+        assert!(ended.try_iter().eq([true]) && operation.is_over());
+        of(3).fail(&LinkError::PeerDisconnected);
+        assert!(ended.try_iter().eq([false]));
+    }
+
+    #[test]
+    fn few_messages_go_at_once_and_then_only_full_ones() {
+        let mut bundles = Coalescer::default();
+        for _ in 0..FEW {
+            assert!(bundles.may_send(false, true));
+            bundles.send();
+        }
+        assert!(!bundles.may_send(false, true) && bundles.may_send(false, false));
+        while bundles.may_send(true, true) {
+            bundles.send();
+        }
+        assert_eq!(bundles.in_flight, SLOTS);
+        (FEW..SLOTS + 1).for_each(|_| bundles.done());
+        assert!(bundles.may_send(false, true));
+    }
+
+    #[test]
+    fn whoever_waits_has_a_completion_to_come_and_no_place_is_used_twice_at_a_time() {
+        for before in 0..4 {
+            let mut bundles = Coalescer::default();
+            (0..before).for_each(|_| {
+                bundles.send();
+                bundles.done();
+            });
+            let mut in_flight = Vec::new();
+            while bundles.may_send(false, true) {
+                in_flight.push(bundles.send());
+            }
+            assert!(in_flight.iter().any(|sent| sent.is_signalled));
+            while bundles.may_send(true, true) {
+                in_flight.push(bundles.send());
+            }
+            let mut places: Vec<_> = in_flight.iter().map(|sent| sent.slot).collect();
+            places.sort_unstable();
+            assert!(places.into_iter().eq(0..SLOTS));
         }
     }
 }

@@ -1,38 +1,38 @@
-//! Receive completions: parsing, and protocol checks.
+//! Receive completions: parsing, protocol checks, and handling of what they bring.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use causeway_ibverbs::{Completion, Outcome, Receive};
-use causeway_wire::chunk::{ChunkError, ChunkHeader};
-
-use super::endpoint::{RECEIVE_MARK, ReceiveLayout};
-use super::failure::{Failure, Violation};
-use super::message::{
-    ANNOUNCEMENT, Announcement, CONTROL, HEADER, Header, InSlots, Kind, Offer, Released, parse_returns,
-};
-use super::operation::Operation;
-use super::pieces::slots_for;
-use super::poll_state::ReceiveKind;
-use super::received::{Filled, FrameLocation};
-use super::state::State;
-use super::stripes::PartialPieces;
+use causeway_sync::delays;
 use causeway_transport::slots::{MAX_PIECE_BYTES, SLOT};
 use causeway_transport::staging::Lease;
-use causeway_transport::{BufferGuard, LinkError};
+use causeway_transport::{BufferGuard, LinkError, OnComplete, Shared, count};
+use causeway_wire::chunk::{ChunkError, ChunkHeader};
+
+use crate::endpoint::{RECEIVE_MARK, ReceiveLayout};
+use crate::error::{Failure, Violation};
+use crate::message::{
+    ANNOUNCEMENT, Announcement, CONTROL, HEADER, Header, InSlots, Kind, Offer, Released, parse_returns,
+};
+use crate::pieces::{slice_of, slots_for};
+use crate::poll_state::{Filled, FrameLocation, ReceiveKind};
+use crate::queue::Operation;
+use crate::state::State;
+use crate::stripe::{PartialPieces, Work};
 
 /// What a poll has found that is dealt with under no lock.
 #[derive(Default)]
 pub struct Found {
     pub pieces: Vec<(ChunkHeader, Lease)>,
-    pub offers: Vec<(Offer, Lease)>,
+    offers: Vec<(Offer, Lease)>,
     /// Transfers that lie where they belong, and whether they came straight from a GPU.
     pub placed: Vec<(ChunkHeader, bool)>,
     pub operations: Vec<Arc<Operation>>,
     /// What kept memory that is given back.
     pub guards: Vec<BufferGuard>,
     /// Bytes of it that went straight to a GPU.
-    pub direct_bytes: u64,
+    direct_bytes: u64,
 }
 
 impl State {
@@ -244,5 +244,66 @@ fn check_chunk(chunk: &ChunkHeader) -> Result<(), LinkError> {
     if length == 0 && total > 0 {
         return Err(ChunkError::Empty(transfer).into());
     }
+    Ok(())
+}
+
+impl State {
+    /// Deals with what a poll has found.
+    pub fn follow(&self, found: Found) {
+        delays::inject();
+        drop(found.guards);
+        found.operations.iter().for_each(|operation| operation.done());
+        for (chunk, lease) in found.pieces {
+            if let Err(error) = self.hand_over(chunk, lease) {
+                self.fail(error);
+            }
+        }
+        found.offers.into_iter().for_each(|(offer, lease)| self.fetch(&offer, lease));
+        if found.placed.is_empty() && found.direct_bytes == 0 {
+            return;
+        }
+        let Some(link) = self.link() else { return };
+        count(&link.counters().direct_bytes_sent, found.direct_bytes as usize);
+        for (chunk, is_direct) in found.placed {
+            if let Err(error) = placed(&link, &chunk, is_direct) {
+                self.fail(error);
+            }
+        }
+    }
+
+    /// Reads an offer of the peer into the slots that it names.
+    fn fetch(&self, offer: &Offer, lease: Lease) {
+        let Offer { announcement: Announcement { chunk, first, .. }, from } = *offer;
+        let region = self.arena.region();
+        let address = region.address() + first as u64 * SLOT as u64;
+        let into = slice_of(region, address, chunk.length as usize);
+        let state = self.myself();
+        let then: OnComplete = Box::new(move |outcome| {
+            if outcome.is_err() {
+                return;
+            }
+            state.send_released(Released::Region { number: first, is_direct: false });
+            if let Err(error) = state.hand_over(chunk, lease) {
+                state.fail(error);
+            }
+        });
+        self.carry(into, Work::Read(from), |_| None, Some(then));
+    }
+}
+
+/// A transfer lies where it belongs. One that nobody waits for any more is of no interest.
+fn placed(link: &Arc<Shared>, chunk: &ChunkHeader, is_direct: bool) -> Result<(), LinkError> {
+    if !link.transfers().knows(chunk.transfer) {
+        return Ok(());
+    }
+    link.transfers().claim(chunk, None)?;
+    let length = chunk.length as usize;
+    count(&link.counters().transfer_bytes_received, length);
+    let counters = link.counters();
+    count(
+        if is_direct { &counters.direct_bytes_received } else { &counters.registered_bytes_received },
+        length,
+    );
+    link.transfers().landed(chunk, None);
     Ok(())
 }

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn long_memory_is_read_unless_something_else_was_asked_for() {
+    fn long_memory_is_read_unless_something_else_was_requested() {
         let reads =
             |preference: Preference| [1, READ_FROM - 1, READ_FROM].map(|bytes| preference.reads(bytes));
         assert_eq!(reads(Preference::BySize), [false, false, true]);

@@ -1,4 +1,5 @@
-//! State shared by the threads of a link over verbs, and its shutdown.
+//! State shared by the threads of a link over verbs, and its shutdown: goodbye, and flushing of its queue
+//! pairs.
 //!
 //! Locks, in the order in which they may be taken: `poll_state`; a path's, `returns`; `incoming`, `slots`,
 //! `exposed_regions`, `registrations`. Owners of the link are told of transfers under none of them.
@@ -8,7 +9,7 @@ use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_ibverbs::{Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, Receive, RemoteMemory};
 use causeway_sync::{EventCount, EventfdWake};
@@ -20,14 +21,11 @@ use causeway_wire::chunk::ChunkHeader;
 use parking_lot::{Mutex, RwLock};
 
 use crate::endpoint::{RECEIVE_MARK, ReceiveLayout};
-use crate::exposed_regions::ExposedRegions;
-use crate::failure::Failure;
-use crate::fallback_poller::FallbackPoller;
+use crate::error::Failure;
 use crate::message::Released;
 use crate::path::Path;
-use crate::poll_state::PollState;
-use crate::received::Filled;
-use crate::registration_cache::RegistrationCache;
+use crate::poll_state::{FallbackPoller, Filled, PollState};
+use crate::registered_memory::{ExposedRegions, RegistrationCache};
 use crate::settings::Preference;
 
 /// What the threads of a link over verbs have in common. The paths stand first, so that their queue pairs end
@@ -249,5 +247,74 @@ impl State {
     /// Whether bytes of frames have come that nobody has read.
     pub(super) fn has_frames(&self) -> bool {
         !self.incoming.lock().is_empty()
+    }
+}
+
+/// How long the end of a link waits for what has been posted.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long queue pairs that have ended may take to give their requests back before they are destroyed all
+/// the same.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// How much later than the end of the connection beside them the end of queue pairs may be noticed, to be its
+/// cause.
+const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+impl State {
+    /// Waits until what has been posted is known to be with the peer, for a while.
+    pub fn send_goodbye(&self) {
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        let Some(path) = self.paths.first().filter(|_| !self.is_over()) else { return };
+        let mut marker = None;
+        while !self.is_over() && Instant::now() < deadline {
+            match marker {
+                None => match path.post_marker(self.peer_arena) {
+                    Ok(posted) => marker = posted,
+                    Err(_) => return,
+                },
+                Some(id) if path.completed() >= id => return,
+                Some(_) => {}
+            }
+            if !self.poll() {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    /// Ends the link because the connection beside it has ended, unless a completion says within a moment
+    /// why: what a device refuses it may tell later than TCP tells that the other end is gone.
+    pub fn end_behind_completions(&self, error: LinkError) {
+        let deadline = Instant::now() + CLOSE_POLL_INTERVAL;
+        while !self.is_over() && Instant::now() < deadline {
+            if !self.poll() {
+                std::thread::sleep(CLOSE_POLL_INTERVAL / 20);
+            }
+        }
+        self.fail(error);
+    }
+}
+
+impl Drop for State {
+    /// Queue pairs are destroyed when they are idle: a device that is still at work for one that is going
+    /// away has more to get wrong (Soft-RoCE of Linux 6.1 waits for itself then, on a machine with one
+    /// processor).
+    fn drop(&mut self) {
+        for path in &self.paths {
+            // One that has failed has ended already.
+            let _ = path.pair().end();
+        }
+        self.over.store(true, Ordering::SeqCst);
+        let posted = self.paths.len() * ReceiveLayout::new(self.depth).count();
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
+        while Instant::now() < deadline {
+            let held = self.incoming.lock().iter().filter(|filled| filled.is_in_receive()).count();
+            let back = self.flushed.load(Ordering::Relaxed) as usize + held;
+            if back >= posted {
+                break;
+            }
+            if !self.poll() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
     }
 }

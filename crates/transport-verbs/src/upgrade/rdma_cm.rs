@@ -6,11 +6,11 @@ use std::time::Instant;
 use causeway_ibverbs::{Libraries, Listener, Route};
 use causeway_wire::handshake::VerbsEnd;
 
-use super::description::path_settings;
-use super::messages::ended;
 use crate::endpoint::{Counts, Prepared, port_of};
 use crate::error::UpgradeError;
 use crate::settings::Settings;
+use crate::upgrade::connect::ended;
+use crate::upgrade::connect::path_settings;
 use causeway_connection::channel::Connection;
 
 /// Ports that are tried for a connection of rdma_cm. With a tenth of all ports in use, one session in 10^8

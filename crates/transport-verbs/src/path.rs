@@ -1,4 +1,5 @@
-//! Posting of requests to one queue pair, and their completion.
+//! Send path of one queue pair: posting of messages, writes and reads, and the pump of what is queued for
+//! them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,13 +10,11 @@ use causeway_ibverbs::{
 };
 use parking_lot::Mutex;
 
-use super::stripe::{Stripe, Work};
-use crate::coalesce::{Coalescer, SLOTS};
 use crate::credit::{CREDIT_UPDATE_RECEIVES, Class, Credits, frames_of};
-use crate::failure::Failure;
-use crate::message::{CONTROL, FRAME_MESSAGE, HEADER, Header, Kind};
-use crate::operation::Operation;
-use crate::queue::{Entry, SendQueue};
+use crate::error::Failure;
+use crate::message::{CONTROL, FRAME_MESSAGE, HEADER, Header, Kind, Released, take_returns};
+use crate::queue::{Coalescer, Entry, Operation, SLOTS, SendQueue};
+use crate::stripe::{Notice, Stripe, Work};
 
 /// Bytes that are being moved.
 pub(super) struct Moving {
@@ -138,7 +137,7 @@ impl Path {
         self.start + (self.frames() + number as usize) * FRAME_MESSAGE
     }
 
-    pub(super) fn credit_update_slot(&self, number: u64) -> usize {
+    fn credit_update_slot(&self, number: u64) -> usize {
         self.control_start()
             + (self.peer_depth + (number % u64::from(CREDIT_UPDATE_RECEIVES)) as usize) * CONTROL
     }
@@ -312,5 +311,74 @@ impl Path {
     /// The latest request that has completed: messages and writes up to it are done.
     pub fn completed(&self) -> u64 {
         self.sending.lock().queue.completed()
+    }
+}
+
+impl Path {
+    /// Posts what waits, as far as there are credits and room, with one doorbell: credits that are due, what
+    /// is given back (which is taken out of `returns`), stripes. Short ones may wait for each other if
+    /// somebody `attends`, who will see that they can go.
+    pub fn pump(
+        &self,
+        buffer: &Buffer,
+        returns: Option<&Mutex<Vec<Released>>>,
+        attends: bool,
+    ) -> Result<(), Failure> {
+        let mut sending = self.sending.lock();
+        if let Some(returns) = returns {
+            let mut returns = returns.lock();
+            while !returns.is_empty() && sending.queue.free_slots() > 0 {
+                let Some(number) = sending.credits.spend(Class::Control) else { break };
+                let mut content = [0; CONTROL - HEADER];
+                let length = take_returns(&mut returns, &mut content);
+                let slot = self.slot(Class::Control, number);
+                self.push_message(&mut sending, buffer, slot, Kind::Returns, &content[..length]);
+            }
+        }
+        self.is_holding.store(false, Ordering::Relaxed);
+        while let Some(stripe) = sending.waiting.front()
+            && sending.queue.free_slots() >= 2 + self.reserved_for_frames()
+        {
+            if self.carries(stripe) {
+                if self.push_eager(&mut sending, buffer, attends) {
+                    continue;
+                }
+                break;
+            }
+            let slot = match stripe.notice {
+                None => None,
+                Some(_) => match sending.credits.spend(Class::Control) {
+                    Some(number) => Some(self.slot(Class::Control, number)),
+                    None => break,
+                },
+            };
+            let Some(stripe) = sending.waiting.pop_front() else { break };
+            self.push_work(&mut sending, &stripe, None);
+            match stripe.notice.zip(slot) {
+                None => {}
+                Some((Notice::Announcement(announcement), slot)) => {
+                    let content = announcement.to_bytes();
+                    self.push_message(&mut sending, buffer, slot, Kind::Announcement, &content);
+                }
+                Some((Notice::Placed(announcement), slot)) => {
+                    self.push_message(&mut sending, buffer, slot, Kind::Placed, &announcement.to_bytes());
+                }
+                Some((Notice::Offer(offer), slot)) => {
+                    self.push_message(&mut sending, buffer, slot, Kind::Offer, &offer.to_bytes());
+                }
+            }
+        }
+        if sending.credits.is_credit_update_due() && sending.queue.free_slots() > 0 {
+            sending.credits.send_credit_update();
+            let slot = self.credit_update_slot(sending.credit_updates);
+            sending.credit_updates += 1;
+            self.push_message(&mut sending, buffer, slot, Kind::Credits, &[]);
+        }
+        self.ring(&mut sending)
+    }
+
+    /// Entries that transfers leave to frames, so that a command does not wait for a long copy.
+    fn reserved_for_frames(&self) -> u32 {
+        if self.carries_frames { self.pair.capacity().sends / 4 } else { 0 }
     }
 }
