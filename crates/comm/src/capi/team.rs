@@ -16,7 +16,7 @@ use crate::device::cuda::CudaGpu;
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::layout;
 use crate::device::peers::{PeerLocations, Peers};
-use crate::device::team::{Kind, Options, Team};
+use crate::device::team::{Kind, Options, Team, TeamError};
 use crate::report;
 use crate::settings::Settings;
 
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn causeway_team_create(
     requested: *const TeamOptions,
 ) -> *mut Handle {
     if ranks as usize > layout::MAX_RANKS {
-        fail(crate::device::team::TeamError::Ranks(ranks as usize));
+        fail(TeamError::Ranks(ranks as usize));
         return core::ptr::null_mut();
     }
     // SAFETY: as promised.
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn causeway_team_destroy(team: *mut Handle) {
 
 /// # Safety
 /// As [`causeway_team_handle`].
-unsafe fn put<T>(value: Result<T, crate::device::team::TeamError>, to: *mut c_void) -> c_int {
+unsafe fn put<T>(value: Result<T, TeamError>, to: *mut c_void) -> c_int {
     match value {
         Ok(value) => {
             // SAFETY: as promised.
@@ -254,9 +254,10 @@ fn number(window: Result<u32, impl ToString>) -> c_int {
 /// The team is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_window_create(team: *const Handle, memory: u32, bytes: u64) -> c_int {
-    let Some(kind) = kind(memory) else { return fail("a window lies on a device (0) or in the host (1)") };
     // SAFETY: as promised.
-    number(unsafe { (*team).team.window(kind, bytes) })
+    let team = unsafe { &(*team).team };
+    let Some(kind) = kind(memory) else { return fail(team.refuse_window(TeamError::Kind(memory))) };
+    number(team.window(kind, bytes))
 }
 
 /// Makes a window of the program's memory. Its number, or -1.
@@ -271,9 +272,9 @@ pub unsafe extern "C" fn causeway_window_register(
     addresses: *const u64,
     bytes: u64,
 ) -> c_int {
-    let Some(kind) = kind(memory) else { return fail("a window lies on a device (0) or in the host (1)") };
     // SAFETY: as promised.
     let team = unsafe { &(*team).team };
+    let Some(kind) = kind(memory) else { return fail(team.refuse_window(TeamError::Kind(memory))) };
     // SAFETY: as promised.
     let addresses = unsafe { core::slice::from_raw_parts(addresses, team.ranks_here()) };
     // SAFETY: as promised.

@@ -11,6 +11,7 @@
 //! | [`gpu`]     | What does a team ask of a GPU?                                                    |
 //! | [`shared`]  | Which memory of the host do processes share?                                        |
 //! | [`cuda`]    | How does the CUDA driver give it that?                                            |
+//! | [`signal_order`] | Which signal comes behind one that goes another way? Pure.                     |
 //! | [`proxy`]   | How does a thread of the host carry out what kernels post?                        |
 //! | [`residency`] | Do the blocks that wait for each other run at the same time? Pure.               |
 //! | [`choice`]  | Which initiator takes a message? Pure.                                            |
@@ -39,6 +40,7 @@ pub mod remote;
 pub mod request;
 pub mod residency;
 pub mod shared;
+pub mod signal_order;
 pub mod team;
 pub mod verbs;
 pub mod windows;

@@ -4,8 +4,9 @@
 //! before it. So what is there at once is a *batch*: transfers first, neighbours as one, then its signals.
 //! Memory of the host the thread copies itself; all else goes over the lane, which nothing waits for, or
 //! where a peer's memory is not mapped over the link to its proxy. A link keeps the order of what is asked of
-//! one peer; a signal to another one waits until that peer has said that all is done. `completed` follows the
-//! first request that is not done yet.
+//! one peer; a signal to another one waits until that peer has said that all is done, and one that goes another
+//! way than the one to the same peer before it waits for that. `completed` follows the first request that is not
+//! done yet.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
@@ -19,6 +20,7 @@ use super::queue::Consumer;
 use super::remote::frame::Position;
 use super::remote::link::{Links, Operation};
 use super::request::{Atomic, RemoteRange, Request};
+use super::signal_order::{SignalOrder, SignalPath};
 use super::windows::{KnownWindows, Located};
 
 /// Requests that are taken at once at most.
@@ -39,12 +41,14 @@ enum State {
     Deferred,
 }
 
-/// What waits until the lane has passed a mark, and peers have done what has these numbers.
+/// What waits until the lane has passed a mark, peers have done what has these numbers, and a request of the queue
+/// is done.
 #[derive(Debug)]
 struct Deferred {
     number: u64,
     after: u64,
     needs: Vec<(u32, u64)>,
+    behind: Option<u64>,
     what: Then,
 }
 
@@ -70,6 +74,10 @@ pub struct Proxy {
     links: Option<Arc<Links>>,
     /// By peer, the number of the last transfer or store over its link.
     transfers: Vec<u64>,
+    /// By peer, how many requests over its link are done: as of the last look, so that what waits for the same goes on
+    /// in its order.
+    completed: Vec<u64>,
+    signals: SignalOrder,
     /// Words of GPUs' memory that are still to be written.
     delayed_sets: usize,
     /// From `first` on.
@@ -108,6 +116,8 @@ impl Proxy {
             windows,
             links,
             transfers: vec![0; MAX_RANKS],
+            completed: vec![0; MAX_RANKS],
+            signals: SignalOrder::default(),
             delayed_sets: 0,
             states: VecDeque::new(),
             first: 0,
@@ -256,6 +266,8 @@ impl Proxy {
         let is_linked = self.link_for(&located, adds).is_some();
         // What goes over the same link comes before it by itself.
         let needs = self.in_flight_elsewhere(is_linked.then_some(to.peer));
+        let path = if is_linked { SignalPath::Linked } else { SignalPath::Mapped };
+        let behind = self.signals.push(to.peer, path, number).filter(|before| !self.is_done(*before));
         let what = if is_linked {
             Then::Linked { peer: to.peer, to: located.position, value, adds }
         } else {
@@ -263,7 +275,7 @@ impl Proxy {
             match (located.in_host, adds) {
                 (true, _) => Then::Signal { address, value, adds },
                 (false, true) => return Err(self.refuse(request, to, 8, Status::Unsupported)),
-                (false, false) if needs.is_empty() && self.delayed_sets == 0 => {
+                (false, false) if needs.is_empty() && behind.is_none() && self.delayed_sets == 0 => {
                     self.lane.set(address, value).map_err(|cause| self.gpu(cause))?;
                     return Ok(true);
                 }
@@ -273,7 +285,7 @@ impl Proxy {
                 }
             }
         };
-        self.deferred.push_back(Deferred { number, after, needs, what });
+        self.deferred.push_back(Deferred { number, after, needs, behind, what });
         Ok(false)
     }
 
@@ -342,7 +354,7 @@ impl Proxy {
             let operand = if operation == Atomic::CompareAndSwap { self.operand } else { 0 };
             let asked = Operation::Atomic { to: located.position, operation, value, operand, brought };
             let needs = vec![(to.peer, links.post(to.peer, asked))];
-            self.deferred.push_back(Deferred { number, after: 0, needs, what: Then::Response(None) });
+            self.defer_response(number, 0, needs, None);
             return Ok(false);
         }
         let address = self.mapped(request, to, 8, &located)?;
@@ -357,8 +369,7 @@ impl Proxy {
                 }
                 Atomic::Fetch => word.load(Ordering::Acquire),
             };
-            let what = Then::Response(Some(before));
-            self.deferred.push_back(Deferred { number, after: 0, needs: Vec::new(), what });
+            self.defer_response(number, 0, Vec::new(), Some(before));
             return Ok(false);
         }
         if operation != Atomic::Fetch {
@@ -366,9 +377,13 @@ impl Proxy {
         }
         let brought = &raw const self.queue.response(number).brought;
         self.lane.copy(brought as u64, address, 8).map_err(|cause| self.gpu(cause))?;
-        let what = Then::Response(None);
-        self.deferred.push_back(Deferred { number, after: u64::MAX, needs: Vec::new(), what });
+        self.defer_response(number, u64::MAX, Vec::new(), None);
         Ok(true)
+    }
+
+    fn defer_response(&mut self, number: u64, after: u64, needs: Vec<(u32, u64)>, value: Option<u64>) {
+        let what = Then::Response(value);
+        self.deferred.push_back(Deferred { number, after, needs, behind: None, what });
     }
 
     /// Does what has waited, and tells how far the queue is done. Whether there was anything.
@@ -377,12 +392,16 @@ impl Proxy {
             return Ok(false);
         }
         let done = self.lane.done();
+        for (peer, completed) in (0..).zip(self.links.iter().flat_map(|links| links.all_completed())) {
+            self.completed[peer] = completed;
+        }
         let mut did = false;
         // Once round: what waits on comes to the back again.
         for _ in 0..self.deferred.len() {
             let Some(deferred) = self.deferred.pop_front() else { break };
             let is_ready = deferred.after <= done
-                && deferred.needs.iter().all(|(peer, number)| self.is_completed(*peer, *number));
+                && deferred.needs.iter().all(|(peer, number)| self.is_completed(*peer, *number))
+                && deferred.behind.is_none_or(|before| self.is_done(before));
             match if is_ready { self.carry_out(&deferred)? } else { None } {
                 Some(state) => {
                     self.states[(deferred.number - self.first) as usize] = state;
@@ -392,11 +411,8 @@ impl Proxy {
             }
         }
         while let Some(state) = self.states.front() {
-            match state {
-                State::Done => {}
-                State::Marked(mark) if *mark <= done => {}
-                State::Linked { peer, number } if self.is_completed(*peer, *number) => {}
-                _ => break,
+            if !self.has_passed(*state, done) {
+                break;
             }
             self.states.pop_front();
             self.first += 1;
@@ -407,7 +423,22 @@ impl Proxy {
     }
 
     fn is_completed(&self, peer: u32, number: u64) -> bool {
-        self.links.as_ref().is_none_or(|links| links.completed(peer) >= number)
+        self.completed[peer as usize] >= number
+    }
+
+    fn has_passed(&self, state: State, done: u64) -> bool {
+        match state {
+            State::Done => true,
+            State::Marked(mark) => mark <= done,
+            State::Linked { peer, number } => self.is_completed(peer, number),
+            State::Deferred => false,
+        }
+    }
+
+    /// Whether a request of the queue is done.
+    fn is_done(&self, number: u64) -> bool {
+        let Some(at) = number.checked_sub(self.first) else { return true };
+        self.states.get(at as usize).is_none_or(|state| self.has_passed(*state, self.lane.done()))
     }
 
     /// Does what has waited long enough: what has become of the request; `None` where it has to wait on.
@@ -474,3 +505,6 @@ impl Proxy {
         Failure::Gpu { rank: self.rank, cause }
     }
 }
+
+#[cfg(test)]
+mod tests;

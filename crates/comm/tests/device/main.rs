@@ -17,7 +17,7 @@ mod verbs;
 use std::time::Duration;
 
 use causeway_comm::device::choice::InitiatorPolicy;
-use causeway_comm::device::team::{Kind, Options, Team};
+use causeway_comm::device::team::{Kind, Options, Team, TeamError};
 
 use machine::{Lanes, Params, Ranks, is_cuda};
 use processes::Hosts;

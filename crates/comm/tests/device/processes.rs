@@ -158,3 +158,33 @@ fn bytes_that_no_socket_holds_go_both_ways_between_hosts() {
         }
     }
 }
+
+#[test]
+fn a_window_that_one_rank_cannot_make_is_made_by_none() {
+    if is_cuda() {
+        return;
+    }
+    let gpu = Ranks::new(Lanes::Well);
+    let all = Hosts::new(&[0, 1]);
+    let (teams, _) = all.teams(&gpu, &patient(), &[]);
+    let memory = gpu.filled(&[0; 64]);
+    let failed = all.all(|rank| {
+        let team = &teams[rank as usize];
+        let address = if rank == 1 { memory.address + 8 } else { memory.address };
+        // SAFETY: nothing is copied from or to there.
+        let registered = unsafe { team.register(Kind::Device, &[address], 48) };
+        let made = team.window(Kind::Host, if rank == 0 { 0 } else { 64 });
+        let refused = team.refuse_window(TeamError::Kind(2)).to_string();
+        // Ranks still agree on what comes next.
+        assert!(team.window(Kind::Host, 64).is_ok());
+        [registered.unwrap_err().to_string(), made.unwrap_err().to_string(), refused]
+    });
+    for (at, told) in [
+        (0, ["could not make its part", "a multiple of 16"]),
+        (1, ["a multiple of 16", "could not make its part"]),
+    ] {
+        let found = [&failed[0][at], &failed[1][at]];
+        assert!(found.iter().zip(told).all(|(found, told)| found.contains(told)), "{found:?}");
+    }
+    assert!(failed.iter().all(|failed| failed[2].contains("memory 2 was asked for")), "{failed:?}");
+}

@@ -141,6 +141,11 @@ impl Links {
         self.to(peer).completed.load(Ordering::Acquire)
     }
 
+    /// The same of all peers.
+    pub fn all_completed(&self) -> impl Iterator<Item = u64> {
+        self.links.iter().map(|link| link.completed.load(Ordering::Acquire))
+    }
+
     /// Wakes the thread of the links, where it sleeps.
     pub fn wake(&self) {
         // Sequential, with the one in `sleep`: either this one sees that the thread sleeps, or that one sees

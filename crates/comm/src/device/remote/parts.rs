@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::frame::Position;
 use crate::device::failure::Status;
@@ -53,13 +53,19 @@ impl Parts {
         drop(part);
     }
 
-    /// The same for memory that this does not free, which nothing copies from or to any more when it returns.
-    pub fn remove_unused(&self, window: u32) {
-        let Some(part) = self.lock().remove(&window) else { return };
+    /// The same for memory that this does not free, which nothing copies from or to any more when it returns; false
+    /// where that is not so within the limit: a peer takes nothing, or a lane stands still.
+    pub fn remove_unused(&self, window: u32, limit: Duration) -> bool {
+        let Some(part) = self.lock().remove(&window) else { return true };
+        let until = Instant::now() + limit;
         // Who copies has all of it: the thread of the links, which gives it back at the end of the team, too.
         while Arc::strong_count(&part) > 1 {
+            if Instant::now() > until {
+                return false;
+            }
             std::thread::sleep(RELEASE_INTERVAL);
         }
+        true
     }
 
     /// So many bytes at a position.
@@ -123,7 +129,7 @@ mod tests {
         let copied = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let freeing = scope.spawn(|| {
-                parts.remove_unused(1);
+                assert!(parts.remove_unused(1, Duration::from_secs(3600)));
                 copied.load(Ordering::Acquire)
             });
             while parts.find(Position { window: 1, offset: 0 }, 8).is_ok() {
@@ -133,6 +139,10 @@ mod tests {
             drop(held);
             assert!(freeing.join().unwrap(), "it came back while something was copied");
         });
-        parts.remove_unused(1);
+        assert!(parts.remove_unused(1, Duration::ZERO), "there is none any more");
+        parts.add(2, Part { memory, bytes: 64, in_host: false });
+        let _held = parts.find(Position { window: 2, offset: 0 }, 8).unwrap();
+        assert!(!parts.remove_unused(2, Duration::ZERO), "it is still copied");
+        assert!(parts.find(Position { window: 2, offset: 0 }, 8).is_err());
     }
 }

@@ -117,7 +117,7 @@ impl Team {
         let core = Arc::new(Core { stop, first, host_control, peers, links, stop_links, ended });
         let id = TEAMS.fetch_add(1, Ordering::Relaxed);
         let (policy, of_core) = (options.policy, Arc::clone(&core));
-        let windows = TeamWindows::new(id, of_ranks, policy, of_core, Arc::clone(&members));
+        let windows = TeamWindows::new(id, of_ranks, policy, of_core, Arc::clone(&members), options.limit);
         let (threads, links) = (Vec::new(), None);
         let mut team = Self { core, id, ranks, options, members, windows, threads, links };
         // Before others hear of a window, and may write there.
@@ -234,6 +234,11 @@ impl Team {
     /// When there is no memory, or there are windows enough.
     pub fn window(&self, kind: Kind, bytes: u64) -> Result<u32, TeamError> {
         self.windows.make(kind, bytes)
+    }
+
+    /// Makes no window, at all ranks, and returns the reason: others would wait for this one.
+    pub fn refuse_window(&self, error: TeamError) -> TeamError {
+        self.windows.refuse(error)
     }
 
     /// Makes a window of memory that the program has: an address for each rank of this process.

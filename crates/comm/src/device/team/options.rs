@@ -81,6 +81,15 @@ pub enum TeamError {
         /// How many there are.
         ranks: usize,
     },
+    /// Memory of a kind that there is not.
+    #[error("a window in memory {0} was asked for: it lies on a device (0) or in the host (1)")]
+    Kind(u32),
+    /// Memory of the program's that the thread of the links still has.
+    #[error(
+        "window {0} was freed, and its memory is still copied after the team's limit: end the team before the \
+         memory is used for something else"
+    )]
+    StillCopied(u32),
     /// A window that the team does not have.
     #[error("the team has no window {0}")]
     NoSuchWindow(u32),

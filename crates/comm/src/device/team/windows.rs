@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::member::{Members, bytes_of};
 use super::options::{Kind, TeamError};
@@ -43,6 +44,8 @@ pub struct TeamWindows {
     policy: InitiatorPolicy,
     core: Arc<Core>,
     members: Arc<Members>,
+    /// How long a window that is freed may still be copied.
+    limit: Duration,
     /// Windows that were made so far, which ranks of other processes make as well.
     made: Mutex<u32>,
     list: Mutex<Vec<Option<WindowOf>>>,
@@ -56,9 +59,10 @@ impl TeamWindows {
         policy: InitiatorPolicy,
         core: Arc<Core>,
         members: Arc<Members>,
+        limit: Duration,
     ) -> Self {
         let (made, list, own_parts) = (Mutex::new(0), Mutex::default(), Arc::default());
-        Self { team, gpus, own_parts, policy, core, members, made, list }
+        Self { team, gpus, own_parts, policy, core, members, limit, made, list }
     }
 
     /// This rank's parts, for ranks to which its memory is not mapped.
@@ -79,7 +83,7 @@ impl TeamWindows {
     /// When there is no memory, or there are windows enough.
     pub fn make(&self, kind: Kind, bytes: u64) -> Result<u32, TeamError> {
         if !(1..MAX_WINDOW_BYTES).contains(&bytes) {
-            return Err(TeamError::WindowSize(bytes));
+            return Err(self.refuse(TeamError::WindowSize(bytes)));
         }
         let blocks = self
             .members
@@ -93,7 +97,17 @@ impl TeamWindows {
             .collect::<Result<Vec<Block>, GpuError>>();
         match &self.core.peers {
             None => self.add(kind, bytes, blocks?),
-            Some(peers) => self.add_with_peers(peers, kind, bytes, blocks),
+            Some(peers) => self.add_with_peers(peers, kind, bytes, blocks.map_err(TeamError::from)),
+        }
+    }
+
+    /// Makes no window, for this reason: the other ranks, which make one, hear of that and have none either.
+    pub fn refuse(&self, error: TeamError) -> TeamError {
+        let Some(peers) = &self.core.peers else { return error };
+        // The reason comes back in any case.
+        match self.add_with_peers(peers, Kind::Device, 0, Err(error)) {
+            Err(error) => error,
+            Ok(_) => TeamError::NotHandedOver,
         }
     }
 
@@ -103,7 +117,7 @@ impl TeamWindows {
         peers: &Peers,
         kind: Kind,
         bytes: u64,
-        blocks: Result<Vec<Block>, GpuError>,
+        blocks: Result<Vec<Block>, TeamError>,
     ) -> Result<u32, TeamError> {
         let mut made = lock(&self.made);
         let (number, in_host) = (*made, kind == Kind::Host);
@@ -117,7 +131,7 @@ impl TeamWindows {
         let parts = peers.exchange(announcement, own.as_ref().ok().and_then(Option::as_deref));
         // Why this rank has none counts before what the others say.
         let id = match (own, parts) {
-            (Err(error), _) => Err(error.into()),
+            (Err(error), _) => Err(error),
             (Ok(None), _) => Err(TeamError::NotHandedOver),
             (Ok(Some(own)), parts) => parts
                 .map_err(TeamError::from)
@@ -167,11 +181,12 @@ impl TeamWindows {
             return Err(TeamError::NotHandedOver);
         }
         if addresses.len() != self.members.all.len() {
-            return Err(TeamError::Parts { found: addresses.len(), ranks: self.members.all.len() });
+            let ranks = self.members.all.len();
+            return Err(self.refuse(TeamError::Parts { found: addresses.len(), ranks }));
         }
         let is_aligned = addresses.iter().all(|address| *address != 0 && address.is_multiple_of(16));
         if !(1..MAX_WINDOW_BYTES).contains(&bytes) || !is_aligned {
-            return Err(TeamError::WindowSize(bytes));
+            return Err(self.refuse(TeamError::WindowSize(bytes)));
         }
         let block = |address: &u64| Block { address: *address, bytes, descriptor: None, owner: Box::new(()) };
         let blocks = addresses.iter().map(block).collect();
@@ -262,7 +277,7 @@ impl TeamWindows {
     /// Frees a window. No kernel uses it any more.
     ///
     /// # Errors
-    /// When there is none of this number.
+    /// When there is none of this number, or the program's memory is still copied after the limit.
     pub fn free(&self, id: u32) -> Result<(), TeamError> {
         let mut windows = lock(&self.list);
         let window = windows.get_mut(id as usize).filter(|_| id != CONTROL).and_then(Option::take);
@@ -272,7 +287,9 @@ impl TeamWindows {
         }
         drop(windows);
         if self.core.peers.is_some() && window.is_registered {
-            self.own_parts.remove_unused(window.number);
+            if !self.own_parts.remove_unused(window.number, self.limit) {
+                return Err(TeamError::StillCopied(id));
+            }
         } else if self.core.peers.is_some() {
             self.own_parts.remove(window.number);
         }
