@@ -52,11 +52,11 @@ fn own_context(driver: &'static Driver, device: i32) -> Result<Scope<'static>, C
     Scope::of_context(driver, context)
 }
 
-/// Begins a copy from the host in a stream, so that a copy engine carries it.
+/// Begins a copy from the host in a stream, so that a copy engine carries it; the driver's status.
 ///
 /// # Safety
 /// As of `cuMemcpyAsync`, in whose place it stands.
-pub(super) unsafe fn copy_from_host(driver: &Driver, to: u64, from: u64, bytes: usize, stream: u64) -> c_int {
+pub unsafe fn copy_from_host(driver: &Driver, to: u64, from: u64, bytes: usize, stream: u64) -> c_int {
     let stream = stream as *mut c_void;
     if !(2..ENGINE_BYTES).contains(&bytes) || Driver::is_remote() {
         // SAFETY: as promised by the caller.

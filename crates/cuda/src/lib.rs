@@ -26,6 +26,7 @@ mod sharing;
 
 pub use affinity::{bind_thread, current_node, follow, node_of, node_of_rdma_device};
 pub use copy::copy;
+pub use copy_context::copy_from_host;
 pub use device::{
     Abilities, GpuAccess, GpuNumber, abilities, current_device, gpu_access, gpu_model, gpu_number,
     has_native_atomics, is_under_mps, pci_address,

@@ -130,6 +130,14 @@ pub trait Gpu: Send + Sync {
     /// What the driver says.
     fn lane(&self) -> Result<Box<dyn Lane>, GpuError>;
 
+    /// A lane for copies between the GPU and the host alone, which no other thread's calls hold up.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn link_lane(&self) -> Result<Box<dyn Lane>, GpuError> {
+        self.lane()
+    }
+
     /// What copies of a lane cost, where that is known: it is found out once.
     ///
     /// # Errors
@@ -149,6 +157,14 @@ pub trait Lane: Send {
     /// # Errors
     /// What the driver says.
     fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError>;
+
+    /// The same from memory of the host, which a lane [of links](Gpu::link_lane) does by copy engines alone.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn copy_from_host(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError> {
+        self.copy(to, from, bytes)
+    }
 
     /// Writes a word of a GPU's memory after the copies before it.
     ///

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::calls::{Calls, check};
 use super::pinned::allocate;
 use super::stream::Stream;
+use crate::cuda::{Driver, copy_from_host};
 use crate::device::gpu::{Block, GpuError, Lane};
 use crate::device::remote::frame::MAX_PAYLOAD;
 
@@ -13,6 +14,8 @@ use crate::device::remote::frame::MAX_PAYLOAD;
 pub(super) struct CudaLane {
     calls: &'static Calls,
     context: u64,
+    /// Copies from the host are made by these, in a context of this library's own.
+    own: Option<&'static Driver>,
     stream: Stream,
     /// The last mark, as the stream has written it.
     done: Block,
@@ -22,7 +25,24 @@ pub(super) struct CudaLane {
 impl CudaLane {
     /// A lane of the calling thread's context, which is this one.
     pub(super) fn new(calls: &'static Calls, context: u64) -> Result<Self, GpuError> {
-        Ok(Self { calls, context, stream: Stream::new(calls)?, done: allocate(calls, 8)?, marks: 0 })
+        Ok(Self {
+            calls,
+            context,
+            own: None,
+            stream: Stream::new(calls)?,
+            done: allocate(calls, 8)?,
+            marks: 0,
+        })
+    }
+
+    /// The same in the calling thread's context, which is this library's own
+    /// ([`Scope::of_copies`](crate::cuda::Scope::of_copies)).
+    pub(super) fn in_own_context(
+        calls: &'static Calls,
+        context: u64,
+        driver: &'static Driver,
+    ) -> Result<Self, GpuError> {
+        Ok(Self { own: Some(driver), ..Self::new(calls, context)? })
     }
 
     /// Waits for all copies and marks.
@@ -34,14 +54,17 @@ impl CudaLane {
     /// kernel waits, what it would make at later ones. The memory is not shared.
     pub(super) fn warm_up(&mut self, memory: &Block) -> Result<(), GpuError> {
         let max_bytes = memory.bytes / 2;
-        for bytes in [8, max_bytes] {
-            self.copy(memory.address, memory.address + max_bytes, bytes)?;
+        // Within a GPU, where others would take turns with kernels.
+        if self.own.is_none() {
+            for bytes in [8, max_bytes] {
+                self.copy(memory.address, memory.address + max_bytes, bytes)?;
+            }
         }
         // Links copy to and from staging memory in the host.
         let staging = allocate(self.calls, max_bytes.clamp(8, u64::from(MAX_PAYLOAD)))?;
         for bytes in [8, staging.bytes.min(max_bytes)] {
             self.copy(staging.address, memory.address, bytes)?;
-            self.copy(memory.address, staging.address, bytes)?;
+            self.copy_from_host(memory.address, staging.address, bytes)?;
         }
         self.set(memory.address, 0)?;
         self.mark()?;
@@ -60,6 +83,14 @@ impl Lane for CudaLane {
     fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError> {
         // SAFETY: the proxy has found both ranges in windows, or in memory of its queue.
         check("a copy", unsafe { (self.calls.copy)(to, from, bytes as usize, self.stream.handle()) })
+    }
+
+    fn copy_from_host(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError> {
+        let Some(driver) = self.own else { return self.copy(to, from, bytes) };
+        // SAFETY: as above; the stream is the own context's.
+        check("a copy", unsafe {
+            copy_from_host(driver, to, from, bytes as usize, self.stream.handle() as u64)
+        })
     }
 
     fn set(&mut self, to: u64, value: u64) -> Result<(), GpuError> {

@@ -26,8 +26,8 @@ use super::measuring::{self, StoredCalibration};
 use super::residency::Residency;
 use super::shared::SharedFile;
 use crate::cuda::{
-    Bounce, DeviceMemory, Driver, Mapping, Scope, dma_buf, gpu_model, gpu_number, has_native_atomics,
-    is_under_mps, node_of,
+    Bounce, CudaError, DeviceMemory, Driver, Mapping, Scope, dma_buf, gpu_model, gpu_number,
+    has_native_atomics, is_under_mps, node_of,
 };
 
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` and `_COOPERATIVE_LAUNCH`.
@@ -36,6 +36,9 @@ const COOPERATIVE_LAUNCH: c_int = 95;
 
 /// How long a word that a stream writes may take to be seen here, where both have the same memory.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// The longest copy of those that a new lane tries.
+const WARM_UP_BYTES: u64 = 1 << 20;
 
 /// A GPU of this process.
 #[derive(Debug, Clone)]
@@ -207,7 +210,7 @@ impl Gpu for CudaGpu {
 
     fn device_memory(&self, bytes: u64) -> Result<Block, GpuError> {
         let _entered = Entered::new(self.calls, self.context)?;
-        let failed = |cause: crate::cuda::CudaError| GpuError {
+        let failed = |cause: CudaError| GpuError {
             what: format!("{bytes} bytes of memory of the GPU"),
             cause: cause.to_string(),
         };
@@ -288,6 +291,19 @@ impl Gpu for CudaGpu {
         Ok(Box::new(self.new_lane()?))
     }
 
+    fn link_lane(&self) -> Result<Box<dyn Lane>, GpuError> {
+        let failed =
+            |cause: CudaError| GpuError { what: "a context for copies".to_owned(), cause: cause.to_string() };
+        // A program's copy in the default stream that waits for a kernel would hold up one of its own context,
+        // for which the kernel waits.
+        let context = Scope::of_copies(self.driver, self.device).map_err(failed)?.context();
+        let memory = self.device_memory(2 * WARM_UP_BYTES)?;
+        let _entered = Entered::new(self.calls, context)?;
+        let mut lane = CudaLane::in_own_context(self.calls, context, self.driver)?;
+        lane.warm_up(&memory)?;
+        Ok(Box::new(lane))
+    }
+
     fn copies(&self) -> Result<Option<Copies>, GpuError> {
         let stored = self.profile.clone().map(|path| StoredCalibration { path, kind: self.kind() });
         measuring::once(self.number, stored.as_ref(), || {
@@ -312,9 +328,7 @@ impl CudaGpu {
     /// A lane that is ready: what the driver makes or loads at the first copies it makes and loads now, while
     /// no kernel waits.
     fn new_lane(&self) -> Result<CudaLane, GpuError> {
-        /// The longest copy that is tried.
-        const MAX_BYTES: u64 = 1 << 20;
-        let memory = self.device_memory(2 * MAX_BYTES)?;
+        let memory = self.device_memory(2 * WARM_UP_BYTES)?;
         let _entered = Entered::new(self.calls, self.context)?;
         let mut lane = CudaLane::new(self.calls, self.context)?;
         lane.warm_up(&memory)?;

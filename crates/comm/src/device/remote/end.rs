@@ -122,7 +122,7 @@ impl LinkEnd {
                 let range = range.clone();
                 let mark = match staged {
                     Some(staged) => {
-                        let mark = shared.copies.copy(range.address, *staged, *bytes)?;
+                        let mark = shared.copies.copy_from_host(range.address, *staged, *bytes)?;
                         self.copied.push_back(mark);
                         mark
                     }

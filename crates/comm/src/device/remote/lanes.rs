@@ -62,6 +62,15 @@ impl Copies {
         self.mark()
     }
 
+    /// The same from staging memory.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn copy_from_host(&mut self, to: u64, from: u64, bytes: u64) -> Result<u64, GpuError> {
+        self.lane.copy_from_host(to, from, bytes)?;
+        self.mark()
+    }
+
     /// Writes a word of the GPU's memory; the mark behind it.
     ///
     /// # Errors

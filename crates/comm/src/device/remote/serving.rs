@@ -53,7 +53,7 @@ impl Service {
         is_crowded: bool,
     ) -> Result<Self, GpuError> {
         let staging = gpu.host_memory(WORD_BYTES + STAGING_BYTES * streams.len() as u64)?;
-        let copies = Copies::new(gpu.lane()?, staging.address);
+        let copies = Copies::new(gpu.link_lane()?, staging.address);
         let addresses = (0..).map(|number| staging.address + WORD_BYTES + STAGING_BYTES * number);
         let mut ends: Vec<LinkEnd> = Vec::new();
         for ((peer, stream), address) in streams.into_iter().zip(addresses) {
