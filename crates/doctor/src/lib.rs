@@ -1,25 +1,23 @@
 //! What a machine has for remote GPUs, InfiniBand and GPUDirect, and what to do about what it lacks.
 //!
-//! | module | question |
+//! | module | contents |
 //! | --- | --- |
-//! | [`facts`] | What can be known of a machine? Plain data, which travels as JSON. |
-//! | [`read`] | What do the kernel's file systems say? From a root that tests make up. |
-//! | [`live`] | What do system calls, libraries and the GPU's driver say? |
-//! | [`distance`] | How far is a card from a GPU? Pure. |
-//! | [`mod@checks`] | What is right, what is not, and what is to be done? Pure. |
-//! | [`mod@print`] | How is a person told? |
+//! | [`facts`] | Facts about a machine: plain data, which travels as JSON |
+//! | [`read`] | Facts from the kernel's file systems, below a root that tests make up |
+//! | [`live`] | Facts from system calls, libraries and the GPU's driver |
+//! | [`distance`] | PCI distance of a card from a GPU. Pure |
+//! | [`mod@checks`] | Findings from facts, with what to do. Pure |
+//! | [`mod@print`] | Printed form of facts and findings |
 //!
 //! Nothing here changes the machine, needs a GPU, a card or privileges, or fails: what cannot be read is a
 //! fact as well.
 
 pub mod checks;
 pub mod distance;
-mod driver;
 pub mod facts;
 pub mod live;
 pub mod print;
 pub mod read;
-mod unit;
 
 pub use checks::{Finding, Level, check};
 pub use facts::{Facts, MAX_BYTES};

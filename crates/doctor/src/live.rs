@@ -1,21 +1,25 @@
-//! Live facts: system calls, libraries and the GPU's driver.
+//! Live facts: system calls, libraries, and a probe of NVIDIA's driver (feature `driver`).
 
-use crate::driver;
-use crate::facts::{Feature, Live, PathMtu, Verbs};
-use causeway_ibverbs::{Device, DeviceError, Libraries};
 use core::error::Error as _;
-use rustix::fs::{MemfdFlags, memfd_create, statvfs};
-use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, getuid, pidfd_open};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use causeway_ibverbs::{Device, DeviceError, Libraries};
+use rustix::fs::{MemfdFlags, memfd_create, statvfs};
+use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, getuid, pidfd_open};
+
+use crate::facts::{Feature, Live, PathMtu, Verbs};
+
+#[cfg(feature = "driver")]
+use bound::probe_driver;
 
 /// The libraries that are looked for: verbs, the connection manager, NVIDIA's driver and management library,
 /// GDRCopy.
 pub const LIBRARIES: [&str; 5] =
     ["libibverbs.so.1", "librdmacm.so.1", "libcuda.so.1", "libnvidia-ml.so.1", "libgdrapi.so.2"];
 
-/// Asks everything.
+/// Collects all live facts.
 pub fn probe() -> Live {
     let memlock = getrlimit(Resource::Memlock);
     Live {
@@ -29,7 +33,7 @@ pub fn probe() -> Live {
         shm: statvfs("/dev/shm").ok().map(|shm| shm.f_blocks.saturating_mul(shm.f_frsize)),
         libraries: LIBRARIES.iter().map(|name| ((*name).to_owned(), why_not(name))).collect(),
         verbs: query_verbs(),
-        driver: driver::ask(),
+        driver: probe_driver(),
         features: features(),
     }
 }
@@ -125,6 +129,73 @@ fn tracks_written_pages() -> io::Result<()> {
     outcome(unsafe { libc::ioctl(pagemap.as_raw_fd(), SCAN, scan.as_mut_ptr()) }.into()).map(drop)
 }
 
+/// Without the bindings the driver is not probed.
+#[cfg(not(feature = "driver"))]
+fn probe_driver() -> crate::facts::DriverProbe {
+    crate::facts::DriverProbe::NotBuiltIn
+}
+
+#[cfg(feature = "driver")]
+mod bound {
+    use crate::facts::{CudaDevice, DriverProbe};
+    use causeway_gpu::Gpu as _;
+    use causeway_gpu_driver::{Driver, LoadError};
+    use core::time::Duration;
+    use std::sync::mpsc;
+
+    /// How long NVIDIA's driver may take to start. Machines with many GPUs and no persistence daemon need
+    /// seconds.
+    const DRIVER_TIMEOUT: Duration = Duration::from_secs(40);
+
+    /// Starts the driver on a thread of its own: one that hangs must not keep the others from being told.
+    pub(super) fn probe_driver() -> DriverProbe {
+        let (sender, reply) = mpsc::channel();
+        let started = std::thread::Builder::new().name("driver".into()).spawn(move || {
+            // Nobody waits any more if it took too long.
+            let _ = sender.send(start_driver());
+        });
+        match started {
+            Err(error) => {
+                DriverProbe::None { is_installed: false, why: format!("No thread could be started: {error}.") }
+            }
+            Ok(_) => reply.recv_timeout(DRIVER_TIMEOUT).unwrap_or_else(|_| DriverProbe::None {
+                is_installed: true,
+                why: format!(
+                    "NVIDIA's driver library did not start within {} s; the kernel's log (dmesg) may say why.",
+                    DRIVER_TIMEOUT.as_secs()
+                ),
+            }),
+        }
+    }
+
+    fn start_driver() -> DriverProbe {
+        let driver = match Driver::load() {
+            Ok(driver) => driver,
+            Err(error) => {
+                let is_installed = !matches!(error, LoadError::NotFound { .. });
+                return DriverProbe::None { is_installed, why: error.to_string() };
+            }
+        };
+        let snapshot = match driver.snapshot() {
+            Ok(snapshot) => snapshot,
+            Err(status) => {
+                let why = format!("The driver started, but cannot list its devices (error {}).", status.0);
+                return DriverProbe::None { is_installed: true, why };
+            }
+        };
+        let devices = snapshot.devices.iter().zip(0..).map(|(device, number)| {
+            let paths = driver.gpudirect_paths(number);
+            CudaDevice {
+                name: device.name.to_string(),
+                address: device.pci_bus_id.to_lowercase(),
+                paths: paths.usable.iter().map(ToString::to_string).collect(),
+                closed: paths.refused.into_iter().map(|(way, why)| (way.to_string(), why)).collect(),
+            }
+        });
+        DriverProbe::Started { name: snapshot.backend.to_string(), devices: devices.collect() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_can_be_asked() {
+    fn this_machine_can_be_probed() {
         let live = probe();
         assert_eq!(live.libraries.len(), LIBRARIES.len());
         assert_ne!(live.driver, crate::facts::DriverProbe::NotProbed);

@@ -1,10 +1,10 @@
 //! Printed form of facts and findings.
 
-use crate::checks::ports::path_mtu;
+pub use crate::checks::binary;
+use crate::checks::rdma::path_mtu;
 use crate::checks::{Finding, Level};
 use crate::distance::{Distance, between};
 use crate::facts::{Facts, PciDevice};
-pub use crate::unit::binary;
 use causeway_wire::text::{MAX_LINE_BYTES, printable};
 use core::fmt::Write as _;
 

@@ -7,7 +7,7 @@ use causeway_access::Target;
 use causeway_api::calls::{self, COMMANDS, Call};
 use causeway_api::sys::CUresult;
 use causeway_api::types::PeerTransport;
-use causeway_doctor::checks::between::Between;
+use causeway_doctor::checks::path::Between;
 use causeway_link::inter_server::{BetweenServers, LinkVia};
 use causeway_link::{Link, Receiver, TransportChoice, connect, describe_process};
 use causeway_wire::codec::{Decode as _, Decoder};

@@ -11,9 +11,8 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use causeway_access::Target;
-use causeway_doctor::checks::between::{self as between_servers, Between};
-use causeway_doctor::checks::path::{self as path_findings, ServerPath};
-use causeway_doctor::checks::program::{self as program_findings, Outcome, Trial};
+use causeway_doctor::checks::machine::{Outcome, Trial, check_program};
+use causeway_doctor::checks::path::{self as path_findings, Between, ServerPath, check_between};
 use causeway_doctor::checks::{advice, problems};
 use causeway_doctor::read::NOT_FORWARDED;
 use causeway_doctor::{Facts, Finding, Level, check, examine, print};
@@ -67,7 +66,7 @@ pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
         .collect();
     let between =
         if targets.len() > 1 { devices_between_servers::examine(targets, &vias) } else { Vec::new() };
-    let found: Vec<_> = between.iter().map(between_servers::check).collect();
+    let found: Vec<_> = between.iter().map(check_between).collect();
     let elsewhere: usize = servers.iter().map(Server::problems).sum();
     let count = problems(&here.findings) + elsewhere + problems(&found);
     let mut out = io::stdout().lock();
@@ -151,7 +150,7 @@ impl Server {
         let machine = facts.map(Machine::new);
         let there = machine.as_ref().map(|machine| machine.facts.clone()).unwrap_or_default();
         let findings = path_findings::check(here, &there, &path);
-        Self { findings, machine, path, program: program_findings::check(&trial), trial }
+        Self { findings, machine, path, program: check_program(&trial), trial }
     }
 
     fn path_to_json(&self) -> serde_json::Value {

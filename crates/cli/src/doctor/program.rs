@@ -5,8 +5,8 @@
 
 use causeway_access::Target;
 use causeway_config::table::{LOG, VIA};
+use causeway_doctor::checks::machine::{Outcome, Trial};
 use causeway_doctor::checks::path::ServerPath;
-use causeway_doctor::checks::program::{Outcome, Trial};
 use causeway_link::TransportChoice;
 use causeway_measure::case::{Case, Path};
 use causeway_measure::protocol::{Reply, Request};

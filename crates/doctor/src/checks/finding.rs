@@ -1,4 +1,4 @@
-//! Finding: the outcome of one check.
+//! Finding: the outcome of one check, advice and problems of many, and the unit of a number of bytes.
 
 use serde::Serialize;
 
@@ -61,5 +61,48 @@ impl Finding {
 
     pub(super) fn advise(self, advice: impl Into<String>) -> Self {
         Self { advice: Some(advice.into()), ..self }
+    }
+}
+
+/// What to do about problems, in their order, each thing once.
+pub fn advice<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<&'a str> {
+    let mut all: Vec<&str> = Vec::new();
+    for advice in
+        findings.filter(|finding| finding.level == Level::Problem).filter_map(|one| one.advice.as_deref())
+    {
+        if !all.contains(&advice) {
+            all.push(advice);
+        }
+    }
+    all
+}
+
+/// How many of the findings are problems.
+pub fn problems(findings: &[Finding]) -> usize {
+    findings.iter().filter(|finding| finding.level == Level::Problem).count()
+}
+
+/// A number of bytes with a unit that is a power of two.
+pub fn binary(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = "bytes";
+    for larger in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    if value.fract() == 0.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_a_unit_that_fits() {
+        assert_eq!([64 << 20, 1 << 30, 1536, 8].map(binary), ["64 MiB", "1 GiB", "1.5 KiB", "8 bytes"]);
     }
 }

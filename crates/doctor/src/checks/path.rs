@@ -1,8 +1,9 @@
-//! The way between two machines: what it is, and why it is no better.
+//! Paths: between a client and its server, and between two servers for copies between their devices.
 
-use super::{About, Finding};
-use crate::facts::{Facts, Port};
 use serde::{Deserialize, Serialize};
+
+use crate::checks::{About, Finding};
+use crate::facts::{Facts, Port};
 
 /// What was measured between here and a server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -112,5 +113,65 @@ fn not_used(path: &ServerPath, used: &str, via: &str, why: &str, here: &Facts, t
             layers_here.join(" and "),
             layers_there.join(" and ")
         ))
+    }
+}
+
+/// What was found when one server's worker connected to another's.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Between {
+    /// The server whose devices are copied from.
+    pub from: String,
+    /// The server whose devices are copied to; its worker connects to the other one's.
+    pub to: String,
+    /// The module that carries copies; nothing when there is no way.
+    pub used: Option<String>,
+    /// Why no better one does, or why none does.
+    pub reason: String,
+}
+
+/// Judges a path between two servers.
+pub fn check_between(path: &Between) -> Finding {
+    let Between { from, to, used, reason } = path;
+    match used.as_deref() {
+        Some("shm") => Finding::good(
+            About::Path,
+            format!(
+                "Copies from devices of {from} to those of {to}: through shared memory, or by the devices themselves where \
+                 they reach each other's memory{reason}."
+            ),
+        ),
+        Some(used) => Finding::good(
+            About::Path,
+            format!("Copies from devices of {from} to those of {to}: over {used}{reason}."),
+        ),
+        None => Finding::problem(
+            About::Path,
+            format!("There is no way from {from} to {to}: {reason}."),
+            "Copies between their devices go by way of the client. Let the receiving server through to the other one's port, and \
+             name servers by addresses that all machines understand.",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::Level;
+
+    #[test]
+    fn a_missing_path_is_a_problem_and_others_have_their_reasons() {
+        let path =
+            Between { from: "a:1".into(), to: "b:2".into(), used: None, reason: "nothing listens".into() };
+        let missing = check_between(&path);
+        assert!(missing.level == Level::Problem && missing.text.contains("from a:1 to b:2: nothing listens"));
+        let used = |used: &str| {
+            check_between(&Between {
+                used: Some(used.into()),
+                reason: "; not shm: far".into(),
+                ..path.clone()
+            })
+        };
+        assert!(used("tcp").text.ends_with("over tcp; not shm: far.") && used("tcp").level == Level::Good);
+        assert!(used("shm").text.contains("by the devices themselves"));
     }
 }
