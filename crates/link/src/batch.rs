@@ -216,11 +216,10 @@ impl Sending {
         self.writer.try_lock().is_some_and(|writer| self.send_empty(writer, FrameKind::Messages))
     }
 
-    /// Tells the peer that this end closes the link, if that is possible soon.
-    pub(crate) fn send_goodbye(&self) {
-        if let Some(writer) = self.writer.try_lock_for(GOODBYE_TIMEOUT) {
-            self.send_empty(writer, FrameKind::Goodbye);
-        }
+    /// Tells the peer that this end closes the link, if that is possible soon; whether it was sent.
+    pub(crate) fn send_goodbye(&self) -> bool {
+        let writer = self.writer.try_lock_for(GOODBYE_TIMEOUT);
+        writer.is_some_and(|writer| self.send_empty(writer, FrameKind::Goodbye))
     }
 
     /// Lets everything appended so far leave, and nothing more until [`release`](Self::release).

@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_connection::channel::Connection;
 use causeway_connection::keepalive::KeepaliveTimeouts;
@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use crate::batch;
 use crate::receiver::Receiver;
 
-/// How long a link that is closed waits for a connection on which the peer can be told so.
+/// How long a link that is closed waits for a connection on which the peer can be told so, and for its answer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A link to the other end of a session. Clones share it.
@@ -65,6 +65,10 @@ impl Carrier for Carried {
 
     fn send_acknowledgement(&self) -> bool {
         self.sending.send_acknowledgement()
+    }
+
+    fn send_goodbye(&self) -> bool {
+        self.sending.send_goodbye()
     }
 }
 
@@ -355,10 +359,15 @@ impl Link {
     pub fn close(&self) {
         // The peer may be gone already, then there is nobody to tell.
         let _ = self.flush();
-        if self.is_resumable() {
+        if self.is_resumable() && !self.is_lost() {
             // Otherwise the peer waits for another connection; as it does if this cannot be sent now.
+            let deadline = Instant::now() + CLOSE_TIMEOUT;
+            self.carried.shared.begin_closing();
             self.carried.memory.wait_for_connection(CLOSE_TIMEOUT);
-            self.sending.send_goodbye();
+            if self.sending.send_goodbye() {
+                // What is sent to a peer is lost with the connection, if that is ended before it has come.
+                self.carried.memory.wait_for_end(deadline.saturating_duration_since(Instant::now()));
+            }
         }
         self.carried.shared.close();
     }

@@ -199,6 +199,11 @@ impl Receiver {
             numbers.accept(&frame.header)?;
             self.incoming.acknowledged(frame.header.acknowledgement);
             if frame.header.kind == FrameKind::Goodbye {
+                drop(numbers);
+                if !self.shared.is_closing() {
+                    // It waits for that, and so knows that this end has heard of it.
+                    self.shared.send_goodbye();
+                }
                 return Err(LinkError::PeerDisconnected);
             }
             if frame.header.length > 0 {

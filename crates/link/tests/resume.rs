@@ -214,3 +214,22 @@ fn whoever_did_not_ask_for_it_is_not_resumed() {
         assert!(matches!(lost, LinkError::PeerDisconnected | LinkError::Transport(_)), "{lost}");
     }
 }
+
+#[test]
+fn the_peer_hears_of_a_close_though_the_connection_is_cut_meanwhile() {
+    // The frame that says so is cut in two, or lost whole, or what the peer answers is.
+    for (direction, cuts) in [&[0, 1, 12, 23, 24][..], &[0, 12]].into_iter().enumerate() {
+        for cut in cuts {
+            let session = start(60, &[], Protection::Unprotected);
+            receive_numbers(session.client_receiver, |_| ());
+            receive_numbers(session.worker_receiver, |_| ());
+            let mut budget = [u64::MAX; 2];
+            budget[direction] = *cut;
+            session.relay.limit_first(&[budget]);
+            session.client.close();
+            let lost = session.worker_reports.lost.recv_timeout(LIMIT).unwrap();
+            assert!(matches!(lost, LinkError::PeerDisconnected), "{lost}");
+            assert!(session.client_reports.lost.is_empty(), "its owner has closed it");
+        }
+    }
+}

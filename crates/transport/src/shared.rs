@@ -45,6 +45,11 @@ pub trait Carrier: Send + Sync {
     fn send_acknowledgement(&self) -> bool {
         true
     }
+
+    /// Tells the peer that this end closes the link, if that is possible soon; whether it was sent.
+    fn send_goodbye(&self) -> bool {
+        false
+    }
 }
 
 /// What a link's threads and its transport share.
@@ -52,6 +57,8 @@ pub struct Shared {
     carrier: Weak<dyn Carrier>,
     transfers: Transfers,
     state: AtomicU8,
+    /// Whether the owner closes it, and waits for the peer to do so, too.
+    is_closing: AtomicBool,
     cause: OnceLock<LinkError>,
     events: OnceLock<Arc<dyn LinkEvents>>,
     /// The thread that notifies the owner of the loss.
@@ -82,6 +89,7 @@ impl Shared {
             carrier,
             transfers: Transfers::default(),
             state: AtomicU8::new(OPEN),
+            is_closing: AtomicBool::new(false),
             cause: OnceLock::new(),
             events: OnceLock::new(),
             notifier: OnceLock::new(),
@@ -169,6 +177,21 @@ impl Shared {
         self.carrier.upgrade().is_none_or(|carrier| carrier.send_acknowledgement())
     }
 
+    /// Tells the peer that this end closes the link, as [`Carrier::send_goodbye`] does.
+    pub fn send_goodbye(&self) -> bool {
+        self.carrier.upgrade().is_some_and(|carrier| carrier.send_goodbye())
+    }
+
+    /// From here on the link's end is what its owner wants, whatever brings it.
+    pub fn begin_closing(&self) {
+        self.is_closing.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the owner closes the link.
+    pub fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::SeqCst)
+    }
+
     /// Takes note of a descriptor that a forked child is to close.
     pub fn note_descriptor(&self, descriptor: RawFd) {
         let free = |place: &&AtomicI32| {
@@ -241,6 +264,9 @@ impl Shared {
 
     /// Ends the link because of `cause`, unless it has ended already; returns the error to report.
     pub fn lose(&self, cause: LinkError) -> LinkError {
+        if self.is_closing() {
+            self.close();
+        }
         if self.state.load(Ordering::SeqCst) == OPEN {
             // The first cause is kept: later ones only follow from it.
             let _ = self.cause.set(cause);

@@ -174,6 +174,11 @@ pub trait Memory: Send + Sync {
         let _ = timeout;
     }
 
+    /// Sleeps until a link that is resumable has ended, at most for so long.
+    fn wait_for_end(&self, timeout: Duration) {
+        let _ = timeout;
+    }
+
     /// Whether the link goes on when its connections are lost, on others. The peer must be told then when it is to end,
     /// and how far its frames have been dealt with.
     fn is_resumable(&self) -> bool {

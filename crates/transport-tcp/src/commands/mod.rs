@@ -30,6 +30,9 @@ use replay::{Replay, ReplayError};
 /// How long is waited between two attempts to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
+/// How long the peer may take to answer on a new connection. One that is busy for longer finds the next one.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How often whoever waits for a connection looks whether the link has been closed.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -212,6 +215,13 @@ impl CommandConnection {
         }
     }
 
+    /// Sleeps until the link has ended, at most for so long.
+    pub fn wait_for_end(&self, timeout: Duration) {
+        if let Some(resume) = &self.resume {
+            resume.replay.wait_for(timeout, |state| state.is_over.then_some(()));
+        }
+    }
+
     /// The peer has dealt with the frames up to this one.
     pub fn acknowledged(&self, frame: u64) {
         if let Some(resume) = &self.resume {
@@ -386,7 +396,7 @@ fn dial(dialer: &dyn DialLanes, received: u64, left: Duration) -> Result<Offered
     let mut response = [0; CHUNK_HEADER_SIZE];
     let exchanged = outgoing
         .send(&LaneRecord::Commands { received }.to_bytes())
-        .and_then(|()| incoming.receive_exact(&mut response, Instant::now() + left));
+        .and_then(|()| incoming.receive_exact(&mut response, Instant::now() + left.min(EXCHANGE_TIMEOUT)));
     exchanged.map_err(|error| retry(error.to_string()))?;
     match LaneRecord::parse(&response) {
         Ok(LaneRecord::Commands { received }) => {

@@ -217,6 +217,10 @@ impl Memory for Lanes {
         self.0.commands.wait_for_connection(timeout);
     }
 
+    fn wait_for_end(&self, timeout: Duration) {
+        self.0.commands.wait_for_end(timeout);
+    }
+
     fn is_resumable(&self) -> bool {
         self.0.commands.is_resumable()
     }
@@ -324,8 +328,15 @@ impl Lanes {
         let lane = {
             let mut open = self.0.open.write();
             let mut state = self.0.state.lock();
-            if open.len() == MAX_LANES as usize || state.schedule.lanes_ever() == MAX_LANES_EVER {
+            let is_last = state.schedule.lanes_ever() == MAX_LANES_EVER;
+            if is_last || open.len() == MAX_LANES as usize {
                 shut_down(&socket);
+                drop((state, open));
+                if is_last {
+                    // Without new ones transfers would wait for ever.
+                    let text = format!("the session has had {MAX_LANES_EVER} of them, one after another");
+                    link.lose(TransportError::failed(NoLane(text)).into());
+                }
                 return;
             }
             let descriptors: Vec<_> = pipe.into_iter().flatten().chain([socket.as_raw_fd()]).collect();
