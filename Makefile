@@ -36,6 +36,7 @@ help:
 	@echo '                 for what it installs; the kernel is built once, some 8 minutes. make verbs-guest builds it and runs nothing'
 	@echo 'make fuzz        run every fuzz target for a minute; FUZZ_SECONDS="600" changes that, FUZZ_TARGETS="messages fatbin" picks some'
 	@echo '                 (fuzz/README.md). make fuzz-bundle packs build/fuzz-bin, to run them on a machine without Rust or network'
+	@echo 'make chaos       programs whose connections fail by chance, in 20,000 ways; CHAOS_SEEDS="500..900" takes others'
 	@echo 'make check-concurrency'
 	@echo '                 every order of the steps of each protocol of waiting, by loom and shuttle; Miri and ThreadSanitizer where the toolchain has them'
 	@echo 'make mpi         build build/mpi/libcauseway_mpi.so, for MPI programs that send memory on GPUs, with the mpicc that is there,'
@@ -159,6 +160,11 @@ aarch64-test: setup
 	cargo build --locked -p causeway-cli
 	@tests/aarch64/run $(CARGO_TARGET_DIR)/debug/causeway
 
+# Each failure names what it ran: its number is the seed.
+CHAOS_SEEDS ?= 0..20000
+chaos: programs
+	CAUSEWAY_CHAOS_SEEDS=$(CHAOS_SEEDS) cargo test --locked -p causeway-tests --test chaos -- --nocapture
+
 check-concurrency: setup
 	@scripts/check-concurrency.sh
 
@@ -176,5 +182,5 @@ gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs bitcode bitcode-test apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis slurm slurm-test demo test lint book notices bench fuzz fuzz-bundle check-concurrency metrics-test compat trace-browser-test aarch64-test net-test verbs-guest \
+.PHONY: help setup programs bitcode bitcode-test apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis slurm slurm-test demo test lint book notices bench fuzz fuzz-bundle chaos check-concurrency metrics-test compat trace-browser-test aarch64-test net-test verbs-guest \
         verbs-test gpu-bundle gpu-test

@@ -14,9 +14,11 @@
 //! | [`raw_session`] | How does one send commands that no client would send?                    |
 //! | [`network`]  | How are client and server put on two ends of a network of known length and rate?  |
 //! | [`stall`]    | How does a network fall silent whose connections stay open?                  |
+//! | [`chaos`]    | What happens when connections fail at exact points of a session?              |
 //! | [`tap`]      | What travels between a client and a server?                                    |
 
 pub mod built;
+pub mod chaos;
 pub mod client;
 pub mod hostile;
 pub mod kubelet;

@@ -3,7 +3,7 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use std::fmt;
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -82,7 +82,16 @@ impl Running {
     /// # Panics
     /// When it cannot be started.
     pub fn start(command: &mut Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        Self::start_from(command, Stdio::null())
+    }
+
+    /// The same; [`say`](Self::say) writes to its standard input.
+    pub fn start_to_talk(command: &mut Command) -> Self {
+        Self::start_from(command, Stdio::piped())
+    }
+
+    fn start_from(command: &mut Command, input: Stdio) -> Self {
+        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let started = Instant::now();
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
@@ -105,6 +114,19 @@ impl Running {
     /// What it has written to its standard error up to now.
     pub fn stderr(&self) -> String {
         self.stderr.text()
+    }
+
+    /// Writes a line to its standard input. One that has ended does not read it.
+    pub fn say(&mut self, line: &str) {
+        if let Some(input) = &mut self.child.stdin {
+            // Its end is for whoever waits for the answer to find out.
+            let _ = writeln!(input, "{line}");
+        }
+    }
+
+    /// Ends its standard input.
+    pub fn end_input(&mut self) {
+        self.child.stdin = None;
     }
 
     /// Waits until `found` finds what it looks for in the standard output or the standard error, which are

@@ -5,6 +5,7 @@ use crate::process::{Outcome, Running, eventually};
 use causeway_access::Target;
 use causeway_access::keys::file;
 use rustix::process::Signal;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -189,6 +190,20 @@ pub fn forget_environment(command: &mut Command) {
         }
     }
     command.env("CAUSEWAY_CONFIG", "");
+}
+
+/// Has a server be one that no terminal ends: SIGHUP has it replaced by a new one.
+pub fn leave_terminal(command: &mut Command) {
+    // SAFETY: the calls between fork and exec are async-signal-safe, and concern the new process only.
+    unsafe {
+        command.pre_exec(|| {
+            let terminal = libc::open(c"/dev/tty".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            if terminal >= 0 {
+                libc::ioctl(terminal, libc::TIOCNOTTY);
+            }
+            Ok(())
+        });
+    }
 }
 
 /// The processes whose parent is `parent` and that have not ended.

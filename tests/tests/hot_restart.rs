@@ -1,7 +1,6 @@
 //! Restart of a server in place, by SIGHUP: sessions go on, and new ones come to the new server.
 
 use std::fs;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::by_itself;
 use causeway_tests::process::{Running, eventually, run};
-use causeway_tests::server::{OPEN, Server, children_of, forget_environment, is_alive};
+use causeway_tests::server::{OPEN, Server, children_of, forget_environment, is_alive, leave_terminal};
 use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -17,16 +16,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A server that SIGHUP restarts: one that no terminal ends by it.
 fn server_with(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> Server {
     let mut command = Server::command(arguments);
-    // SAFETY: the calls between fork and exec are async-signal-safe, and concern the new process only.
-    unsafe {
-        command.pre_exec(|| {
-            let terminal = libc::open(c"/dev/tty".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-            if terminal >= 0 {
-                libc::ioctl(terminal, libc::TIOCNOTTY);
-            }
-            Ok(())
-        });
-    }
+    leave_terminal(&mut command);
     prepare(&mut command);
     Server::start_command(command)
 }
