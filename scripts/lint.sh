@@ -51,6 +51,7 @@ done
 step python3 tools/words
 step python3 tools/check_links
 step python3 tools/notices --check
+step python3 tools/shmem_api --check
 step python3 tools/diagrams --check
 step python3 tools/performance --check
 step scripts/book.sh

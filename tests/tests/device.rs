@@ -55,13 +55,27 @@ fn processes(ranks: u32, mistake: Option<&str>) -> Vec<Outcome> {
     outcomes
 }
 
+/// One of the PEs of a program of the SHMEM facade, as a launcher of processes starts it.
+fn pe(server: Option<&str>, name: &str, job: &str, rank: u32, ranks: u32) -> Command {
+    let mut command = command(server, name);
+    command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", ranks.to_string());
+    command.env("CAUSEWAY_DEVICE_NONCE", job).env("NVSHMEM_SYMMETRIC_SIZE", "4M");
+    command
+}
+
+/// All PEs of such a program, on one server.
+fn pes(ranks: u32, name: &str, mode: Option<&str>) -> Vec<Outcome> {
+    let (server, job) = (Server::start(), nonce());
+    let start = |rank| Running::start(pe(Some(&server.connect_string()), name, &job, rank, ranks).args(mode));
+    let mut running: Vec<Running> = (0..ranks).map(start).collect();
+    running.iter_mut().map(|pe| pe.finish(LIMIT)).collect()
+}
+
 /// Ranks in processes of their own, in turn on two hosts that have nothing in common but a network, each with
 /// a server of its own.
-fn on_two_hosts(network: &Network, ranks: u32, mistake: Option<&str>) -> Vec<Running> {
-    let nonce = nonce();
+fn on_two_hosts(network: &Network, ranks: u32, program: impl Fn(u32) -> Command) -> Vec<Running> {
     let start = |rank: u32| {
-        let mut program = command(None, "device_processes");
-        program.args([&nonce, &rank.to_string(), &ranks.to_string()]).args(mistake);
+        let mut program = program(rank);
         program.env("CAUSEWAY_COMM_HOSTS", format!("{CLIENT},{SERVER}")).env("CAUSEWAY_VIA", "shm");
         let mut host = Command::new("unshare");
         host.args([
@@ -81,6 +95,16 @@ fn on_two_hosts(network: &Network, ranks: u32, mistake: Option<&str>) -> Vec<Run
     (0..ranks).map(start).collect()
 }
 
+/// The program of ranks in processes of their own.
+fn device_processes(ranks: u32, mistake: Option<&str>) -> impl Fn(u32) -> Command {
+    let nonce = nonce();
+    move |rank: u32| {
+        let mut program = command(None, "device_processes");
+        program.args([&nonce, &rank.to_string(), &ranks.to_string()]).args(mistake);
+        program
+    }
+}
+
 #[test]
 fn kernels_of_two_hosts_communicate_and_learn_of_a_lost_rank_and_a_cut_network() {
     let lay = |cable| {
@@ -92,17 +116,23 @@ fn kernels_of_two_hosts_communicate_and_learn_of_a_lost_rank_and_a_cut_network()
     };
     // Half a millisecond there, and half a millisecond back.
     let Some(distant) = lay(Cable::Carried { arguments: &["-d", "500", "-g"] }) else { return };
-    for outcome in finish(on_two_hosts(&distant, 3, None)) {
+    for outcome in finish(on_two_hosts(&distant, 3, device_processes(3, None))) {
         let outcome = outcome.must_succeed();
         assert!(outcome.stdout.contains("a window in the host was used"), "{outcome}");
     }
     drop(distant);
     let Some(network) = lay(Cable::Plain { rate: None }) else { return };
-    for outcome in finish(on_two_hosts(&network, 3, Some("end"))).into_iter().take(2) {
+    for name in ["shmem_basics", "shmem_jacobi"] {
+        let job = nonce();
+        for outcome in finish(on_two_hosts(&network, 3, |rank| pe(None, name, &job, rank, 3))) {
+            outcome.must_succeed();
+        }
+    }
+    for outcome in finish(on_two_hosts(&network, 3, device_processes(3, Some("end")))).into_iter().take(2) {
         let outcome = outcome.must_succeed();
         assert!(outcome.stdout.contains("has ended, or its part of the team has"), "{outcome}");
     }
-    let running = on_two_hosts(&network, 2, Some("cut"));
+    let running = on_two_hosts(&network, 2, device_processes(2, Some("cut")));
     for rank in &running {
         let waits = rank.find(LIMIT, |printed| printed.contains("waits").then_some(()));
         assert!(waits.is_some(), "the kernels do not wait");
@@ -137,6 +167,35 @@ fn the_end_of_a_rank_ends_the_kernels_that_wait_and_windows_must_be_the_same() {
         let outcome = outcome.must_succeed();
         assert!(outcome.stdout.contains("makes another window"), "{outcome}");
     }
+}
+
+#[test]
+fn sources_written_for_shmem_give_the_results_that_the_host_computes() {
+    for ranks in [1, 3] {
+        for outcome in pes(ranks, "shmem_basics", None) {
+            outcome.must_succeed();
+        }
+    }
+    let (server, id) = (Server::start(), nonce());
+    let start = |pe: &str| {
+        let mut command = command(Some(&server.connect_string()), "shmem_jacobi");
+        Running::start(command.env("NVSHMEM_SYMMETRIC_SIZE", "4M").args([pe, "2", &id]))
+    };
+    for mut pe in ["0", "1"].map(start) {
+        pe.finish(LIMIT).must_succeed();
+    }
+}
+
+#[test]
+fn pes_that_ask_for_different_things_or_put_elsewhere_are_refused() {
+    for outcome in pes(2, "shmem_basics", Some("size")) {
+        let outcome = outcome.must_succeed();
+        assert!(outcome.stderr.contains("something else at another PE: all have to ask"), "{outcome}");
+    }
+    let outcomes = pes(2, "shmem_basics", Some("outside"));
+    let is_told = |outcome: &Outcome, what| outcome.code() == Some(1) && outcome.stderr.contains(what);
+    assert!(is_told(&outcomes[1], "lie in the window"), "{}", outcomes[1]);
+    assert!(is_told(&outcomes[0], "rank 1 has ended, or its part of the team has"), "{}", outcomes[0]);
 }
 
 #[test]

@@ -32,6 +32,7 @@ DEVICE_FILES = ("causeway_device_bench", "causeway_device.ltoir", "causeway_devi
 # What programs are written with: the place in a tree or below /usr, and where the source tree has it.
 SOURCES = {
     "include/causeway": ("mpi/causeway_comm.h", "device/include/causeway/*"),
+    "include/causeway/nvshmem": ("device/include/nvshmem/*",),
     "share/causeway/device": ("device/numba/operations.cu", "device/bitcode/cuda_subset.h"),
     "share/causeway/python": ("mpi/python/*.py",),
     "share/causeway/examples": ("examples/*.c*", "examples/*.py", "packaging/dev/examples/*"),

@@ -189,6 +189,7 @@ class Packages(unittest.TestCase):
         parts = {f"/usr/{file.relative_to(self.tree)}" for file in self.tree.rglob("*") if not file.is_dir()}
         self.assertEqual(parts - paths, set())
         headers = {f"/usr/include/causeway/{file.name}" for file in ROOT.glob("device/include/causeway/*")}
+        headers |= {f"/usr/include/causeway/nvshmem/{file.name}" for file in ROOT.glob("device/include/nvshmem/*")}
         self.assertEqual({path for path in paths if path.startswith("/usr/include")} - headers,
                          {"/usr/include/causeway/causeway_comm.h"})  # fmt: skip
         self.assertEqual(headers - paths, set())

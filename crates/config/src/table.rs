@@ -311,6 +311,11 @@ table! {
          (`proxy`), or for each message whichever is cheaper",
         "`proxy` maps no peer's memory, so that atomic operations need windows in the host's memory, unless the \
          team's ranks are on several hosts.";
+    DEVICE_NONCE: "CAUSEWAY_DEVICE_NONCE", [Team],
+        Values::Text("32 hexadecimal digits, new ones for each job"),
+        Default::Text("none; PEs that MPI or a unique id joins need none"),
+        "by what the PEs of `nvshmem_init`, as a launcher of processes has started them, prove to be of one job",
+        "It is read by `nvshmem.h`, from the environment alone.";
     COMM_HOSTS: "CAUSEWAY_COMM_HOSTS", [Rank, Team],
         Values::Text("names or addresses, with commas between them"),
         Default::Text("none; messages to other hosts go with the MPI"),
