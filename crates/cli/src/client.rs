@@ -6,9 +6,8 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use causeway_access::keys::clients::{Client, Clients, ClientsError, OTHERS};
+use causeway_access::keys::clients::{Client, Clients, ClientsError, InvitedClient, OTHERS};
 use causeway_access::keys::file::KeyFileError;
-use causeway_access::keys::invited::InvitedClient;
 use causeway_access::keys::limits::{
     BandwidthError, ClientLimits, SessionMemoryError, TimeSpan, parse_bandwidth, parse_session_memory,
 };

@@ -1,9 +1,10 @@
-//! Client keys: the list of clients that have a key of their own at a server, and their limits.
+//! Client keys: the list of clients that have a key of their own at a server or are invited to enrol one, and
+//! their limits.
 //!
-//! Each client of the file shares a secret with the server that nobody else has. So one can be told from another,
-//! be limited and be shut out, and none can play the server towards another. The file is TOML, a table for each
-//! client, and as private as a key file. `causeway client` writes it; who edits it by hand loses comments when that
-//! writes it next.
+//! Each client of the file shares a secret with the server that nobody else has. So one can be told from
+//! another, be limited and be shut out, and none can play the server towards another. The file is TOML, a
+//! table for each client, and as private as a key file. `causeway client` writes it; who edits it by hand
+//! loses comments when that writes it next.
 
 use core::fmt::Display;
 use core::str::FromStr;
@@ -19,9 +20,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use zeroize::Zeroizing;
 
-use super::file::{self, KeyFileError};
-use super::invited::InvitedClient;
-use super::limits::{ClientLimits, TimeSpan, parse_bandwidth, parse_session_memory};
+use crate::keys::file::{self, KeyFileError};
+use crate::keys::limits::{ClientLimits, TimeSpan, parse_bandwidth, parse_session_memory};
 use crate::target::{ClientName, Key, key_id};
 
 /// The file's name, beside the server's key file.
@@ -446,11 +446,33 @@ fn string<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, LineError> {
         .ok_or_else(|| (value.span().start, "this must be a text in quotation marks".to_owned()))
 }
 
+/// A client that is to enrol a key of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvitedClient {
+    /// The secret of the invitation, in the client's name.
+    pub secret: Key,
+    /// Until when it counts.
+    pub until: Timestamp,
+    /// From when on the client will be shut out.
+    pub expires: Option<Timestamp>,
+    /// What the client will have.
+    pub limits: ClientLimits,
+}
+
+impl InvitedClient {
+    /// A client with a new invitation, without limits.
+    pub fn new(name: ClientName, until: Timestamp) -> Self {
+        Self { secret: Key::generate_for(name), until, expires: None, limits: ClientLimits::default() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use jiff::SignedDuration;
     use std::time::Duration;
+
+    use jiff::SignedDuration;
+
+    use super::*;
 
     fn name(text: &str) -> ClientName {
         text.parse().unwrap()
@@ -490,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_with_its_line_and_without_secrets() {
+    fn an_error_names_its_line_and_no_secrets() {
         let key = Key::generate();
         let good = format!("key = \"{}\"\n", *key.to_text());
         for (text, expected) in [

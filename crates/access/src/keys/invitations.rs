@@ -46,7 +46,7 @@ impl Clients {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::invited::InvitedClient;
+    use crate::keys::clients::InvitedClient;
     use crate::keys::limits::ClientLimits;
     use crate::target::key_id;
     use jiff::SignedDuration;

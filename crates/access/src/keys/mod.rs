@@ -5,18 +5,16 @@
 //! of this user keeps its own. So whoever owns a server's key file uses that server without typing anything.
 //! To prove a key tells it to nobody: trying one at a server that has another is safe.
 //!
-//! | Module   | Question it answers                              |
-//! |----------|--------------------------------------------------|
-//! | [`mod@file`] | Where are keys kept, and are they really secret? |
-//! | [`clients`]  | Which clients have a key of their own at a server? |
-//! | `invitations` | Until when does an invitation count, and what is enrolled with it? |
-//! | [`invited`]  | Which client is to enrol a key?                |
-//! | [`limits`]   | What may one of them have?                       |
+//! | Module        | Contents |
+//! |---------------|----------|
+//! | [`mod@file`]  | Key files: default paths, and the check that no other user can read them |
+//! | [`clients`]   | List of clients that have a key of their own, or are invited to enrol one |
+//! | `invitations` | Validity of an invitation, and enrolment of a key |
+//! | [`limits`]    | Limits of a client |
 
 pub mod clients;
 pub mod file;
 mod invitations;
-pub mod invited;
 pub mod limits;
 
 use std::path::PathBuf;

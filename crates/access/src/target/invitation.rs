@@ -8,7 +8,7 @@ use thiserror::Error;
 use zeroize::Zeroizing;
 
 use super::address::{INVITATION_SCHEME, SCHEME, Target};
-use super::parse::TargetError;
+use crate::target::address::TargetError;
 
 /// An invitation to a server, as `causeway client invite` prints it and `causeway login` reads it:
 /// `causeway-invitation://NAME:SECRET@HOST:PORT`.
