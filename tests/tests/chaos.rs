@@ -25,6 +25,9 @@ const CUT_ROUNDS: Range<u64> = 1..19;
 /// The schedules of chance.
 const SCHEDULES: Range<u64> = 0..500;
 
+/// Those of sessions that are encrypted.
+const ENCRYPTED_SCHEDULES: Range<u64> = 0..100;
+
 /// So many programs work at the same time.
 const PROGRAMS: u64 = 4;
 
@@ -240,6 +243,28 @@ fn a_program_computes_the_same_whatever_fails_in_whatever_order() {
     let happened = happened.into_inner();
     say(&format!("schedules {schedules:?}: {happened} faults happened"));
     assert!(happened > schedules.end - schedules.start, "{happened} faults happened");
+    server.must_have_workers(0);
+    server.must_be_well();
+}
+
+#[test]
+fn a_program_computes_the_same_though_encrypted_connections_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_with_key(&folder.path().join("key"));
+    let schedules = numbers(ENCRYPTED_SCHEDULES, 5);
+    let happened = AtomicU64::new(0);
+    in_parallel(0..PROGRAMS, |numbers| {
+        for number in numbers {
+            let mut program = Disturbed::start(&server, &[]);
+            for seed in schedules.clone().filter(|seed| seed % PROGRAMS == number) {
+                let expected = program.undisturbed(seed);
+                program.must_give(seed, &expected, &Random::new(seed).schedule(&Calls::new()).unread());
+            }
+            happened.fetch_add(program.chaos.happened(), Ordering::SeqCst);
+            say(&format!("encrypted: the longest took {:.2?}", program.finish()));
+        }
+    });
+    assert!(happened.into_inner() > schedules.end - schedules.start);
     server.must_have_workers(0);
     server.must_be_well();
 }

@@ -1,8 +1,9 @@
 //! Boundaries of frames and chunks in the bytes that a relay forwards, over connections that replace each
 //! other.
 //!
-//! Only sessions in the clear can be read so. A connection that takes the place of the one for commands goes
-//! on at the byte that its receiver lacks, which may be in the middle of a frame, and frames come again.
+//! Only sessions in the clear can be read so; of others each piece ends that comes at once. A connection that
+//! takes the place of the one for commands goes on at the byte that its receiver lacks, which may be in the
+//! middle of a frame, and frames come again.
 
 use super::{Carries, Direction};
 use causeway_wire::chunk::{CHUNK_HEADER_SIZE, LaneRecord};
@@ -155,7 +156,10 @@ impl Parser {
                     found.extend(ends.into_iter().map(|end| (done + end, carries)));
                     return found;
                 }
-                Step::Other => return found,
+                Step::Other => {
+                    found.push((bytes.len(), carries));
+                    return found;
+                }
             };
             let count = rest.len().min(wanted - self.bytes.len());
             self.bytes.extend_from_slice(&rest[..count]);

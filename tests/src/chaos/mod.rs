@@ -28,7 +28,7 @@ pub enum Carries {
     Frames,
     /// Chunks.
     Lane,
-    /// Something else.
+    /// What cannot be read, since it is encrypted, or is not followed.
     Other,
 }
 

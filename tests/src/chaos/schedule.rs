@@ -25,6 +25,15 @@ impl Schedule {
     }
 }
 
+impl Schedule {
+    /// The same for a session that is encrypted, of which the relay sees no frames.
+    #[must_use]
+    pub fn unread(mut self) -> Self {
+        self.0.iter_mut().for_each(|(point, _)| point.of = Carries::Other);
+        self
+    }
+}
+
 /// What a schedule by chance calls besides, by what it is.
 pub type Calls = Vec<(&'static str, Arc<dyn Fn() + Send + Sync>)>;
 
