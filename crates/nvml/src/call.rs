@@ -1,4 +1,4 @@
-//! From the arguments of a call to a question, and from the answer to the program's memory.
+//! Forwarded calls: the request made from a call's arguments, and the response written to the program's memory.
 
 use crate::log::{self, Level};
 use crate::servers::{self, NUMBERS_OF_A_SERVER};

@@ -9,19 +9,15 @@
 //! | Module | Contents |
 //! |---|---|
 //! | `stubs` | Exported symbols |
-//! | `call` | From the arguments of a call to a question, and from the answer to the program's memory |
+//! | `call` | Forwarded calls: request from the arguments, response to the program's memory |
 //! | `servers` | Routing of NVML calls to several servers, and device numbering across them |
-//! | `session` | The connections to the servers' monitors, one to each |
-//! | `here` | Calls answered locally |
-//! | `older` | Older forms of NVML calls that programs still make |
-//! | `private` | What NVIDIA's own tools ask for that `nvml.h` does not have |
+//! | `session` | Connections to the servers' monitors, one to each |
+//! | `local_calls` | Calls answered locally, older forms, and private entry points of NVIDIA's own tools |
 //! | `log` | Lines on the program's standard error, each beginning with `causeway:`, as `CAUSEWAY_LOG` says |
 
 mod call;
-mod here;
+mod local_calls;
 mod log;
-mod older;
-mod private;
 mod servers;
 mod session;
 

@@ -1,4 +1,4 @@
-//! The connections to the servers' monitors, one to each.
+//! Connections to the servers' monitors, one to each.
 //!
 //! They are opened by the first `nvmlInit` and closed by the last `nvmlShutdown`. One call at a time is under
 //! way. A forked child lets go of its parent's connections and gets its own with its next calls, so that it
