@@ -158,6 +158,35 @@ __global__ void flags(int *raised, int *marks, size_t *numbers) {
     nvshmem_barrier_all();
 }
 
+// PEs 0 and 1, between which nothing but the functions' order keeps these from being seen: a flag before what
+// was written in front of it, and two writes that each is done before its writer reads, of which neither is
+// read.
+__global__ void litmus(unsigned long long *words, unsigned long long rounds) {
+    int me = nvshmem_my_pe(), other = 1 - me;
+    unsigned long long *message = words, *flag = words + 1, *written = words + 2, *seen = words + 3,
+                       *taken = words + 4;
+    for (unsigned long long round = 1; me < 2 && round <= rounds; round++) {
+        if (me == 0) {
+            nvshmem_ulonglong_p(message, round, other);
+            nvshmem_fence();
+            nvshmem_ulonglong_p(flag, round, other);
+            nvshmem_ulonglong_wait_until(taken, NVSHMEM_CMP_EQ, round);
+        } else {
+            nvshmem_ulonglong_wait_until(flag, NVSHMEM_CMP_EQ, round);
+            EXPECT(*static_cast<volatile unsigned long long *>(message) == round);
+            nvshmem_ulonglong_p(taken, round, other);
+        }
+        nvshmem_ulonglong_p(written, round, other);
+        nvshmem_quiet();
+        unsigned long long found = *static_cast<volatile unsigned long long *>(written);
+        // What each has found, for the other one: 1 where it was this round's.
+        nvshmem_ulonglong_p(seen, 2 * round + (found == round), other);
+        nvshmem_ulonglong_wait_until(seen, NVSHMEM_CMP_GE, 2 * round);
+        EXPECT(found == round || *static_cast<volatile unsigned long long *>(seen) == 2 * round + 1);
+    }
+    nvshmem_barrier_all();
+}
+
 __global__ void collectives(int *to, int *from, double *real, size_t count) {
     int me = nvshmem_my_pe(), pes = nvshmem_n_pes();
     for (size_t at = threadIdx.x; at < count; at += blockDim.x) from[at] = static_cast<int>(at) + 100000 * me;
@@ -239,6 +268,13 @@ static void from_host(int me, int pes) {
     CHECK_CUDA(cudaMemcpyAsync(found.data(), from, sizeof(long), cudaMemcpyDeviceToHost, stream));
     CHECK_CUDA(cudaStreamSynchronize(stream));
     REQUIRE(found[0] == 77L * pes + pes * (pes - 1) / 2, "the sum is %ld", found[0]);
+    nvshmemx_long_broadcast_on_stream(NVSHMEM_TEAM_WORLD, from + 1, from, 1, pes - 1, stream);
+    nvshmemx_fcollectmem_on_stream(NVSHMEM_TEAM_WORLD, from + 2, to, sizeof(long), stream);
+    CHECK_CUDA(cudaMemcpyAsync(found.data(), from, (2 + pes) * sizeof(long), cudaMemcpyDeviceToHost, stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    REQUIRE(found[1] == found[0], "what was broadcast is %ld", found[1]);
+    for (int pe = 0; pe < pes; pe++)
+        REQUIRE(found[2 + pe] == 77 + (pe + pes - 1) % pes, "of PE %d came %ld", pe, found[2 + pe]);
     REQUIRE(nvshmem_long_g(to, next) == 77 + me, "the host got something else");
     nvshmem_barrier_all();
     nvshmem_long_p(to + 1, 9 + me, next);
@@ -327,6 +363,13 @@ int main(int count, char **arguments) {
     CHECK_CUDA(cudaFree(own));
     flags<<<1, 1>>>(words + 8, words + 24, reinterpret_cast<size_t *>(signal + 8));
     expect_none("flags");
+    if (pes > 1) {
+        unsigned long long *litmus_words =
+            static_cast<unsigned long long *>(nvshmem_calloc(8, sizeof(unsigned long long)));
+        litmus<<<1, 1>>>(litmus_words, 300);
+        expect_none("litmus");
+        nvshmem_free(litmus_words);
+    }
     int *gathered = static_cast<int *>(nvshmem_malloc((pes + 1) * COUNT * sizeof(int)));
     collectives<<<1, 64>>>(gathered, gathered + pes * COUNT, reinterpret_cast<double *>(numbers), COUNT);
     expect_none("collectives");

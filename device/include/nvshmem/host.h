@@ -51,7 +51,20 @@ namespace causeway::shmem {
 
 // What a kernel does for the host.
 struct Task {
-    enum Kind { barrier, agree, put, get, put_value, put_signal, signal, wait, quiet } kind;
+    enum Kind {
+        barrier,
+        agree,
+        put,
+        get,
+        put_value,
+        put_signal,
+        signal,
+        wait,
+        quiet,
+        broadcast,
+        collect,
+        exchange,
+    } kind;
     void *to;
     const void *from;
     u64 bytes;

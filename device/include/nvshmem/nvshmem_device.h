@@ -200,6 +200,24 @@ CAUSEWAY_SHMEM_BITWISE_TYPES(CAUSEWAY_SHMEM_X)
         return 0;                                                                                            \
     }
 
+#define CAUSEWAY_SHMEM_COLLECTIVES_OF_BYTES(PREFIX, ENDING, SCOPE)                                           \
+    CAUSEWAY_SHMEM_DEVICE int PREFIX##_broadcastmem##ENDING(nvshmem_team_t team, void *to, const void *from, \
+                                                            size_t bytes, int root) {                        \
+        causeway::shmem::broadcast<causeway::SCOPE>(team, to, from, bytes, root);                            \
+        return 0;                                                                                            \
+    }                                                                                                        \
+    CAUSEWAY_SHMEM_DEVICE int PREFIX##_fcollectmem##ENDING(nvshmem_team_t team, void *to, const void *from,  \
+                                                           size_t bytes) {                                   \
+        causeway::shmem::collect<causeway::SCOPE>(team, to, from, bytes);                                    \
+        return 0;                                                                                            \
+    }                                                                                                        \
+    CAUSEWAY_SHMEM_DEVICE int PREFIX##_alltoallmem##ENDING(nvshmem_team_t team, void *to, const void *from,  \
+                                                           size_t bytes) {                                   \
+        causeway::shmem::exchange<causeway::SCOPE>(team, to, from, bytes);                                   \
+        return 0;                                                                                            \
+    }
+CAUSEWAY_SHMEM_COLLECTIVES_OF_BYTES(nvshmem, , Thread)
+
 #define CAUSEWAY_SHMEM_REDUCTION(PREFIX, NAME, TYPE, ENDING, SCOPE, WHAT, REDUCTION)                         \
     CAUSEWAY_SHMEM_DEVICE int PREFIX##_##NAME##_##WHAT##_reduce##ENDING(nvshmem_team_t team, TYPE *to,       \
                                                                         const TYPE *from, size_t count) {    \

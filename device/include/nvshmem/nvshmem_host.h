@@ -191,8 +191,7 @@ CAUSEWAY_SHMEM_BOTH void *nvshmem_ptr(const void *object, int pe) {
 #endif
 }
 
-// Order and barriers. Those of the host end what kernels in the same stream have begun, and wait for none in
-// others.
+// Order and barriers. Those of the host are kernels in a stream of their own, and wait for no other stream.
 
 CAUSEWAY_SHMEM_BOTH void nvshmem_barrier_all() { causeway::shmem::barrier_by_both(); }
 CAUSEWAY_SHMEM_BOTH void nvshmem_sync_all() { causeway::shmem::barrier_by_both(); }

@@ -49,6 +49,9 @@ CAUSEWAY_SHMEM_SCOPE(warp, Warp)
 CAUSEWAY_SHMEM_SCOPE(block, Block)
 #undef CAUSEWAY_SHMEM_SCOPE
 
+CAUSEWAY_SHMEM_COLLECTIVES_OF_BYTES(nvshmemx, _warp, Warp)
+CAUSEWAY_SHMEM_COLLECTIVES_OF_BYTES(nvshmemx, _block, Block)
+
 #define CAUSEWAY_SHMEM_TRANSFERS(NAME, TYPE, ENDING)                                                         \
     CAUSEWAY_SHMEM_DEVICE void nvshmemx_##NAME##_put_##ENDING(TYPE *to, const TYPE *from, size_t count,      \
                                                               int pe) {                                      \
@@ -208,6 +211,40 @@ CAUSEWAY_SHMEM_ON_STREAM(_nbi)
         run_on_stream({Task::put_value, to, nullptr, sizeof value, nullptr, bits, 0, pe}, stream);           \
     }
 CAUSEWAY_SHMEM_RMA_TYPES(CAUSEWAY_SHMEM_X)
+#undef CAUSEWAY_SHMEM_X
+#undef CAUSEWAY_SHMEM_ON_STREAM
+
+namespace causeway::shmem {
+
+inline int collective_on_stream(Task::Kind kind, nvshmem_team_t team, void *to, const void *from,
+                                size_t bytes, int root, cudaStream_t stream) {
+    if (team != NVSHMEM_TEAM_WORLD) return NVSHMEMX_ERROR_INVALID_VALUE;
+    run_on_stream({kind, to, from, bytes, nullptr, 0, 0, root}, stream);
+    return NVSHMEMX_SUCCESS;
+}
+
+} // namespace causeway::shmem
+
+#define CAUSEWAY_SHMEM_ON_STREAM(BROADCAST, FCOLLECT, ALLTOALL, TYPE, BYTES)                                 \
+    inline int nvshmemx_##BROADCAST##_on_stream(nvshmem_team_t team, TYPE *to, const TYPE *from,             \
+                                                size_t count, int root, cudaStream_t stream) {               \
+        using namespace causeway::shmem;                                                                     \
+        return collective_on_stream(Task::broadcast, team, to, from, count * BYTES, root, stream);           \
+    }                                                                                                        \
+    inline int nvshmemx_##FCOLLECT##_on_stream(nvshmem_team_t team, TYPE *to, const TYPE *from,              \
+                                               size_t count, cudaStream_t stream) {                          \
+        using namespace causeway::shmem;                                                                     \
+        return collective_on_stream(Task::collect, team, to, from, count * BYTES, 0, stream);                \
+    }                                                                                                        \
+    inline int nvshmemx_##ALLTOALL##_on_stream(nvshmem_team_t team, TYPE *to, const TYPE *from,              \
+                                               size_t count, cudaStream_t stream) {                          \
+        using namespace causeway::shmem;                                                                     \
+        return collective_on_stream(Task::exchange, team, to, from, count * BYTES, 0, stream);               \
+    }
+#define CAUSEWAY_SHMEM_X(NAME, TYPE)                                                                         \
+    CAUSEWAY_SHMEM_ON_STREAM(NAME##_broadcast, NAME##_fcollect, NAME##_alltoall, TYPE, sizeof(TYPE))
+CAUSEWAY_SHMEM_RMA_TYPES(CAUSEWAY_SHMEM_X)
+CAUSEWAY_SHMEM_ON_STREAM(broadcastmem, fcollectmem, alltoallmem, void, 1)
 #undef CAUSEWAY_SHMEM_X
 #undef CAUSEWAY_SHMEM_ON_STREAM
 

@@ -41,6 +41,11 @@ __global__ static void do_task(Task task) {
     case Task::wait:
         if (Block::rank() == 0) wait_until(task.word, task.operation, task.value);
         break;
+    case Task::broadcast:
+        broadcast<Block>(NVSHMEM_TEAM_WORLD, task.to, task.from, task.bytes, task.pe);
+        break;
+    case Task::collect: collect<Block>(NVSHMEM_TEAM_WORLD, task.to, task.from, task.bytes); break;
+    case Task::exchange: exchange<Block>(NVSHMEM_TEAM_WORLD, task.to, task.from, task.bytes); break;
     default: must(causeway::quiet<Block>(team())); break;
     }
 }
@@ -50,7 +55,7 @@ static cudaError_t write_state_of_source(const State &state) {
 }
 
 static cudaError_t run_in_source(const Task &task, cudaStream_t stream) {
-    bool is_short = task.kind != Task::put && task.kind != Task::get && task.kind != Task::put_signal;
+    bool is_short = task.from == nullptr;
     do_task<<<1, is_short ? 32 : 256, 0, stream>>>(task);
     return cudaGetLastError();
 }
