@@ -32,53 +32,38 @@
 //!
 //! Beside them:
 //!
-//! | module | question it answers |
+//! | module | contents |
 //! | --- | --- |
-//! | [`spin`] | How long does a thread poll for what is about to come before it sleeps? |
-//! | [`threads`] | Why do our threads not disturb the program they live in? |
-//! | `descriptors` | Why do our descriptors not get in the way of the program's? |
-//! | [`fork`] | Which of our descriptors does a forked child close? |
-//! | [`load`] | Does this machine have more to do than it can? |
-//! | [`delays`] | How do tests meet rare orders of threads? |
+//! | [`spin`] | Spin policy: how long a thread polls before it sleeps; CPU load |
+//! | [`threads`] | Threads that live in other people's processes |
+//! | [`descriptors`] | Descriptors that live in other people's processes |
+//! | [`fork`] | Descriptors that a forked child closes |
+//! | [`delays`] | Delays by chance at hand-overs, so that tests meet rare orders of threads |
 //!
 //! [loom]: https://docs.rs/loom
 //! [shuttle]: https://docs.rs/shuttle
 
 #[cfg(not(loom))]
 pub mod delays;
-mod delegated;
 pub mod descriptors;
 mod event_count;
-mod eventfd;
 pub mod face;
 pub mod fork;
-mod fork_join;
-mod latch;
-mod lazy_thread;
-pub mod load;
 mod monitor;
-mod offers;
 mod parker;
-mod poll_pause;
 pub mod queue;
 #[cfg(not(loom))]
 pub mod spin;
 #[cfg(not(loom))]
 pub mod threads;
-mod wait_slot;
 pub mod wake_flag;
+mod worker_threads;
 
-pub use delegated::Delegated;
-pub use event_count::{EventCount, Key};
-pub use eventfd::{EventfdWake, WakeReason};
-pub use fork_join::ForkJoinPool;
-pub use latch::Latch;
-pub use lazy_thread::LazyThread;
-pub use monitor::{Monitor, WaitQueue};
-pub use offers::Offers;
-pub use parker::Parker;
-pub use poll_pause::PollPause;
-pub use wait_slot::WaitSlot;
+pub use event_count::{EventCount, EventfdWake, Key, PollPause, WakeReason};
+pub use monitor::{Delegated, Latch, Monitor, WaitQueue};
+pub use parker::{Parker, WaitSlot};
+pub use queue::Offers;
+pub use worker_threads::{ForkJoinPool, LazyThread};
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -1,4 +1,4 @@
-//! Spin policy: how long a thread polls before it sleeps.
+//! Spin policy: how long a thread polls before it sleeps; and the CPU load of this machine.
 //!
 //! Waking a thread that sleeps takes about 5 us on a machine of its own, and 50 to 100 us on a virtual one
 //! whose processor has been given back meanwhile. An answer passes three threads, so a wait that all of them
@@ -8,6 +8,9 @@
 //! sleep; on few cores whoever is to bring the answer needs the core more. A thread that polls gives its core
 //! to any other that wants it: otherwise the lanes of a long copy, as many as there are cores, wait up to 4
 //! ms for it, which the scheduler thinks is fair.
+//!
+//! CPU load matters where a limit of time is about the other end of a connection, and is not meant for a
+//! machine on which nobody gets to run.
 
 use core::cell::Cell;
 use std::time::{Duration, Instant};
@@ -48,7 +51,7 @@ const BETWEEN_COPIES: Duration = Duration::from_millis(3);
 const BETWEEN_COMMANDS: Duration = BETWEEN_COPIES;
 
 /// How many cores the user wants to be counted on, if any number (`CAUSEWAY_CORES`).
-pub fn cores_of_user() -> Result<Option<usize>, ValueError> {
+fn cores_of_user() -> Result<Option<usize>, ValueError> {
     Ok(PROCESS.number(&CORES)?.map(|cores| cores as usize))
 }
 
@@ -173,6 +176,21 @@ pub fn receive<T>(queue: &Receiver<T>) -> Option<T> {
     next.or_else(|| queue.receive())
 }
 
+/// How many threads that want to run there must be to each processor. Beside each other, two are ordinary.
+const MANY: usize = 3;
+
+/// Whether many more threads want to run than there are processors. False where the system does not say.
+pub fn is_overcommitted() -> bool {
+    let load = std::fs::read_to_string("/proc/loadavg");
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    load.ok().and_then(|load| runnable(&load)).is_some_and(|runnable| runnable >= MANY * processors)
+}
+
+/// How many threads run or could, of what `/proc/loadavg` says: three averages, `runnable/all`, the newest process.
+fn runnable(load: &str) -> Option<usize> {
+    load.split_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,5 +218,12 @@ mod tests {
         });
         assert_eq!([receive(&queue), receive(&queue), receive(&queue)], [Some(1), Some(2), None]);
         late.join().unwrap();
+    }
+
+    #[test]
+    fn runnable_threads_are_read() {
+        assert_eq!(runnable("18.55 17.49 12.11 26/1045 14001\n"), Some(26));
+        assert_eq!(runnable("18.55 17.49 12.11"), None);
+        assert_eq!(runnable("0 0 0 x/5 1"), None);
     }
 }

@@ -43,11 +43,11 @@ fn a_parker_meets_its_wakers_whenever_they_come() {
 
 #[test]
 fn a_slot_is_used_again_and_again() {
-    let (slot, asked, value) = (WaitSlot::new(), AtomicU32::new(0), AtomicU32::new(0));
+    let (slot, requested, value) = (WaitSlot::new(), AtomicU32::new(0), AtomicU32::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 1..=ROUNDS as u32 {
-                while asked.load(Ordering::Acquire) != number {
+                while requested.load(Ordering::Acquire) != number {
                     std::thread::yield_now();
                 }
                 value.store(number * 3, Ordering::Relaxed);
@@ -56,7 +56,7 @@ fn a_slot_is_used_again_and_again() {
         });
         for number in 1..=ROUNDS as u32 {
             slot.begin(number);
-            asked.store(number, Ordering::Release);
+            requested.store(number, Ordering::Release);
             if number % 2 == 0 || slot.is_waiting(number) {
                 slot.park(number);
             }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use causeway_sync::load;
+use causeway_sync::spin;
 use rustix::net::RecvFlags;
 
 use super::socket::{RECORDS_AT_ONCE, Socket};
@@ -149,7 +149,7 @@ impl Incoming {
                 Ok(count) => into = &mut into[count..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // The peer may be on the same machine, or this end may be why it has not spoken.
-                    if !load::is_high() || Instant::now() >= deadline + ON_BUSY_MACHINES {
+                    if !spin::is_overcommitted() || Instant::now() >= deadline + ON_BUSY_MACHINES {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }
