@@ -1,12 +1,20 @@
-//! Confinement: the steps with which a process restricts itself.
+//! Confinement: the steps with which a process restricts itself, and its credentials (user, groups,
+//! capabilities).
 
 use std::io;
 use std::path::PathBuf;
 
+use rustix::process::{
+    DumpableBehavior, Gid, Signal, Uid, getppid, set_dumpable_behavior, set_parent_process_death_signal,
+};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
 use thiserror::Error;
 
 use crate::calls::{self, CallsError};
-use crate::credentials::{self, CredentialsError};
 use crate::files::{self, FilesError};
 use crate::limits;
 
@@ -62,18 +70,18 @@ impl Confinement {
             return Err(ConfinementError::Threads(threads));
         }
         limits::prefer_for_oom_kill().map_err(ConfinementError::NotOffered)?;
-        credentials::gain_nothing()?;
+        gain_nothing()?;
         // Files are named while the process still reaches them all.
         if self.files {
             files::restrict(&self.writable)?;
         }
-        credentials::give_up(self.user, &self.groups)?;
+        give_up(self.user, &self.groups)?;
         if self.hidden {
-            credentials::hide_this_process()?;
+            hide_this_process()?;
         } else {
-            credentials::show_this_process()?;
+            show_this_process()?;
         }
-        Ok(credentials::die_with(self.broker)?)
+        Ok(die_with(self.broker)?)
     }
 
     /// Gives up the system calls that a session does not need, in all threads. Nothing can be started, opened
@@ -84,4 +92,79 @@ impl Confinement {
         }
         Ok(())
     }
+}
+
+/// Why a process keeps what it should give up.
+#[derive(Debug, Error)]
+pub enum CredentialsError {
+    /// A system call failed.
+    #[error("a worker cannot {what}: {cause}")]
+    Refused {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The broker ended while its worker started.
+    #[error("the server ended while this worker started")]
+    BrokerExited,
+}
+
+fn refused(what: &'static str) -> impl Fn(rustix::io::Errno) -> CredentialsError {
+    move |cause| CredentialsError::Refused { what, cause: cause.into() }
+}
+
+/// Keeps other processes of this user from tracing this one and from reading its memory.
+pub fn hide_this_process() -> Result<(), CredentialsError> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(refused("hide its memory"))
+}
+
+/// Lets the processes of this user that are not confined look at this one again, which a change of user ends.
+fn show_this_process() -> Result<(), CredentialsError> {
+    set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(refused("show itself"))
+}
+
+/// No program that this process starts gets more rights than it has itself.
+fn gain_nothing() -> Result<(), CredentialsError> {
+    set_no_new_privs(true).map_err(refused("promise to gain no rights"))
+}
+
+/// Gives up every capability, now and for programs that are started, and becomes `user` if one is given, with
+/// a group of the same number and `groups` besides. The calling thread must be the only one.
+pub fn give_up(user: Option<u32>, groups: &[u32]) -> Result<(), CredentialsError> {
+    let before = capabilities(None).map_err(refused("ask for its capabilities"))?;
+    if before.effective.contains(CapabilitySet::SETPCAP) {
+        clear_bounding_set()?;
+    }
+    if let Some(number) = user {
+        let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
+        let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
+        set_thread_groups(&groups).map_err(refused("leave the server's groups"))?;
+        set_thread_res_gid(group, group, group).map_err(refused("get a group of its own"))?;
+        set_thread_res_uid(user, user, user).map_err(refused("get a user of its own"))?;
+    }
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+        .map_err(refused("give up its capabilities"))?;
+    clear_ambient_capability_set().map_err(refused("give up its ambient capabilities"))
+}
+
+fn clear_bounding_set() -> Result<(), CredentialsError> {
+    for number in 0..u64::BITS {
+        match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
+            Ok(()) => {}
+            // The kernel knows no capability of this number, and none above it.
+            Err(rustix::io::Errno::INVAL) => break,
+            Err(cause) => return Err(refused("give up capabilities of programs that it might start")(cause)),
+        }
+    }
+    Ok(())
+}
+
+/// Ends this process when the thread that started it ends. The kernel forgets that with every change of user.
+fn die_with(broker: u32) -> Result<(), CredentialsError> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(refused("ask to end with the server"))?;
+    let parent = getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
+    // It may have ended before the line above.
+    if i64::from(parent) == i64::from(broker) { Ok(()) } else { Err(CredentialsError::BrokerExited) }
 }

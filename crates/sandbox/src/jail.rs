@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::cgroup::SessionGroup;
 use crate::confinement::Confinement;
 use crate::limits;
-use crate::network::EmptyNetwork;
+use crate::limits::EmptyNetwork;
 use crate::plan::Plan;
 use crate::users::User;
 

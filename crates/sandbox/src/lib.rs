@@ -15,44 +15,36 @@
 //! 3. when the GPU's driver has started, which needs more than a session does ([`Confinement::close`]):
 //!    system calls.
 //!
-//! | Module          | Question it answers                                                    |
-//! |-----------------|------------------------------------------------------------------------|
-//! | `mode`          | What does the server's owner want?                                     |
-//! | `plan`          | What can be had on this machine, and why not the rest?                 |
-//! | `jail`          | What does one process get of it?                                       |
-//! | `users`         | As which user does a process run?                                      |
-//! | `cgroup`        | Which control group bounds its memory and threads?                     |
-//! | `network`       | Which network does it see?                                             |
-//! | `limits`        | What does the kernel count for it besides?                             |
-//! | `confinement`   | How does a process confine itself?                                     |
-//! | `credentials`   | How does it give up what its user may do?                              |
-//! | `files`         | Which files does it reach?                                             |
-//! | `calls`         | Which system calls may it make?                                        |
-//! | `driver_cache`  | Where does the driver keep what it compiles for it?                     |
-//! | `nodes`         | Are the GPU's device nodes there, which nobody can make any more then?  |
+//! | Module        | Contents |
+//! |---------------|----------|
+//! | `jail`        | Jail: the sandbox of one process |
+//! | `plan`        | Sandbox request, and the parts that are available on this machine |
+//! | `confinement` | Steps with which a process restricts itself, and its credentials |
+//! | `users`       | Users of processes, and the driver's compile cache of each |
+//! | `cgroup`      | Control groups that bound memory and threads |
+//! | `limits`      | Resource limits besides memory, and the network namespace |
+//! | `files`       | File system access (Landlock) |
+//! | `calls`       | System call filter (seccomp) |
+//! | `nodes`       | Device nodes of the GPU |
 
 mod calls;
 mod cgroup;
 mod confinement;
-mod credentials;
-mod driver_cache;
 mod files;
 mod jail;
 mod limits;
-mod mode;
-mod network;
 mod nodes;
 mod plan;
 mod users;
 
+pub use crate::confinement::{CredentialsError, hide_this_process};
 pub use calls::CallsError;
 pub use confinement::{Confinement, ConfinementError};
-pub use credentials::{CredentialsError, hide_this_process};
 pub use files::FilesError;
 pub use jail::{BeforeExec, Jail, JailError, Purpose};
-pub use mode::{Mode, UnknownMode};
 pub use nodes::{NodesError, make_device_nodes};
 pub use plan::{
-    Missing, Part, Plan, PlanError, SandboxRequest, Shared, default_session_memory, default_total_memory,
+    Missing, Mode, Part, Plan, PlanError, SandboxRequest, Shared, UnknownMode, default_session_memory,
+    default_total_memory,
 };
 pub use users::{BadUsers, User, UserRange};

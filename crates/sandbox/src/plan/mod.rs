@@ -1,16 +1,16 @@
 //! Sandbox plan: the parts that are available on this machine, and why others are not.
 //!
-//! | Module   | Question it answers                                                    |
-//! |----------|------------------------------------------------------------------------|
-//! | `facts`  | What do the kernel and this process have?                               |
-//! | `decide` | What is tried on a machine with these facts, and why not the rest?      |
-//! | `requested` | What does a server want, and which parts are there to want?             |
+//! | Module    | Contents |
+//! |-----------|----------|
+//! | `decide`  | Facts of the kernel and this process, and what is tried on such a machine |
+//! | `request` | Sandbox request, mode, parts |
 
 mod decide;
-mod facts;
 mod request;
 
-pub use request::{Missing, Part, SandboxRequest, Shared, default_session_memory, default_total_memory};
+pub use request::{
+    Missing, Mode, Part, SandboxRequest, Shared, UnknownMode, default_session_memory, default_total_memory,
+};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,13 +18,12 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::cgroup::{Bounds, Parent};
-use crate::driver_cache::DriverCaches;
+use crate::limits::EmptyNetwork;
 use crate::limits::MAX_THREADS;
-use crate::mode::Mode;
-use crate::network::EmptyNetwork;
+use crate::plan::decide::Facts;
+use crate::users::DriverCaches;
 use crate::users::{User, Users};
 use crate::{files, nodes};
-use facts::Facts;
 
 /// Where NVIDIA's driver makes memory that processes share, such as for events between processes.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -84,7 +83,7 @@ impl Plan {
                 None
             }
         };
-        if let Err(error) = crate::credentials::hide_this_process() {
+        if let Err(error) = crate::confinement::hide_this_process() {
             missing(Part::Broker, error.to_string());
         }
         if requested.mode == Mode::Require && !decision.missing.is_empty() {
