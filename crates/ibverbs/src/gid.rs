@@ -103,13 +103,13 @@ pub fn choose(layer: LinkLayer, entries: &[GidEntry], local: Option<IpAddr>) -> 
             GidKind::Unknown | GidKind::InfiniBand => 1,
             GidKind::RoceV1 => 2,
         };
-        let is_asked_for = local == Some(entry.gid.address());
+        let is_requested = local == Some(entry.gid.address());
         let scope = match entry.gid.ipv4() {
             Some(_) => 0,
             None if !entry.gid.is_link_local() => 1,
             None => 2,
         };
-        (version, !is_asked_for, scope, entry.index)
+        (version, !is_requested, scope, entry.index)
     };
     usable.min_by_key(rank).copied()
 }

@@ -4,21 +4,20 @@
 //! The types are thin: what they add to the C interface is ownership (nothing is freed while something else
 //! stands on it), checked lengths, and errors in words.
 //!
-//! | Module              | Question it answers                                                          |
-//! |---------------------|------------------------------------------------------------------------------|
-//! | [`library`]         | Are libibverbs and librdmacm there?                                          |
-//! | [`device`]          | Which devices are there, and how is one opened?                              |
-//! | [`description`]     | Which ports and GIDs does a device have, and what does it allow?             |
-//! | [`choice`]          | Which port is used when the user names none?                                 |
-//! | [`gid`]             | Which of a port's GIDs names this end of a path?                             |
-//! | [`memory`]          | How is memory made known to a device?                                        |
-//! | [`completion`]      | How does a program learn that work is done?                                  |
-//! | [`queue_pair`]      | How is a reliable connection made, and which settings does it have?          |
-//! | [`mlx5`]            | Where do the queues of an mlx5 device lie?                                   |
-//! | [`work`]            | How are many work requests handed over with one doorbell?                    |
-//! | [`manager`]         | How does rdma_cm connect queue pairs, where numbers alone do not do (iWARP)? |
-//! | `events`            | What does rdma_cm report, and how is it waited for?                          |
-//! | [`sys`]             | What do the C headers declare?                                               |
+//! | Module          | Contents |
+//! |-----------------|----------|
+//! | [`library`]     | libibverbs, librdmacm and libmlx5, opened at run time |
+//! | [`device`]      | Device list, and opening a device |
+//! | [`description`] | Device attributes: ports, GIDs and limits |
+//! | [`choice`]      | Default port, when the user names none |
+//! | [`gid`]         | GID selection |
+//! | [`memory`]      | Memory registration (memory regions, lkey and rkey) |
+//! | [`completion`]  | Completion queue: polling and events |
+//! | [`queue_pair`]  | Reliable connected queue pair, and its settings |
+//! | [`mlx5`]        | Queue memory of mlx5 devices |
+//! | [`work`]        | Work requests, and batches that are posted with one doorbell |
+//! | [`manager`]     | Connection manager (rdma_cm), which iWARP demands |
+//! | [`sys`]         | Declarations of the C headers |
 //!
 //! ```no_run
 //! use causeway_ibverbs::{Access, Buffer, CompletionQueue, Device, Libraries, ProtectionDomain};
@@ -38,7 +37,6 @@ pub mod choice;
 pub mod completion;
 pub mod description;
 pub mod device;
-mod events;
 pub mod gid;
 pub mod library;
 pub mod manager;

@@ -5,8 +5,8 @@
 //!
 //! Addresses are not limited: the driver and the windows of memory reserve terabytes of them and use little.
 //!
-//! The network namespace is one without any device, which all workers of a server share. Sockets that were handed to a worker keep
-//! their own network.
+//! The network namespace is one without any device, which all workers of a server share. Sockets that were
+//! handed to a worker keep their own network.
 
 use std::fs::File;
 use std::io;
