@@ -1,9 +1,9 @@
-//! What a kubelet and Causeway say to each other, by Kubernetes' device plugin API.
+//! Kubernetes' device plugin API: the messages between a kubelet and Causeway.
 //!
-//! | Module            | Question it answers                                                            |
-//! |-------------------|--------------------------------------------------------------------------------|
-//! | [`device_plugin`] | How does a kubelet come to give containers the GPUs of servers?                |
-//! | [`grpc`]          | How do two processes of a host call each other's procedures over a Unix socket? |
+//! | Module            | Contents |
+//! |-------------------|----------|
+//! | [`device_plugin`] | Device plugin: GPUs of servers as devices of a kubelet |
+//! | [`grpc`]          | gRPC over Unix sockets |
 //!
 //! Nothing here knows servers: who uses this says which GPUs there are and what a container gets with them.
 

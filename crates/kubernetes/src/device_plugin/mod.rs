@@ -4,18 +4,15 @@
 //! follows the list of devices, and asks for each container what it gets: variables and mounts
 //! (<https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/>).
 //!
-//! | Module           | Question it answers                                         |
-//! |------------------|-------------------------------------------------------------|
-//! | [`api`]          | Which messages are there?                                   |
-//! | [`inventory`]    | Which devices are there, and which should be taken? Pure.   |
-//! | [`plugin`]       | What is the kubelet answered?                               |
-//! | [`registration`] | How does the kubelet come to know the plugin, and know it again? |
+//! | Module        | Contents |
+//! |---------------|----------|
+//! | [`api`]       | Messages of the device plugin API |
+//! | [`inventory`] | GPUs of servers as devices, and which a container should get. Pure |
+//! | [`plugin`]    | The plugin: list of devices, what a container gets, registration at the kubelet |
 
 pub mod api;
 pub mod inventory;
 pub mod plugin;
-pub mod registration;
 
 pub use inventory::{Gpu, Inventory};
-pub use plugin::Plugin;
-pub use registration::{Registration, RegistrationError, check_resource};
+pub use plugin::{Plugin, Registration, RegistrationError, check_resource};

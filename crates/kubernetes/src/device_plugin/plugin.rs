@@ -1,22 +1,35 @@
-//! The plugin's side of the API: the list of devices, and what a container gets with some of them.
+//! Plugin of a kubelet: the list of devices, what a container gets with some of them, and registration at the
+//! kubelet.
+//!
+//! A kubelet that starts removes all sockets from its folder and forgets who was registered. So the plugin
+//! listens and registers anew when its own socket has gone or the kubelet's is another one.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use std::{fs, io};
 
 use prost::Message as _;
+use thiserror::Error;
+use tokio::net::UnixListener;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
 
-use super::api::{
-    ALLOCATE, AllocateRequest, AllocateResponse, ContainerEdits, DeviceIds, DeviceList, LIST_AND_WATCH,
-    OPTIONS, Options, PRE_START, PREFERRED_ALLOCATION, PreferenceRequest, PreferenceResponse,
+use crate::device_plugin::api::{
+    ALLOCATE, AllocateRequest, AllocateResponse, ContainerEdits, DeviceIds, DeviceList, KUBELET_SOCKET,
+    LIST_AND_WATCH, OPTIONS, Options, PRE_START, PREFERRED_ALLOCATION, PreferenceRequest, PreferenceResponse,
+    REGISTER, RegisterRequest, VERSION,
 };
-use super::inventory::{Gpu, Inventory};
-use crate::grpc::{Code, Reply, Service, Status};
+use crate::device_plugin::inventory::{Gpu, Inventory};
+use crate::grpc::{Code, Reply, Service, Status, call, serve};
 
 /// What a container gets with GPUs.
 pub type Edits = Box<dyn Fn(&[&Gpu]) -> ContainerEdits + Send + Sync>;
 
 /// What this plugin can do, for the registration.
-pub const ABILITIES: Options = Options { pre_start_required: false, preferred_allocation: true };
+const ABILITIES: Options = Options { pre_start_required: false, preferred_allocation: true };
 
 /// The plugin, which responds to the kubelet by the last inventory.
 pub struct Plugin {
@@ -87,5 +100,183 @@ impl Service for Plugin {
             _ => return Err(Status::new(Code::Unimplemented, format!("a device plugin has no {method}"))),
         };
         Ok(Reply::Message(reply))
+    }
+}
+
+/// How often is looked whether the kubelet has started anew.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How long is waited after a registration that failed.
+const RETRY: Duration = Duration::from_secs(2);
+/// How long a kubelet may take to answer.
+const REGISTER_LIMIT: Duration = Duration::from_secs(10);
+
+/// How a plugin makes itself known.
+#[derive(Debug, Clone)]
+pub struct Registration {
+    /// The kubelet's folder of device plugins, `/var/lib/kubelet/device-plugins`.
+    pub folder: PathBuf,
+    /// The file name of the plugin's socket in it.
+    pub endpoint: String,
+    /// What pods ask for.
+    pub resource: String,
+}
+
+/// Why there is no plugin.
+#[derive(Debug, Error)]
+pub enum RegistrationError {
+    /// There is no kubelet, or its folder is another one.
+    #[error("there is no folder {}: a kubelet with another --root-dir has its own, to be named with --kubelet-folder", .0.display())]
+    NoFolder(PathBuf),
+    /// The system gives no way to wait for sockets.
+    #[error("connections cannot be waited for: {0}")]
+    Runtime(io::Error),
+    /// The socket cannot be made.
+    #[error("the socket {} cannot be made: {cause}", path.display())]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+/// What tells one socket from the next at the same path; none where there is none.
+fn version(path: &Path) -> Option<(u64, i64, i64)> {
+    let data = fs::metadata(path).ok()?;
+    Some((data.ino(), data.ctime(), data.ctime_nsec()))
+}
+
+/// Ends a task with this value.
+struct Ending(AbortHandle);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Registration {
+    /// Serves the kubelet until `end`, which is called in a thread of its own, returns, or something fails that time
+    /// does not mend. A kubelet that is not there, or refuses, is tried again.
+    pub fn serve_until(
+        &self,
+        plugin: &Arc<Plugin>,
+        end: impl FnOnce() + Send + 'static,
+    ) -> Result<(), RegistrationError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(RegistrationError::Runtime)?;
+        let (registration, plugin) = (self.clone(), Arc::clone(plugin));
+        let running = runtime.spawn(async move { registration.run(&plugin).await });
+        let handle = running.abort_handle();
+        std::thread::spawn(move || {
+            end();
+            handle.abort();
+        });
+        let outcome = runtime.block_on(running);
+        // The kubelet takes a plugin that cannot be reached for one that has ended.
+        let _ = fs::remove_file(self.folder.join(&self.endpoint));
+        match outcome {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(())) | Err(_) => Ok(()),
+        }
+    }
+
+    async fn run(&self, plugin: &Arc<Plugin>) -> Result<(), RegistrationError> {
+        if !self.folder.is_dir() {
+            return Err(RegistrationError::NoFolder(self.folder.clone()));
+        }
+        loop {
+            self.serve_once(plugin).await?;
+            tracing::info!("the kubelet has started anew");
+        }
+    }
+
+    /// Listens and registers, until the kubelet starts anew.
+    async fn serve_once(&self, plugin: &Arc<Plugin>) -> Result<(), RegistrationError> {
+        let (own, kubelet) = (self.folder.join(&self.endpoint), self.folder.join(KUBELET_SOCKET));
+        let failed = |cause| RegistrationError::Socket { path: own.clone(), cause };
+        match fs::remove_file(&own) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(failed(cause)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&own).map_err(failed)?;
+        let ours = version(&own);
+        let service: Arc<Plugin> = Arc::clone(plugin);
+        let _ending = Ending(tokio::spawn(serve(listener, service)).abort_handle());
+
+        let mut last_error = String::new();
+        let registered = loop {
+            // Before it is called: should it start anew meanwhile, it is called again.
+            let before = version(&kubelet);
+            match self.register(&kubelet).await {
+                Ok(()) => break before,
+                Err(error) if error != last_error => {
+                    tracing::warn!("the kubelet is tried again every {} s: {error}", RETRY.as_secs());
+                    last_error = error;
+                }
+                Err(_) => {}
+            }
+            sleep(RETRY).await;
+            if version(&own) != ours {
+                return Ok(());
+            }
+        };
+        tracing::info!(resource = self.resource, socket = %own.display(), "the kubelet knows the device plugin");
+        while version(&own) == ours && version(&kubelet) == registered {
+            sleep(INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    async fn register(&self, kubelet: &Path) -> Result<(), String> {
+        let request = RegisterRequest {
+            version: VERSION.to_owned(),
+            endpoint: self.endpoint.clone(),
+            resource: self.resource.clone(),
+            options: Some(ABILITIES),
+        };
+        let response = call(kubelet, REGISTER, &request.encode_to_vec(), REGISTER_LIMIT).await;
+        response.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// Whether this is a name by which pods can ask for a resource: DOMAIN/NAME.
+pub fn check_resource(name: &str) -> Result<(), &'static str> {
+    let is_part = |part: &str, max: usize, plain: &[u8]| {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || plain.contains(&byte);
+        let ends = [part.bytes().next(), part.bytes().last()];
+        let has_ends = ends.iter().all(|end| end.is_some_and(|byte| byte.is_ascii_alphanumeric()));
+        has_ends && part.len() <= max && part.bytes().all(allowed)
+    };
+    match name.split_once('/') {
+        Some((domain, _)) if domain.ends_with("kubernetes.io") => {
+            Err("names of kubernetes.io are Kubernetes' own")
+        }
+        Some((domain, name)) if is_part(domain, 253, b"-.") && is_part(name, 63, b"-._") => Ok(()),
+        _ => Err("give DOMAIN/NAME in lower case, such as causeway.dev/gpu"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_has_a_domain_and_a_name() {
+        for good in ["causeway.dev/gpu", "lab.example/a100-40", "x/y"] {
+            assert_eq!(check_resource(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "gpu",
+            "causeway.dev/",
+            "/gpu",
+            "a/b/c",
+            "Causeway.dev/gpu",
+            "a b/c",
+            "-a/b",
+            "kubernetes.io/gpu",
+        ] {
+            assert!(check_resource(bad).is_err(), "{bad}");
+        }
     }
 }

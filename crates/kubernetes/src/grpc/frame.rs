@@ -1,6 +1,10 @@
-//! Frames of gRPC: a byte that says whether the message is compressed, its length, the message.
+//! Frames of gRPC (a byte that says whether the message is compressed, its length, the message), and the
+//! streams of HTTP/2 that carry them.
+
+use core::future::poll_fn;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use h2::{Reason, RecvStream, SendStream};
 use thiserror::Error;
 
 /// The longest message that is read: kubelets and gRPC's own libraries have the same limit.
@@ -73,6 +77,50 @@ impl Messages {
             _ => Err(FrameError::NotOne),
         }
     }
+}
+
+/// Why a body is not read.
+#[derive(Debug)]
+pub(super) enum BodyError {
+    /// The peer has ended the stream, or broken a rule.
+    Stream(h2::Error),
+    /// It is longer than a message.
+    TooLong,
+}
+
+/// Reads a stream to its end: as much as one message may have.
+pub(super) async fn read(body: &mut RecvStream) -> Result<Messages, BodyError> {
+    let (mut messages, mut length) = (Messages::default(), 0);
+    while let Some(piece) = body.data().await {
+        let piece = piece.map_err(BodyError::Stream)?;
+        length += piece.len();
+        if length > 2 * MAX_BYTES {
+            return Err(BodyError::TooLong);
+        }
+        messages.push(&piece);
+        body.flow_control().release_capacity(piece.len()).map_err(BodyError::Stream)?;
+    }
+    Ok(messages)
+}
+
+/// Reads the one message of a stream.
+pub(super) async fn read_only(body: &mut RecvStream) -> Result<Bytes, String> {
+    match read(body).await {
+        Ok(messages) => messages.only().map_err(|error| error.to_string()),
+        Err(BodyError::Stream(error)) => Err(error.to_string()),
+        Err(BodyError::TooLong) => Err(FrameError::TooLong(2 * MAX_BYTES).to_string()),
+    }
+}
+
+/// Writes to a stream, and waits while the peer has no capacity.
+pub(super) async fn write(stream: &mut SendStream<Bytes>, mut bytes: Bytes) -> Result<(), h2::Error> {
+    while !bytes.is_empty() {
+        stream.reserve_capacity(bytes.len());
+        let capacity = poll_fn(|context| stream.poll_capacity(context)).await;
+        let capacity = capacity.unwrap_or_else(|| Err(Reason::CANCEL.into()))?;
+        stream.send_data(bytes.split_to(capacity.min(bytes.len())), false)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

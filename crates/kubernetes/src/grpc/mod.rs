@@ -4,19 +4,15 @@
 //! status of the call stands in the trailers
 //! (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>). There is no compression and no encryption.
 //!
-//! | Module      | Question it answers                                  |
-//! |-------------|------------------------------------------------------|
-//! | [`frame`]   | Where does a message begin and end? Pure.            |
-//! | [`status`]  | How did a call end?                                  |
-//! | [`client`]  | How is a procedure of another process called?        |
-//! | [`server`]  | How are calls of others answered?                    |
+//! | Module     | Contents |
+//! |------------|----------|
+//! | [`frame`]  | Frames of messages, and the streams of HTTP/2 that carry them |
+//! | [`status`] | Status of a call: a code, and a sentence for people |
+//! | `calls`    | Calls of procedures, and the responses to calls of others |
 
-pub mod client;
+mod calls;
 pub mod frame;
-pub mod server;
 pub mod status;
-mod stream;
 
-pub use client::{CallError, call};
-pub use server::{Reply, Service, serve};
+pub use calls::{CallError, Reply, Service, call, serve};
 pub use status::{Code, Status};

@@ -1,21 +1,120 @@
-//! Responses to calls of other processes.
+//! Calls of procedures: of another process, and the responses to calls of others.
 
 use core::future::poll_fn;
 use core::pin::pin;
 use core::task::Poll;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
-use http::{Request, Response};
+use http::{Method, Request, Response, StatusCode};
+use thiserror::Error;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 
-use super::status::trailers;
-use super::{Code, Status, frame, stream};
+use crate::grpc::status::trailers;
+use crate::grpc::{Code, Status, frame};
+
+/// Why there is no response.
+#[derive(Debug, Error)]
+pub enum CallError {
+    /// No process listens there.
+    #[error("no process listens at {socket}: {cause}")]
+    Connect {
+        /// Where.
+        socket: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The connection failed.
+    #[error("the connection to {socket} failed: {cause}")]
+    Connection {
+        /// Where.
+        socket: String,
+        /// What happened.
+        cause: String,
+    },
+    /// The other process takes too long.
+    #[error("{socket} does not response_message within {} s", .limit.as_secs())]
+    TimedOut {
+        /// Where.
+        socket: String,
+        /// For how long was waited.
+        limit: Duration,
+    },
+    /// The other process does not do it.
+    #[error("{socket} refuses {method}: {status}")]
+    Refused {
+        /// Where.
+        socket: String,
+        /// What it was asked for.
+        method: String,
+        /// What it said.
+        status: Status,
+    },
+}
+
+/// Ends a task with this value.
+struct Ending(AbortHandle);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Calls a procedure, such as `/v1beta1.Registration/Register`, of the process that listens at a socket.
+pub async fn call(socket: &Path, method: &str, message: &[u8], limit: Duration) -> Result<Bytes, CallError> {
+    let name = socket.display().to_string();
+    match timeout(limit, call_without_limit(socket, method, message)).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(CallError::TimedOut { socket: name, limit }),
+    }
+}
+
+async fn call_without_limit(socket: &Path, method: &str, message: &[u8]) -> Result<Bytes, CallError> {
+    let name = || socket.display().to_string();
+    let failed = |cause: h2::Error| CallError::Connection { socket: name(), cause: cause.to_string() };
+    let connected = UnixStream::connect(socket).await;
+    let connected = connected.map_err(|cause| CallError::Connect { socket: name(), cause })?;
+    let (requests, connection) = h2::client::handshake(connected).await.map_err(failed)?;
+    let _ending = Ending(tokio::spawn(connection).abort_handle());
+
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(format!("http://localhost{method}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())
+        .expect("names of procedures are paths");
+    let mut requests = requests.ready().await.map_err(failed)?;
+    let (response, mut sending) = requests.send_request(request, false).map_err(failed)?;
+    frame::write(&mut sending, frame::encode(message)).await.map_err(failed)?;
+    sending.send_data(Bytes::new(), true).map_err(failed)?;
+
+    let (head, mut body) = response.await.map_err(failed)?.into_parts();
+    if head.status != StatusCode::OK {
+        let cause = format!("it answers with status {} of HTTP", head.status.as_u16());
+        return Err(CallError::Connection { socket: name(), cause });
+    }
+    let refused = |status| CallError::Refused { socket: name(), method: method.to_owned(), status };
+    // A call that fails at once has its status in front of the message, of which there is none then.
+    if head.headers.contains_key("grpc-status") {
+        Status::of_peer(&head.headers).map_err(refused)?;
+    }
+    let response_message = frame::read_only(&mut body).await;
+    let trailers = body.trailers().await.map_err(failed)?;
+    if let Some(trailers) = trailers {
+        Status::of_peer(&trailers).map_err(refused)?;
+    }
+    response_message.map_err(|cause| CallError::Connection { socket: name(), cause })
+}
 
 /// The most calls of a connection at a time.
 const MAX_CALLS: u32 = 64;
@@ -83,7 +182,7 @@ async fn try_to_respond(
     service: &dyn Service,
 ) -> Result<(), h2::Error> {
     let (head, mut body) = request.into_parts();
-    let reply = match stream::read_only(&mut body).await {
+    let reply = match frame::read_only(&mut body).await {
         Ok(message) => service.call(head.uri.path(), &message),
         Err(cause) => Err(Status::new(Code::InvalidArgument, format!("the message cannot be read: {cause}"))),
     };
@@ -91,7 +190,7 @@ async fn try_to_respond(
     let mut sending = respond.send_response(begin.expect("its parts are constants"), false)?;
     let outcome = match reply {
         Ok(Reply::Message(message)) => {
-            stream::write(&mut sending, frame::encode(&message)).await?;
+            frame::write(&mut sending, frame::encode(&message)).await?;
             Ok(())
         }
         Ok(Reply::State(state)) => {
@@ -113,7 +212,7 @@ async fn send_states(
 ) -> Result<(), h2::Error> {
     loop {
         let message = frame::encode(&state.borrow_and_update());
-        stream::write(sending, message).await?;
+        frame::write(sending, message).await?;
         let mut changed = pin!(state.changed());
         let has_changed = poll_fn(|context| {
             if let Poll::Ready(reason) = sending.poll_reset(context) {
