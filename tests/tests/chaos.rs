@@ -112,7 +112,9 @@ impl Disturbed {
         happened
     }
 
-    fn finish(self) -> Duration {
+    /// Ends the program, once its connections work again.
+    fn finish(mut self) -> Duration {
+        self.undisturbed(1);
         let longest = self.rounds.longest();
         self.rounds.finish(LIMIT);
         longest
