@@ -303,6 +303,7 @@ static void heap(int me) {
 
 int main(int count, char **arguments) {
     std::string mode = count > 1 ? arguments[1] : "";
+    REQUIRE(getenv("CUDA_MODULE_LOADING") != nullptr, "kernels would be loaded while others wait");
     nvshmem_init();
     int me = nvshmem_my_pe(), pes = nvshmem_n_pes(), devices = 1;
     CHECK_CUDA(cudaGetDeviceCount(&devices));

@@ -63,7 +63,13 @@ static cudaError_t run_in_source(const Task &task, cudaStream_t stream) {
 namespace {
 
 struct Registration {
-    Registration() { job().sources.push_back({write_state_of_source, run_in_source, false}); }
+    Registration() {
+        // A kernel that is loaded when it is first launched waits for one that runs, and holds up the copies
+        // for which that one waits. Before the driver reads it, and unless the program's user has said
+        // otherwise.
+        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+        job().sources.push_back({write_state_of_source, run_in_source, false});
+    }
 };
 
 [[maybe_unused]] const Registration registration;
