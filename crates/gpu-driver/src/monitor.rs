@@ -4,7 +4,7 @@ use causeway_api::nvml::status::{self, Status};
 use causeway_api::nvml::{DeviceNumber, Function, MAX_ARGUMENTS, Mode};
 use causeway_config::read::PROCESS;
 use causeway_config::table::NVML;
-use causeway_gpu::monitor::frame::Frame;
+use causeway_gpu::monitor::Frame;
 use causeway_gpu::monitor::{Monitor, OwnProcess};
 use causeway_sync::face::Mutex;
 use core::ffi::c_void;

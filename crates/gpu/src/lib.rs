@@ -1,4 +1,4 @@
-//! What executes driver calls, behind one trait.
+//! GPU back ends: what executes driver calls, behind one trait.
 //!
 //! The worker knows only [`Gpu`]. There are two back ends, in crates of their own: one passes calls to
 //! NVIDIA's driver, the other is the software GPU. Validation of handles happens once, in [`objects`]; a back
@@ -6,7 +6,6 @@
 
 pub mod calls;
 pub mod code_memory;
-mod dispatch;
 mod gpu;
 pub mod gpudirect;
 pub mod idle_poller;
@@ -23,8 +22,8 @@ mod types;
 pub mod unpack;
 
 pub use calls::Calls;
-pub use dispatch::dispatch;
 pub use gpu::{DeviceBytes, Gate, Gpu, Registration, Shared};
 pub use idle_poller::IdlePoller;
+pub use objects::dispatch;
 pub use staging::Staging;
 pub use types::{Completion, CuResult, KernelTimer, NativeLocation, NativeSource, OutputSink, OutputStream};

@@ -1,14 +1,16 @@
-//! The worker's table of driver objects: which client handle stands for which native handle.
+//! Driver objects of a session: which client handle stands for which native handle, and dispatch of requests.
 //!
 //! This is the one place where handles of a peer are checked: an unknown, freed or wrongly typed handle, or
 //! one that is in use already, is an error for that client.
 
-use crate::{NativeLocation, NativeSource};
+use causeway_api::calls::Request;
 use causeway_api::handle::{Handle, Kind, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DeviceLocation, TextureSource};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
+
+use crate::{Calls, NativeLocation, NativeSource};
 
 /// More objects than this in one session are refused, so that a hostile client cannot exhaust the worker.
 const MAX_OBJECTS: usize = 1 << 22;
@@ -135,10 +137,13 @@ fn null<K: Kind>(handle: Handle<K>) -> Option<Native<K>> {
     (legacy || (nullable && handle.is_null())).then_some(Native::NULL)
 }
 
+causeway_api_macros::dispatch!();
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use causeway_api::handle::{Event, Function, Kernel};
+
+    use super::*;
 
     #[test]
     fn a_handle_is_valid_from_insert_to_remove() {

@@ -1,19 +1,15 @@
-//! What answers a monitoring session: a back end, which tells of its devices as NVIDIA's management library
-//! does.
+//! Monitor of devices: what a back end answers to a monitoring session, as NVIDIA's management library does;
+//! checks of a client's calls, and the arguments of a call while it is carried out.
 //!
-//! | Module | Question it answers |
-//! |---|---|
-//! | [`Monitor`], [`answer`] | How does a question of a client become a checked call? |
-//! | [`frame`] | What does a call work on? |
-//! | [`visible_devices`] | Which devices does a session have? |
+//! Visible devices of a session are a file of their own.
 
-pub mod frame;
 pub mod visible_devices;
 
-use causeway_api::nvml::request::{Call, Outcome, Written};
+use core::ffi::c_void;
+
+use causeway_api::nvml::request::{ArgumentValue, Call, Outcome, Written};
 use causeway_api::nvml::status::{self, Status};
-use causeway_api::nvml::{self, Function};
-use frame::Frame;
+use causeway_api::nvml::{self, Function, Mode};
 
 /// A process of the asking client that uses the server's GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +72,177 @@ pub fn answer(monitor: &dyn Monitor, call: &Call, own: &[OwnProcess]) -> Outcome
         Some(Written { argument: place as u32, bytes })
     });
     Outcome { status, written: written.collect() }
+}
+
+/// One argument.
+enum Slot {
+    Number(u64),
+    Null,
+    Memory(Memory),
+}
+
+/// Memory that a function may read and write, aligned for every type of the API.
+struct Memory {
+    words: Vec<u64>,
+    size: usize,
+}
+
+impl Memory {
+    /// `size` bytes that begin with `bytes`, and room behind them for `spare` more, all zero.
+    fn new(bytes: &[u8], size: usize, spare: usize) -> Self {
+        let mut memory = Self { words: vec![0; (size + spare).div_ceil(8).max(1)], size };
+        memory.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        memory
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the words hold at least `size` bytes, every one of them initialised.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), self.size) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the words are borrowed exclusively.
+        unsafe { core::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.size) }
+    }
+}
+
+/// The arguments of a call.
+pub struct Frame {
+    function: &'static Function,
+    slots: Vec<Slot>,
+}
+
+impl Frame {
+    /// Of a call that has been checked against its function.
+    pub fn new(function: &'static Function, arguments: &[ArgumentValue]) -> Self {
+        let slots = arguments.iter().zip(function.arguments).map(|(given, argument)| match given {
+            ArgumentValue::Number(number) => Slot::Number(*number),
+            ArgumentValue::Null => Slot::Null,
+            ArgumentValue::Buffer(size) => Slot::Memory(Memory::new(&[], *size as usize, 0)),
+            ArgumentValue::Bytes(bytes) => {
+                // A library that misreads the version of a structure must not write beyond its end.
+                let spare = match argument.mode {
+                    Mode::Versioned(newest) | Mode::VersionedIn(newest) => {
+                        newest.size.saturating_sub(bytes.len())
+                    }
+                    _ => 0,
+                };
+                Slot::Memory(Memory::new(bytes, bytes.len(), spare))
+            }
+        });
+        Self { function, slots: slots.collect() }
+    }
+
+    /// A number, or 0 where the argument is none.
+    pub fn number(&self, argument_index: usize) -> u64 {
+        match self.slots[argument_index] {
+            Slot::Number(number) => number,
+            Slot::Null | Slot::Memory(_) => 0,
+        }
+    }
+
+    /// Gives an argument that is a number another one.
+    pub fn set_number(&mut self, argument_index: usize, number: u64) {
+        if let Slot::Number(slot) = &mut self.slots[argument_index] {
+            *slot = number;
+        }
+    }
+
+    /// The memory of an argument, unless it is a number or null.
+    pub fn memory(&self, argument_index: usize) -> Option<&[u8]> {
+        match &self.slots[argument_index] {
+            Slot::Memory(memory) => Some(memory.bytes()),
+            Slot::Number(_) | Slot::Null => None,
+        }
+    }
+
+    /// As [`memory`](Self::memory), for writing.
+    pub fn memory_mut(&mut self, argument_index: usize) -> Option<&mut [u8]> {
+        match &mut self.slots[argument_index] {
+            Slot::Memory(memory) => Some(memory.bytes_mut()),
+            Slot::Number(_) | Slot::Null => None,
+        }
+    }
+
+    /// The address of an argument's memory, for a function of C.
+    pub fn address(&mut self, argument_index: usize) -> *mut c_void {
+        match &mut self.slots[argument_index] {
+            Slot::Memory(memory) => memory.words.as_mut_ptr().cast(),
+            Slot::Number(_) | Slot::Null => core::ptr::null_mut(),
+        }
+    }
+
+    /// The value of a counter; 0 where the program gave none.
+    pub fn count(&self, argument_index: usize) -> u32 {
+        let bytes = self.memory(argument_index).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    }
+
+    /// How many bytes of an argument's memory mean something after the call.
+    pub fn filled(&self, argument_index: usize) -> usize {
+        let size = self.memory(argument_index).map_or(0, <[u8]>::len);
+        match self.function.arguments[argument_index].mode {
+            mode @ (Mode::List(..) | Mode::Devices(_) | Mode::Processes(..)) => {
+                let Some((element, counter)) = mode.counted() else { return size };
+                let count = self.count(self.function.position(counter)) as usize;
+                size.min(count.saturating_mul(element))
+            }
+            _ => size,
+        }
+    }
+
+    /// Writes a value to where the argument of this name points.
+    pub fn put(&mut self, name: &str, bytes: &[u8]) -> Status {
+        self.put_at(name, 0, bytes)
+    }
+
+    /// Likewise, `offset` bytes behind.
+    pub fn put_at(&mut self, name: &str, offset: usize, bytes: &[u8]) -> Status {
+        let argument_index = self.function.position(name);
+        let target = self
+            .memory_mut(argument_index)
+            .and_then(|memory| memory.get_mut(offset..)?.get_mut(..bytes.len()));
+        match target {
+            Some(target) => {
+                target.copy_from_slice(bytes);
+                status::SUCCESS
+            }
+            None => status::INVALID_ARGUMENT,
+        }
+    }
+
+    /// Writes text and its NUL, if there is room for both.
+    pub fn put_text(&mut self, name: &str, text: &str) -> Status {
+        let argument_index = self.function.position(name);
+        match self.memory(argument_index) {
+            None => status::INVALID_ARGUMENT,
+            Some(memory) if memory.len() <= text.len() => status::INSUFFICIENT_SIZE,
+            Some(_) => self.put(name, &[text.as_bytes(), &[0]].concat()),
+        }
+    }
+
+    /// Writes a list and its length as NVML does: where the program's memory is too small, it learns the
+    /// length.
+    pub fn put_list(&mut self, list: usize, entries: &[u8]) -> Status {
+        let Some((element, counter)) = self.function.arguments[list].mode.counted() else {
+            return status::INVALID_ARGUMENT;
+        };
+        let counter = self.function.position(counter);
+        let (target, count) = (self.count(counter) as usize, entries.len() / element);
+        let Some(written) = self.memory_mut(counter).and_then(|memory| memory.first_chunk_mut()) else {
+            return status::INVALID_ARGUMENT;
+        };
+        *written = (count as u32).to_le_bytes();
+        match self.memory_mut(list) {
+            _ if count > target => status::INSUFFICIENT_SIZE,
+            Some(memory) => {
+                memory[..entries.len()].copy_from_slice(entries);
+                status::SUCCESS
+            }
+            None if count == 0 => status::SUCCESS,
+            None => status::INVALID_ARGUMENT,
+        }
+    }
 }
 
 #[cfg(test)]

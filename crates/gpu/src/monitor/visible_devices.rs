@@ -10,8 +10,8 @@ use causeway_api::nvml::status::{self, Status};
 use causeway_api::nvml::{self, DeviceNumber, Function, Mode};
 use causeway_api::visible::{DuplicateDevice, choose};
 
-use super::frame::Frame;
 use super::{Monitor, OwnProcess};
+use crate::monitor::Frame;
 
 /// Room for a UUID and its NUL.
 const UUID_BYTES: u32 = 96;
