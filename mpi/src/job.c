@@ -192,11 +192,7 @@ EXPORT int MPI_Finalize(void) {
         free_self_comm();
         return PMPI_Finalize();
     }
-    // Requests that the program has freed complete here.
-    for (int round = 0; in_flight > 0; round++) {
-        pause_for(round);
-        progress();
-    }
+    finish_all();
     stop_checking();
     free_world_node_groups();
     free_world_control();

@@ -19,9 +19,11 @@ struct persistent {
     MPI_Datatype type;
     int peer, tag;
     MPI_Comm comm;
-    // Of a collective call, with the MPI's request.
-    struct staging *staging;
+    // A request of the MPI for the same message, which is never started: with it the communicator stays valid after the
+    // program has freed it. Of a collective call it is the one that is started.
     MPI_Request inner;
+    // Of a collective call.
+    struct staging *staging;
     // The message in flight.
     struct operation *operation;
     // One that has completed, but has not been reported to the user.
@@ -129,18 +131,15 @@ static void free_type(struct persistent *message) {
     if (message->kind != COLLECTIVE && !is_predefined(message->type)) PMPI_Type_free(&message->type);
 }
 
-// Checks the arguments by making such a request of the MPI.
-static int check_arguments(const struct persistent *message) {
-    MPI_Request request;
+// Makes such a request of the MPI, which checks the arguments.
+static int make_inner(struct persistent *message) {
     // A count that is not an int is not one of the form for ints.
     int count = message->count > INT_MAX ? 1 : (int)message->count;
-    int error = message->kind == RECEIVE
+    return message->kind == RECEIVE
                     ? PMPI_Recv_init(message->buffer, count, message->type, message->peer, message->tag,
-                                     message->comm, &request)
+                                     message->comm, &message->inner)
                     : PMPI_Send_init(message->buffer, count, message->type, message->peer, message->tag,
-                                     message->comm, &request);
-    if (error == MPI_SUCCESS) PMPI_Request_free(&request);
-    return error;
+                                     message->comm, &message->inner);
 }
 
 static int make_message(enum kind kind, enum mode mode, const void *buffer, MPI_Count count,
@@ -153,14 +152,12 @@ static int make_message(enum kind kind, enum mode mode, const void *buffer, MPI_
                                  .peer = peer,
                                  .tag = tag,
                                  .comm = comm};
-    // The MPI reports invalid arguments.
-    int error = check_arguments(&message);
+    int error = make_inner(&message);
     if (error != MPI_SUCCESS) return error;
     // The program may free the type before it starts the request.
     error = is_predefined(type) ? MPI_SUCCESS : PMPI_Type_dup(type, &message.type);
-    if (error != MPI_SUCCESS) return error;
-    error = make(&message, request);
-    if (error != MPI_SUCCESS) free_type(&message);
+    if (error == MPI_SUCCESS && (error = make(&message, request)) != MPI_SUCCESS) free_type(&message);
+    if (error != MPI_SUCCESS) PMPI_Request_free(&message.inner);
     return error;
 }
 
@@ -173,10 +170,8 @@ static void drop(struct persistent *persistent) {
     remove_persistent(persistent);
     release_tag(persistent->own_tag);
     PMPI_Request_free(&persistent->handle);
-    if (persistent->kind == COLLECTIVE) {
-        PMPI_Request_free(&persistent->inner);
-        drop_staging(persistent->staging);
-    }
+    PMPI_Request_free(&persistent->inner);
+    if (persistent->kind == COLLECTIVE) drop_staging(persistent->staging);
     free_type(persistent);
     free(persistent);
 }
@@ -244,7 +239,7 @@ bool free_persistent(MPI_Request request) {
     struct persistent *persistent = find(request);
     bool is_one = persistent != NULL;
     if (is_one && persistent->operation != NULL)
-        persistent->is_freed = true;
+        persistent->is_freed = persistent->operation->is_freed = true;
     else if (is_one)
         drop(persistent);
     unlock();

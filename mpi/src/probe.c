@@ -7,16 +7,15 @@
 
 #include "shim.h"
 
-// -1 for any.
-static int any_source(int source) {
-    return source == MPI_ANY_SOURCE ? -1 : source;
-}
-
-static int any_tag(int tag) {
-    return tag == MPI_ANY_TAG ? -1 : tag;
-}
-
 static int unexpected_count;
+
+// The first matching unexpected message, or null. A negative number matches any there: of MPI_PROC_NULL there is no message,
+// and other negative numbers are errors, which the MPI reports.
+static struct unexpected *find_unexpected(MPI_Comm comm, int source, int tag, bool is_removed) {
+    bool is_any_source = source == MPI_ANY_SOURCE, is_any_tag = tag == MPI_ANY_TAG;
+    if ((source < 0 && !is_any_source) || (tag < 0 && !is_any_tag)) return NULL;
+    return causeway_comm_take_unexpected(comm_id(comm), is_any_source ? -1 : source, is_any_tag ? -1 : tag, is_removed);
+}
 
 bool has_unexpected(void) {
     return __atomic_load_n(&unexpected_count, __ATOMIC_RELAXED) > 0;
@@ -24,7 +23,7 @@ bool has_unexpected(void) {
 
 struct unexpected *take_unexpected(MPI_Comm comm, int source, int tag) {
     if (!has_unexpected()) return NULL;
-    struct unexpected *unexpected = causeway_comm_take_unexpected(comm_id(comm), any_source(source), any_tag(tag), 1);
+    struct unexpected *unexpected = find_unexpected(comm, source, tag, true);
     if (unexpected != NULL) __atomic_sub_fetch(&unexpected_count, 1, __ATOMIC_RELAXED);
     return unexpected;
 }
@@ -71,7 +70,7 @@ void fill_probed_status(const struct unexpected *unexpected, MPI_Status *status)
 }
 
 int probe_locked(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status) {
-    struct unexpected *unexpected = causeway_comm_take_unexpected(comm_id(comm), any_source(source), any_tag(tag), 0);
+    struct unexpected *unexpected = find_unexpected(comm, source, tag, false);
     MPI_Status found;
     if (unexpected == NULL) {
         int error = PMPI_Iprobe(source, tag, comm, flag, &found);
@@ -147,11 +146,55 @@ static struct unexpected *take_stand_in(MPI_Message *message) {
     return unexpected;
 }
 
+// Messages that a probe has matched and whose bytes the MPI has, with their communicators: a message does not tell its own,
+// whose error handler is called if it cannot be received.
+
+struct matched {
+    MPI_Message message;
+    MPI_Comm comm;
+    struct matched *next;
+};
+
+static struct matched *first_matched;
+
+// Removes a message, and returns its communicator: another one if no probe of the interposer has matched it. Needs the lock.
+static MPI_Comm take_matched(MPI_Message message) {
+    struct matched **at = &first_matched;
+    while (*at != NULL && (*at)->message != message) at = &(*at)->next;
+    struct matched *matched = *at;
+    if (matched == NULL) return error_comm();
+    MPI_Comm comm = matched->comm;
+    *at = matched->next;
+    free(matched);
+    return comm;
+}
+
+static void add_matched(MPI_Message message, MPI_Comm comm) {
+    // The program may have received an earlier one of this handle in a way that is not seen here.
+    take_matched(message);
+    struct matched *matched = malloc(sizeof *matched);
+    if (matched == NULL) abort();
+    *matched = (struct matched){message, comm, first_matched};
+    first_matched = matched;
+}
+
+// The same for a probe that the MPI has made alone.
+static int note_matched(MPI_Message message, MPI_Comm comm) {
+    if (message == MPI_MESSAGE_NULL || message == MPI_MESSAGE_NO_PROC) return MPI_SUCCESS;
+    lock();
+    add_matched(message, comm);
+    unlock();
+    return MPI_SUCCESS;
+}
+
 // The probed message is received by its source and tag: another one of any source may arrive at any time.
 EXPORT int MPI_Improbe(int source, int tag, MPI_Comm comm, int *flag, MPI_Message *message,
                        MPI_Status *status) {
     progress();
-    if (!in_job || source == MPI_PROC_NULL) return PMPI_Improbe(source, tag, comm, flag, message, status);
+    if (!in_job || source == MPI_PROC_NULL) {
+        int made = PMPI_Improbe(source, tag, comm, flag, message, status);
+        return made == MPI_SUCCESS && *flag ? note_matched(*message, comm) : made;
+    }
     MPI_Status found;
     struct unexpected *unexpected = NULL;
     lock();
@@ -164,14 +207,20 @@ EXPORT int MPI_Improbe(int source, int tag, MPI_Comm comm, int *flag, MPI_Messag
     if (unexpected != NULL) {
         fill_probed_status(unexpected, status);
         *message = unexpected->is_received ? stand_in_for(unexpected) : unexpected->message;
-        if (!unexpected->is_received) free(unexpected);
+        if (!unexpected->is_received) {
+            add_matched(*message, comm);
+            free(unexpected);
+        }
     }
     unlock();
     return error;
 }
 
 EXPORT int MPI_Mprobe(int source, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status) {
-    if (!in_job && in_flight == 0) return PMPI_Mprobe(source, tag, comm, message, status);
+    if (!in_job && in_flight == 0) {
+        int made = PMPI_Mprobe(source, tag, comm, message, status);
+        return made == MPI_SUCCESS ? note_matched(*message, comm) : made;
+    }
     int flag = 0, error = MPI_SUCCESS;
     for (int round = 0; error == MPI_SUCCESS && !flag; round++) {
         if (round > 0) pause_for(round);
@@ -185,11 +234,12 @@ static struct unexpected *unexpected_of(MPI_Message *message, const void *buffer
     if (*message == MPI_MESSAGE_NULL || *message == MPI_MESSAGE_NO_PROC) return NULL;
     lock();
     struct unexpected *unexpected = take_stand_in(message);
+    MPI_Comm comm = unexpected == NULL ? take_matched(*message) : unexpected->comm;
     unlock();
     if (unexpected == NULL && is_on_gpu(buffer, count, type)) {
         unexpected = calloc(1, sizeof *unexpected);
         if (unexpected == NULL) abort();
-        unexpected->comm = error_comm();
+        unexpected->comm = comm;
         unexpected->message = *message;
         *message = MPI_MESSAGE_NULL;
     }

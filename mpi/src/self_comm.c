@@ -81,3 +81,15 @@ MPI_Comm self_comm(void) {
     unlock();
     return own;
 }
+
+bool can_reduce(MPI_Op op, MPI_Datatype element) {
+    enum { LONGEST = 64 };
+    char from[LONGEST] = {0}, into[LONGEST];
+    MPI_Aint lower, extent;
+    if (PMPI_Type_get_extent(element, &lower, &extent) != MPI_SUCCESS || extent > LONGEST) return false;
+    // Of several threads one makes a collective call of a communicator.
+    lock();
+    int error = PMPI_Allreduce(from, into, 1, element, op, self_comm());
+    unlock();
+    return error == MPI_SUCCESS;
+}

@@ -220,6 +220,9 @@ void progress(void);
 // it any more, so this rank must not enter a call of the MPI that waits for that sender. All other operations in flight
 // complete, or the sender detaches them, while this rank is in such a call.
 void finish_fetches(void);
+// Completes what this rank owes others before the MPI ends: sends, fetches, collective calls, and requests that the program
+// has freed. A receive that it has left may have no sender: nobody waits for that, as the MPI does not.
+void finish_all(void);
 // Pauses. `round` counts the rounds of a loop without progress.
 void pause_for(int round);
 // Waits for a request of the MPI while all other operations make progress.
@@ -334,6 +337,9 @@ void fill_probed_status(const struct unexpected *unexpected, MPI_Status *status)
 // self_comm.c: a communicator of this rank alone, which is the interposer's.
 
 MPI_Comm self_comm(void);
+// Whether a predefined operation is for elements of a predefined type: the MPI is asked, and calls no error handler of the
+// program's.
+bool can_reduce(MPI_Op op, MPI_Datatype element);
 // Frees it before the MPI, or its last session, ends.
 void free_self_comm(void);
 

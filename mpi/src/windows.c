@@ -248,8 +248,8 @@ ACCESS(Compare_and_swap,
     }
 
 END(Win_complete, (MPI_Win w), (w), NULL, end_start(w))
-END(Win_unlock, (int to, MPI_Win w), (to, w), &to, end_locks(w, to))
-END(Win_unlock_all, (MPI_Win w), (w), NULL, end_locks(w, -1))
+END(Win_unlock, (int to, MPI_Win w), (to, w), &to, end_lock(w, to))
+END(Win_unlock_all, (MPI_Win w), (w), NULL, end_all_locks(w))
 END(Win_flush, (int to, MPI_Win w), (to, w), &to, (void)0)
 END(Win_flush_all, (MPI_Win w), (w), NULL, (void)0)
 END(Win_flush_local, (int to, MPI_Win w), (to, w), &to, (void)0)

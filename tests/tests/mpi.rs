@@ -317,6 +317,7 @@ fn requests_and_sources_of_all_kinds_mix() {
             (2, "persistent"),
             (2, "many_persistent"),
             (2, "matched"),
+            (2, "handles"),
         ];
         for (ranks, scene) in scenes {
             mpi.must_play(&server, ranks, scene);

@@ -105,7 +105,11 @@ bool free_persistent_plain(MPI_Request *request, int *error) {
         add_to(&persistent_count, -1);
         // An operation completes it, if none does already.
         plain->is_freed = is_in_flight;
-        if (is_in_flight && !is_apart) convert_to_operation(plain, operation_for(plain));
+        if (is_in_flight && !is_apart) {
+            struct operation *operation = operation_for(plain);
+            operation->is_freed = true;
+            convert_to_operation(plain, operation);
+        }
         if (!is_in_flight) {
             *error = PMPI_Request_free(request);
             free(plain);

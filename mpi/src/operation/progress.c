@@ -37,10 +37,14 @@ static void remove_operation(struct operation *operation) {
     __atomic_sub_fetch(&in_flight, 1, __ATOMIC_RELAXED);
 }
 
+// Of two halves, the one with the request may be over, and is then not in the list.
 struct operation *operation_with(MPI_Request request) {
-    struct operation *operation = first;
-    while (operation != NULL && operation->handle != request) operation = operation->next;
-    return operation;
+    for (struct operation *operation = first; operation != NULL; operation = operation->next) {
+        if (operation->handle == request) return operation;
+        struct operation *other = operation->other;
+        if (other != NULL && other->handle == request) return other;
+    }
+    return NULL;
 }
 
 // Both halves are complete: returns the one with the request.
@@ -165,21 +169,39 @@ void pause_for(int round) {
     nanosleep(&some, NULL);
 }
 
-static bool is_fetching(void) {
-    bool found = false;
-    lock();
-    for (struct operation *operation = first; operation != NULL && !found; operation = operation->next)
-        found = operation->fetching != 0;
-    unlock();
-    return found;
+static bool is_fetching(const struct operation *operation) {
+    return operation->fetching != 0;
+}
+
+static bool is_left(const struct operation *operation) {
+    return operation->kind == RECEIVE && !operation->inner_done && !operation->is_freed;
+}
+
+static bool is_owed(const struct operation *operation) {
+    return !is_left(operation);
+}
+
+// Makes progress at least once, and then as long as there are such operations.
+static void finish_those(bool are_meant(const struct operation *)) {
+    bool found = true;
+    for (int round = 0; in_flight > 0 && found; round++) {
+        if (round > 0) pause_for(round);
+        progress();
+        found = false;
+        lock();
+        for (struct operation *operation = first; operation != NULL && !found; operation = operation->next)
+            found = are_meant(operation);
+        unlock();
+    }
 }
 
 void finish_fetches(void) {
     if (plain_count > 0) poll_plains();
-    for (int round = 0; in_flight > 0 && (round == 0 || is_fetching()); round++) {
-        if (round > 0) pause_for(round);
-        progress();
-    }
+    finish_those(is_fetching);
+}
+
+void finish_all(void) {
+    finish_those(is_owed);
 }
 
 int wait_for(MPI_Request *request, MPI_Status *status) {

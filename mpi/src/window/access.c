@@ -66,10 +66,10 @@ static MPI_Datatype element_type(MPI_Datatype type) {
     return found;
 }
 
-// Whether an operation is one for RMA.
+// Whether an operation is a predefined one that reduces: those of programs are not for RMA.
 static bool is_for_windows(MPI_Op op) {
     const MPI_Op known[] = {MPI_MAX, MPI_MIN, MPI_SUM,  MPI_PROD, MPI_LAND,   MPI_BAND,   MPI_LOR,
-                            MPI_BOR, MPI_LXOR, MPI_BXOR, MPI_MINLOC, MPI_MAXLOC, MPI_REPLACE, MPI_NO_OP};
+                            MPI_BOR, MPI_LXOR, MPI_BXOR, MPI_MINLOC, MPI_MAXLOC};
     for (size_t at = 0; at < sizeof known / sizeof *known; at++)
         if (known[at] == op) return true;
     return false;
@@ -179,7 +179,10 @@ static int check_elements(const struct remote *remote, const struct window *wind
     if (error != MPI_SUCCESS) return error;
     if (has_from && bytes_of(remote->from_count, remote->from_type) != bytes) return MPI_ERR_TRUNCATE;
     if (has_result && bytes_of(remote->result_count, remote->result_type) != bytes) return MPI_ERR_TRUNCATE;
-    return remote->what != REMOTE_UPDATE || is_for_windows(remote->op) ? MPI_SUCCESS : MPI_ERR_OP;
+    if (remote->what != REMOTE_UPDATE || remote->op == MPI_REPLACE || remote->op == MPI_NO_OP) return MPI_SUCCESS;
+    MPI_Datatype element = element_type(remote->type);
+    bool is_right = is_for_windows(remote->op) && (element == MPI_DATATYPE_NULL || can_reduce(remote->op, element));
+    return is_right ? MPI_SUCCESS : MPI_ERR_OP;
 }
 
 // The range of the call's elements in a region; false if they are not in it.

@@ -137,32 +137,43 @@ void end_start(MPI_Win handle) {
     pthread_mutex_unlock(&window->mutex);
 }
 
-static void note_locks(struct window *window, int to, bool is_locked) {
+// Nothing is accessed at MPI_PROC_NULL, and the MPI reports ranks that do not exist.
+static void note_lock(struct window *window, int to, bool is_locked) {
+    if (to < 0 || to >= window->ranks) return;
     if (is_locked) window->is_fenced = false;
-    int first = to < 0 ? 0 : to, end = to < 0 ? window->ranks : to + 1;
-    for (int at = first; at < end; at++)
-        window->shares[at].state = is_locked ? LOCKED : 0;
+    window->shares[to].state = is_locked ? LOCKED : 0;
+}
+
+static void note_all_locks(struct window *window, bool is_locked) {
+    for (int at = 0; at < window->ranks; at++) note_lock(window, at, is_locked);
 }
 
 EXPORT int MPI_Win_lock(int kind, int to, int assertion, MPI_Win w) {
     struct window *window = find_window(w);
     int error = PMPI_Win_lock(kind, to, assertion, w);
-    if (error == MPI_SUCCESS && window != NULL && to >= 0 && to < window->ranks) note_locks(window, to, true);
+    if (error == MPI_SUCCESS && window != NULL) note_lock(window, to, true);
     return error;
 }
 
 EXPORT int MPI_Win_lock_all(int assertion, MPI_Win w) {
     struct window *window = find_window(w);
     int error = PMPI_Win_lock_all(assertion, w);
-    if (error == MPI_SUCCESS && window != NULL) note_locks(window, -1, true);
+    if (error == MPI_SUCCESS && window != NULL) note_all_locks(window, true);
     return error;
 }
 
-void end_locks(MPI_Win handle, int to) {
+void end_lock(MPI_Win handle, int to) {
     struct window *window = find_window(handle);
     if (window == NULL) return;
     sync_window(window);
-    if (to < window->ranks) note_locks(window, to, false);
+    note_lock(window, to, false);
+}
+
+void end_all_locks(MPI_Win handle) {
+    struct window *window = find_window(handle);
+    if (window == NULL) return;
+    sync_window(window);
+    note_all_locks(window, false);
 }
 
 EXPORT int MPI_Win_sync(MPI_Win w) {

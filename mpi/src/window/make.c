@@ -73,6 +73,7 @@ static void drop_window(struct window *window) {
         free(share->regions);
     }
     pthread_mutex_destroy(&window->mutex);
+    free(window->job);
     free(window->exports);
     free(window->shares);
     free(window);
@@ -85,10 +86,12 @@ static struct window *new_window(MPI_Comm comm, bool is_dynamic) {
     window->handle = window->lock_window = MPI_WIN_NULL;
     window->comm = MPI_COMM_NULL;
     window->is_dynamic = is_dynamic;
-    window->job = members_of(comm)->ranks;
     PMPI_Comm_rank(comm, &window->rank);
     PMPI_Comm_size(comm, &window->ranks);
     size_t ranks = (size_t)window->ranks;
+    window->job = calloc(ranks, sizeof *window->job);
+    if (window->job == NULL) abort();
+    memcpy(window->job, members_of(comm)->ranks, ranks * sizeof *window->job);
     pthread_mutex_init(&window->mutex, NULL);
     window->exports = calloc(ranks * (size_t)regions, sizeof *window->exports);
     window->shares = calloc(ranks, sizeof *window->shares);

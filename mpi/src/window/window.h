@@ -56,8 +56,8 @@ struct window {
     MPI_Win handle;
     // Its ranks, with a communicator for messages between them.
     MPI_Comm comm;
-    // The ranks in the job.
-    const uint32_t *job;
+    // The ranks in the job: a copy, since the program may free the communicator.
+    uint32_t *job;
     int rank, ranks;
     bool is_dynamic;
     // The program's memory at this rank, if it is on a GPU.
@@ -116,10 +116,11 @@ int enter(struct window *window, int to);
 // Locks a rank's memory for updates, and unlocks it.
 int lock_target(struct window *window, int to, int kind);
 int unlock_target(struct window *window, int to);
-// To be called before the MPI's calls that end epochs: at a rank, or with -1 at all.
+// To be called before the MPI's calls that end epochs: at a rank, which may be MPI_PROC_NULL, or at all.
 void begin_fence(MPI_Win handle, int assertion);
 void end_start(MPI_Win handle);
-void end_locks(MPI_Win handle, int to);
+void end_lock(MPI_Win handle, int to);
+void end_all_locks(MPI_Win handle);
 // Waits for all post messages.
 void end_posts(struct window *window);
 

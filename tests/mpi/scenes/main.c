@@ -71,6 +71,7 @@ static const struct {
     {"persistent", persistent},
     {"many_persistent", many_persistent},
     {"matched", matched},
+    {"handles", handles},
     {"death", death},
     {"death_in_transfer", death_in_transfer},
     {"checked", checked},

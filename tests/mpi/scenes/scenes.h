@@ -41,6 +41,9 @@ void mixed_requests(void);
 void persistent(void);
 void many_persistent(void);
 
+// handles.c
+void handles(void);
+
 // errors.c
 void errors(void);
 void arguments(void);
