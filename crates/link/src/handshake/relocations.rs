@@ -47,7 +47,11 @@ impl Relocations {
     /// When the address is none.
     pub fn begin(&self, relocation: &Relocation) -> Result<(), String> {
         let location = if relocation.address.is_empty() {
-            None
+            // Where it came with a ticket, it comes back with a new one: its key is that of another server.
+            let confirmed = self.0.lock().confirmed.clone();
+            confirmed
+                .filter(|location| location.ticket.is_some())
+                .map(|location| Location { ticket: Some(relocation.ticket), ..location })
         } else {
             let named: Target = relocation.address.parse().map_err(|error| format!("{error}"))?;
             // A path of another host means nothing here, or something else.
@@ -132,6 +136,19 @@ mod tests {
         assert_eq!(relocations.confirm(), Some(new.target.clone()));
         assert_eq!(relocations.candidates(&first), core::slice::from_ref(new));
         assert_eq!(relocations.current(&first), *new);
+        // It comes back where it is: there it is known by a new ticket alone.
+        let again = Relocation { ticket: LaneToken([8; 32]), ..relocation("") };
+        relocations.begin(&again).unwrap();
+        let [again, old] = &relocations.candidates(&first)[..] else { panic!("two tickets") };
+        assert_eq!((again.ticket, old.ticket), (Some(LaneToken([8; 32])), Some(LaneToken([7; 32]))));
+        assert_eq!((&again.target, &old.target), (&new.target, &new.target));
+        relocations.opened(again.clone());
+        relocations.confirm();
+        assert_eq!(relocations.candidates(&first), core::slice::from_ref(again));
+        // Where it began it is known by its key.
+        let relocations = Relocations::default();
+        relocations.begin(&relocation("")).unwrap();
+        assert_eq!(relocations.candidates(&first), [Location { target: first.clone(), ticket: None }]);
     }
 
     #[test]
