@@ -1,7 +1,7 @@
 // A program whose session is moved while it works.  Two threads launch kernels that count themselves, in streams that wait for
 // each other's events, copy to the device and back, and check every number, until the file of the argument is there; both the
 // memory of each thread and a variable of the module have to know of every launch, once.  `refused` as the second argument has
-// memory that no server can take over, `idle` waits for the file without a call.
+// an array, which no server can take over, `idle` waits for the file without a call.
 #include "check.h"
 
 #include <atomic>
@@ -14,7 +14,7 @@ constexpr size_t BYTES = COUNT * sizeof(unsigned);
 
 __device__ unsigned long long launches;
 __device__ unsigned table[COUNT];
-// It has a value in the code, and none in the program.
+// The program sets it by its address.
 __device__ unsigned cleared = 5;
 
 __global__ void step(unsigned *data, unsigned *own) {
@@ -85,16 +85,9 @@ int main(int count, char **arguments) {
     for (cudaEvent_t &event : events) CHECK_CUDA(cudaEventCreate(&event));
     const unsigned zero = 0;
     CHECK_CUDA(cudaMemcpyToSymbol(cleared, &zero, sizeof zero));
-    unsigned *pinned = nullptr;
-    if (strcmp(how, "refused") == 0) CHECK_CUDA(cudaHostAlloc(&pinned, BYTES, cudaHostAllocMapped));
-    if (pinned) {
-        unsigned *own;
-        CHECK_CUDA(cudaMalloc(&own, sizeof *own));
-        CHECK_CUDA(cudaMemset(own, 0, sizeof *own));
-        step<<<COUNT / 256, 256>>>(pinned, own);
-        CHECK_CUDA(cudaDeviceSynchronize());
-        launched++;
-    }
+    cudaArray_t array = nullptr;
+    const cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
+    if (strcmp(how, "refused") == 0) CHECK_CUDA(cudaMallocArray(&array, &format, 16, 16));
     const bool idle = strcmp(how, "idle") == 0;
     std::thread other(work, 1, arguments[1], idle);
     work(0, arguments[1], idle);

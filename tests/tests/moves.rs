@@ -1,6 +1,8 @@
 //! Does a session go on at another server, or from a file, as if nothing had been, and stay where it is when that fails?
 
 use std::fs;
+use std::io::Read as _;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +22,11 @@ const MOVES: usize = 12;
 
 /// A program that works until the file is there.
 fn working(server: &Server, end: &Path, how: &str) -> Running {
-    let mut command = by_itself(&server.connect_string(), &cuda_program("moved_session"));
+    started("moved_session", server, end, how)
+}
+
+fn started(program: &str, server: &Server, end: &Path, how: &str) -> Running {
+    let mut command = by_itself(&server.connect_string(), &cuda_program(program));
     command.env("CAUSEWAY_VIA", "tcp").env("CAUSEWAY_LANES", "3").env("CAUSEWAY_RESUME_TIMEOUT", "60");
     let running = Running::start(command.arg(end).arg(how));
     running.must_print("running", LIMIT);
@@ -118,7 +124,7 @@ fn a_session_stays_where_it_is_when_it_cannot_move() {
         &[(&other, "resumes no sessions"), (&small, "does not take the session up")],
     );
     // What cannot be carried is refused before anything is done.
-    refusals(working(&first, &end, "refused"), &[(&other, "memory of the program that kernels reach")]);
+    refusals(working(&first, &end, "refused"), &[(&other, "a CUDA array")]);
     first.must_be_well();
 }
 
@@ -142,6 +148,57 @@ fn a_session_stays_when_the_other_server_dies_on_the_way() {
     must_be_left(&third);
     moved(&first, &third.connect_string()).must_succeed();
     ends_well(program, &end);
+}
+
+/// How much of a state goes to a server before that is killed: less than any program's here has.
+const PART: usize = 100 << 10;
+
+#[test]
+fn a_session_stays_when_the_other_server_is_killed_while_its_state_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let end = folder.path().join("end");
+    let (first, second) = (Server::start_with(&OPEN), Server::start_with(&OPEN));
+    let program = working(&first, &end, "");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = |address: &str| address.rsplit_once(':').unwrap().1.to_owned();
+    let behind = second.target().endpoint.to_string();
+    let relay = listener.local_addr().unwrap().to_string();
+    let to = second.connect_string().replace(&port(&behind), &port(&relay));
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut from = listener.accept().unwrap().0;
+            let mut server = TcpStream::connect(&behind).unwrap();
+            let (mut replies, mut back) = (server.try_clone().unwrap(), from.try_clone().unwrap());
+            scope.spawn(move || std::io::copy(&mut replies, &mut back));
+            std::io::copy(&mut (&mut from).take(PART as u64), &mut server).unwrap();
+            second.kill();
+            from.shutdown(Shutdown::Both).unwrap();
+        });
+        run(&mut command(&["move", &session(&first), &to], &first), LIMIT)
+    });
+    assert!(outcome.code() == Some(1) && outcome.stderr.contains("stays where it is"), "{outcome}");
+    let third = Server::start_with(&OPEN);
+    moved(&first, &third.connect_string()).must_succeed();
+    ends_well(program, &end);
+}
+
+#[test]
+fn variables_of_code_and_memory_that_kernels_share_with_the_program_go_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (Server::start_with(&OPEN), Server::start_with(&OPEN));
+    for how in ["asked", "stored", "pinned"] {
+        let (end, file) = (folder.path().join(format!("end {how}")), folder.path().join(how));
+        let program = started("moved_variables", &first, &end, how);
+        moved(&first, &second.connect_string()).must_succeed();
+        moved(&second, &first.connect_string()).must_succeed();
+        // Its key is that of the first server, and it came here with a ticket.
+        let path = file.to_str().unwrap();
+        run(&mut command(&["checkpoint", &session(&first), path], &first), LIMIT).must_succeed();
+        run(&mut command(&["restore", path], &first), LIMIT).must_succeed();
+        moved(&first, &second.connect_string()).must_succeed();
+        ends_well(program, &end);
+        must_be_left(&second);
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ run: a title must contain one of them.
     gpu-test.sh python torch_graphs jax nvml  some files of tests/python, then NVML
     gpu-test.sh everyday                      doctor, --on local, a trace, watching, the wheel
     gpu-test.sh servers                       two servers: copies between devices of both
+    gpu-test.sh moves                         two servers: sessions that move from one to the other
     gpu-test.sh mpi                           two ranks on one GPU: messages, by each channel, beside UCX
     gpu-test.sh device                        kernels that communicate: tests, and what it costs (cost)
     gpu-test.sh collectives                   2, 4 and 8 ranks on one GPU: calls of all ranks together
@@ -38,6 +39,7 @@ from gpu_test.parts.counts import run_counts
 from gpu_test.parts.device import run_device
 from gpu_test.parts.everyday import run_everyday
 from gpu_test.parts.model import run_model
+from gpu_test.parts.moves import run_moves
 from gpu_test.parts.mpi import run_mpi
 from gpu_test.parts.nvml import run_nvml
 from gpu_test.parts.programs import run_programs
@@ -56,6 +58,7 @@ PARTS = {
     "nvml": run_nvml,
     "everyday": run_everyday,
     "servers": run_servers,
+    "moves": run_moves,
     "mpi": run_mpi,
     "device": run_device,
     "collectives": run_collectives,

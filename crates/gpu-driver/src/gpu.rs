@@ -7,6 +7,7 @@ use crate::waits::{Join, Source};
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::{CUipcEventHandle, CUresult};
+use causeway_gpu::code_memory::{CodeMemory, LoadedCode};
 use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use causeway_gpu::idle_poller::IdlePoller;
 use causeway_gpu::imported::{ImportError, ImportedMemory};
@@ -293,5 +294,9 @@ impl Gpu for Driver {
 
     fn resume(&self) -> Result<(), ResumeError> {
         self.resume_process()
+    }
+
+    fn code_memory(&self, loaded: &[LoadedCode<'_>]) -> Result<Vec<CodeMemory>, String> {
+        self.find_code_memory(loaded)
     }
 }

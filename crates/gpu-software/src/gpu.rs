@@ -26,7 +26,7 @@ use causeway_api::sys::{CUdevice, CUresult};
 use causeway_api::types::Region;
 use causeway_api::visible::DuplicateDevice;
 use causeway_config::ValueError;
-use causeway_gpu::code_memory::CodeMemory;
+use causeway_gpu::code_memory::{CodeMemory, LoadedCode};
 use causeway_gpu::gpudirect::{GpuDirectChoice, GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::set_aside::{AfterFailure, SetAside};
@@ -443,7 +443,7 @@ impl Gpu for SoftwareGpu {
         restored.map_err(ResumeError::Store)
     }
 
-    fn code_memory(&self) -> Result<Vec<CodeMemory>, &'static str> {
+    fn code_memory(&self, _: &[LoadedCode<'_>]) -> Result<Vec<CodeMemory>, String> {
         self.modules.code_memory()
     }
 

@@ -61,14 +61,15 @@ impl Modules {
     }
 
     /// Where the variables of loaded code lie.
-    pub(super) fn code_memory(&self) -> Result<Vec<CodeMemory>, &'static str> {
+    pub(super) fn code_memory(&self) -> Result<Vec<CodeMemory>, String> {
         if self.space.allocated_by_kernels() > 0 {
-            return Err("kernels have memory of their own `malloc`, whose owners are unknown");
+            return Err("kernels have memory of their own `malloc`, whose owners are unknown".to_owned());
         }
         let of = |owner: CodeOwner, module: &Module| CodeMemory {
             owner,
             context: Native::from_value(module.context),
             ranges: module.loaded.ranges(),
+            variables: Vec::new(),
         };
         let mut found = Vec::new();
         let mut of_libraries = Vec::new();

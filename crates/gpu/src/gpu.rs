@@ -1,7 +1,7 @@
 //! The trait of a back end: what the worker's engine needs besides the calls of the declaration list.
 
 use crate::calls::Calls;
-use crate::code_memory::CodeMemory;
+use crate::code_memory::{CodeMemory, LoadedCode};
 use crate::gpudirect::{GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use crate::idle_poller::IdlePoller;
 use crate::imported::{ImportError, ImportedMemory};
@@ -242,12 +242,16 @@ pub trait Gpu: Calls {
         Ok(())
     }
 
-    /// Where the variables of all loaded code lie, so that their values can be carried to another process.
+    /// Where the variables of all loaded code, which is `loaded`, lie, so that their values can be carried to another
+    /// process. May load what was to be loaded at its first use.
     ///
     /// # Errors
-    /// Why that is not known, as the end of a sentence.
-    fn code_memory(&self) -> Result<Vec<CodeMemory>, &'static str> {
-        Err("what executes the calls does not tell where the variables of loaded code lie")
+    /// Why that is not known, or cannot be carried; a sentence for people.
+    fn code_memory(&self, loaded: &[LoadedCode<'_>]) -> Result<Vec<CodeMemory>, String> {
+        if loaded.is_empty() {
+            return Ok(Vec::new());
+        }
+        Err("what executes the calls does not tell where the variables of loaded code lie".to_owned())
     }
 
     /// The variables of the next module that is loaded are to lie where [`Gpu::code_memory`] says that they did in

@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets of this crate.
 
 pub use crate::protocol::messages::fuzzing::control;
+pub use crate::state_file::fuzz as state;
 pub use crate::worker::fuzzing::commands;
 
 #[cfg(test)]
@@ -25,6 +26,11 @@ mod tests {
     #[test]
     fn control_messages_are_read_as_they_were_written() {
         replay("control", control);
+    }
+
+    #[test]
+    fn states_are_read_as_they_were_written() {
+        replay("state", state);
     }
 
     #[test]

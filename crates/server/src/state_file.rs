@@ -15,7 +15,7 @@ use causeway_wire::record;
 use thiserror::Error;
 
 /// The first bytes of a file; the last of them counts the formats.
-pub const MAGIC: [u8; 8] = *b"CSWYSES1";
+pub const MAGIC: [u8; 8] = *b"CSWYSES2";
 
 /// The longest piece of what is long, in bytes.
 pub const MAX_PIECE: usize = 1 << 20;
@@ -134,9 +134,33 @@ pub struct CodeRecord {
     pub context: u64,
     /// Address and size of each range.
     pub ranges: Vec<(u64, u64)>,
+    /// The variables, where they may lie elsewhere when the code is loaded anew.
+    pub variables: Vec<VariableRecord>,
 }
 
-record!(CodeRecord { owner, is_library, context, ranges });
+record!(CodeRecord { owner, is_library, context, ranges, variables });
+
+impl CodeRecord {
+    /// Whether another record is about the same code.
+    pub fn is_of_the_same(&self, other: &Self) -> bool {
+        (self.owner, self.is_library, self.context) == (other.owner, other.is_library, other.context)
+    }
+}
+
+/// A variable of loaded code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VariableRecord {
+    /// Its name.
+    pub name: String,
+    /// Where it lies.
+    pub address: u64,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// Words that held addresses when the code was loaded: where, from its beginning, and what they hold now.
+    pub pointers: Vec<(u64, u64)>,
+}
+
+record!(VariableRecord { name, address, bytes, pointers });
 
 /// A part of a session's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,6 +185,9 @@ pub enum Record {
     Transfer { number: u64, bytes: Vec<u8> },
     /// Bytes of device memory, as a context reads them. All other bytes are zero.
     Memory { context: u64, address: u64, bytes: Vec<u8> },
+    /// A part of memory of the program that kernels reach: which, from where on, what kernels see, and what both ends
+    /// agreed on, where that is something else.
+    Mirror { address: u64, at: u64, bytes: Vec<u8>, agreed: Vec<u8> },
 }
 
 mod tag {
@@ -175,6 +202,7 @@ mod tag {
     pub const TAKEN: u8 = 9;
     pub const TRANSFER: u8 = 10;
     pub const MEMORY: u8 = 11;
+    pub const MIRROR: u8 = 12;
     pub const END: u8 = 255;
 }
 
@@ -284,6 +312,12 @@ impl<W: Write> StateWriter<W> {
                 pack(bytes, out);
                 tag::MEMORY
             }
+            Record::Mirror { address, at, bytes, agreed } => {
+                (*address, *at).encode(out);
+                agreed.encode(out);
+                pack(bytes, out);
+                tag::MIRROR
+            }
         };
         self.record(tag)
     }
@@ -384,6 +418,11 @@ impl<R: Read> StateReader<R> {
                 let (context, address) = input.value()?;
                 Record::Memory { context, address, bytes: unpack(&mut input)? }
             }
+            tag::MIRROR => {
+                let (address, at) = input.value()?;
+                let agreed = input.value()?;
+                Record::Mirror { address, at, bytes: unpack(&mut input)?, agreed }
+            }
             tag::END if body == before.as_bytes() => return Ok(None),
             tag::END => return Err(StateFileError::Damaged("its checksum is another one".to_owned())),
             other => return Err(StateFileError::Damaged(format!("there is no part of kind {other}"))),
@@ -392,6 +431,27 @@ impl<R: Read> StateReader<R> {
         self.body = body;
         Ok(Some(record))
     }
+}
+
+/// The body of the fuzz target `state`: whatever can be read of a state is read as the same once it has been written again.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn fuzz(bytes: &[u8]) {
+    let Ok((mut reader, header)) = StateReader::begin(bytes) else { return };
+    let mut records = Vec::new();
+    while let Ok(Some(record)) = reader.read() {
+        records.push(record);
+    }
+    let mut again = Vec::new();
+    let mut writer = StateWriter::begin(&mut again, &header).expect("memory takes what is written");
+    records.iter().try_for_each(|record| writer.write(record)).expect("memory takes what is written");
+    let length = writer.finish().expect("memory takes what is written");
+    assert_eq!(length, again.len() as u64);
+    let (mut reader, same) = StateReader::begin(&again[..]).expect("it was written just now");
+    assert_eq!(format!("{same:?}"), format!("{header:?}"));
+    for record in &records {
+        assert_eq!(reader.read().expect("it was written just now").as_ref(), Some(record));
+    }
+    assert!(matches!(reader.read(), Ok(None)));
 }
 
 #[cfg(test)]
@@ -433,7 +493,18 @@ mod tests {
             Record::Frame(vec![5; 100]),
             Record::Image { number: 0, bytes: vec![0; MAX_PIECE] },
             Record::Image { number: 0, bytes: (0..=255).collect() },
-            Record::Code(CodeRecord { owner: 1, is_library: true, context: 2, ranges: vec![(3, 4), (5, 6)] }),
+            Record::Code(CodeRecord {
+                owner: 1,
+                is_library: true,
+                context: 2,
+                ranges: vec![(3, 4), (5, 6)],
+                variables: vec![VariableRecord {
+                    name: "v".to_owned(),
+                    address: 3,
+                    bytes: 4,
+                    pointers: vec![(0, 7)],
+                }],
+            }),
             Record::Command(CommandRecord {
                 context: 1,
                 opcode: 2,

@@ -2,11 +2,11 @@
 
 use super::ELF_MAGIC;
 
-const HEADER_BYTES: usize = 64;
-const SECTION_HEADER_BYTES: usize = 64;
-const SYMBOL_BYTES: usize = 24;
+pub(super) const HEADER_BYTES: usize = 64;
+pub(super) const SECTION_HEADER_BYTES: usize = 64;
+pub(super) const SYMBOL_BYTES: usize = 24;
 /// The type of the section with the symbols (`SHT_SYMTAB`).
-const SYMBOL_TABLE: u32 = 2;
+pub(super) const SYMBOL_TABLE: u32 = 2;
 /// The type of a symbol that is a function (`STT_FUNC`).
 const FUNCTION: u8 = 2;
 /// What the byte `st_other` of a kernel has set (`STO_CUDA_ENTRY`): the host can launch it.
@@ -55,11 +55,11 @@ pub fn cubin_kernels(cubin: &[u8]) -> Option<Vec<&str>> {
     Some(kernels)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-fn long(bytes: &[u8], at: usize) -> Option<usize> {
+pub(super) fn long(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?)).ok()
 }
 

@@ -192,7 +192,7 @@ impl Driver {
     }
 
     /// The compute capability of the current context's device, times ten.
-    fn capability(&self) -> CuResult<u32> {
+    pub(crate) fn capability(&self) -> CuResult<u32> {
         self.capability_of(self.current_device()?)
     }
 

@@ -5,7 +5,7 @@
 //! | what are the devices | `snapshot` |
 //! | how are contexts and streams made, and what can be set for them | `context`, `streams` |
 //! | which part of a device's processors does a context use | `green` |
-//! | how does code come in and what does it hold | `image`, `linker`, `module` |
+//! | how does code come in and what does it hold | `image`, `linker`, `module`, `code_memory` |
 //! | how is it started | `launch` |
 //! | what do textures and surfaces look into | `texture` |
 //! | where is memory allocated, and at addresses that the client chose | `memory`, `virtual_memory` |
@@ -19,6 +19,7 @@
 //! Each implements the trait of its subject ([`causeway_gpu::calls`]), in which code made from the
 //! declaration list passes on plain driver calls.
 
+mod code_memory;
 mod context;
 mod copy;
 mod events;

@@ -12,10 +12,11 @@ use causeway_wire::message::WorkerMessage;
 use causeway_wire::relocation::LinkState;
 use thiserror::Error;
 
-use super::write::{self, NotWritten, code_of};
+use super::code;
+use super::write::{self, NotWritten};
 use crate::handover::Decision;
 use crate::protocol::messages::CheckpointStart;
-use crate::state_file::{CodeRecord, StateHeader};
+use crate::state_file::StateHeader;
 use crate::worker::engine::{Engine, IdleWork, ProtocolError, handle};
 use crate::worker::release_check::{Busy, Held as MemoryHeld};
 use crate::worker::suspension;
@@ -53,7 +54,7 @@ enum NotHeld {
     #[error("{0}")]
     Hindrance(String),
     #[error("{0}")]
-    Code(&'static str),
+    Code(String),
     #[error("there was no quiet point within {seconds} s: {busy}")]
     Busy { seconds: u64, busy: Busy },
     #[error("device memory that was released does not come back: {0}")]
@@ -138,7 +139,8 @@ fn checkpoint(
     let started_at = Instant::now();
     wait_for_quiet(engine, receiver, idle)?;
     // What has been carried out meanwhile may be a hindrance.
-    let code = carriable(engine)?;
+    carriable(engine)?;
+    let code = code::find(engine).map_err(NotHeld::Code)?;
     let mut message = Vec::new();
     WorkerMessage::Moving(start.relocation.clone()).encode(&mut message);
     let link = session.link().hold(receiver, &message).ok_or(NotHeld::NotResumable)?;
@@ -148,7 +150,7 @@ fn checkpoint(
         seconds: start.relocation.seconds,
         ..identity.clone()
     };
-    let bytes = write::write(engine, &header, link, &code, file)?;
+    let bytes = write::write(engine, &header, link, code, start.stops, file)?;
     tracing::info!(bytes, milliseconds = started_at.elapsed().as_millis() as u64, "the session is held");
     session.exchange().report_checkpoint(start.number, Ok(bytes));
     if session.exchange().decision(start.number, DECISION_TIMEOUT) == Decision::Stay {
@@ -206,19 +208,14 @@ fn end_of(link: &LinkState) -> u64 {
     link.frames_start + link.frames.iter().map(|frame| frame.len() as u64).sum::<u64>()
 }
 
-/// Where the variables of code lie, of a session that can be carried as far as is known.
-fn carriable(engine: &Arc<Engine>) -> Result<Vec<CodeRecord>, NotHeld> {
+/// Whether a session can be carried, as far as that is known without a look at its code.
+fn carriable(engine: &Arc<Engine>) -> Result<(), NotHeld> {
     if let Some(held) = engine.held_by() {
         return Err(NotHeld::Memory(held));
     }
-    if let Some(hindrance) = engine.journal().hindrance() {
-        return Err(NotHeld::Hindrance(hindrance));
-    }
-    let session = engine.session();
-    match session.gpu().code_memory() {
-        Ok(found) => Ok(code_of(session, &found)),
-        Err(why) if engine.journal().has_code() => Err(NotHeld::Code(why)),
-        Err(_) => Ok(Vec::new()),
+    match engine.journal().hindrance() {
+        Some(hindrance) => Err(NotHeld::Hindrance(hindrance)),
+        None => Ok(()),
     }
 }
 

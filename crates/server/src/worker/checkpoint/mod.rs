@@ -9,8 +9,10 @@
 //! | `hold`    | When is there a quiet point, and what follows it?                         |
 //! | `write`   | What is the session's state?                                              |
 //! | `restore` | How is a session made of its state?                                       |
+//! | `code`    | Where do the variables of loaded code lie, and where when it is loaded anew? |
 //! | `memory`  | How do bytes get from and to the memory of a device?                      |
 
+mod code;
 mod hold;
 mod memory;
 mod restore;

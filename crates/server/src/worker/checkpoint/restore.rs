@@ -8,17 +8,18 @@ use causeway_api::calls::{Opcode, Request};
 use causeway_api::handle::{Context, Handle, Library};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_gpu::CuResult;
+use causeway_gpu::{CuResult, Gpu};
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::relocation::LinkState;
 use thiserror::Error;
 
+use super::code::{self, NotFound, Relocation};
 use super::memory;
-use super::write::code_of;
 use crate::state_file::{CodeRecord, CommandRecord, Record, StateFileError, StateReader};
 use crate::worker::engine::Engine;
 use crate::worker::incoming::Buffer;
 use crate::worker::journal::Entry;
+use crate::worker::memory::mirrors::carry::MirrorPart;
 use crate::worker::session::describe;
 
 /// The most bytes of frames that a client may not have: a worker keeps no more.
@@ -43,9 +44,53 @@ pub enum NotRestored {
     },
     /// Variables lie elsewhere.
     #[error(
-        "variables of loaded code would have other addresses here than those that the program knows (module or library {0:#x})"
+        "loaded code has other variables here, or at other addresses than those that the program knows (module or library {0:#x})"
     )]
     Variables(u64),
+    /// The driver has loaded something else.
+    #[error("the code that the program has loaded cannot be examined here: {0}")]
+    Code(String),
+    /// A variable lies elsewhere.
+    #[error(
+        "the driver has put the variable `{name}` of loaded code at {now:#x} here, and the program had it at {before:#x}: kernels \
+         may know that address"
+    )]
+    Relocated {
+        /// The variable.
+        name: String,
+        /// Its address.
+        before: u64,
+        /// Its address here.
+        now: u64,
+    },
+    /// The program knows where a variable lies.
+    #[error(
+        "its program knows the address of the variable `{name}` of loaded code, {known:#x}, and here it lies at {found:#x}"
+    )]
+    KnownAddress {
+        /// The variable.
+        name: String,
+        /// Its address.
+        known: u64,
+        /// Its address here.
+        found: u64,
+    },
+    /// Memory may hold the address of a variable.
+    #[error(
+        "device memory at {address:#x} holds what may be the address of a variable of loaded code ({value:#x}), which lies \
+         elsewhere here"
+    )]
+    Suspect {
+        /// Where.
+        address: u64,
+        /// What is there.
+        value: u64,
+    },
+    /// A variable holds the address of a function.
+    #[error(
+        "the variable `{0}` of loaded code holds the address of a device function, which lies elsewhere here"
+    )]
+    Function(String),
     /// Memory cannot be written.
     #[error("device memory at {address:#x} cannot be written: {why}")]
     Memory {
@@ -149,6 +194,7 @@ pub fn restore<R: Read>(
         images: HashMap::new(),
         code: Vec::new(),
         are_loaded: Vec::new(),
+        relocation: None,
         transfers: HashMap::new(),
     };
     let mut next = next;
@@ -179,12 +225,17 @@ struct Making<'a> {
     images: HashMap<u32, Image>,
     code: Vec<CodeRecord>,
     are_loaded: Vec<bool>,
+    /// Once all code is loaded: where its variables lie.
+    relocation: Option<Relocation>,
     transfers: HashMap<u64, Vec<u8>>,
 }
 
 impl Making<'_> {
+    fn gpu(&self) -> &dyn Gpu {
+        self.engine.session().gpu()
+    }
+
     fn take(&mut self, record: Record) -> Result<(), NotRestored> {
-        let session = self.engine.session();
         match record {
             Record::Image { number, bytes } => {
                 match self.images.entry(number).or_insert_with(|| Image::Growing(Vec::new())) {
@@ -192,10 +243,16 @@ impl Making<'_> {
                     Image::Whole(_) => return Err(NotRestored::Senseless("an image grows after its use")),
                 }
             }
-            Record::Code(code) => {
-                self.code.push(code);
-                self.are_loaded.push(false);
-            }
+            Record::Code(code) => match self.code.last_mut() {
+                Some(last) if last.is_of_the_same(&code) => {
+                    last.ranges.extend(code.ranges);
+                    last.variables.extend(code.variables);
+                }
+                _ => {
+                    self.code.push(code);
+                    self.are_loaded.push(false);
+                }
+            },
             Record::Command(command) => self.command(command)?,
             Record::Recorded { event, stream, flags, context } => {
                 let mut arguments = Vec::new();
@@ -206,8 +263,15 @@ impl Making<'_> {
             }
             Record::Taken(numbers) => self.engine.uploads().incoming().set_stale(numbers),
             Record::Transfer { number, bytes } => self.transfers.entry(number).or_default().extend(bytes),
-            Record::Memory { context, address, bytes } => {
-                memory::write(session, Handle::from_value(context), address, &bytes)
+            Record::Memory { context, address, bytes } => self.memory(context, address, &bytes)?,
+            Record::Mirror { address, at, bytes, agreed } => {
+                if let Some((address, value)) = self.relocation()?.suspect(address.wrapping_add(at), &bytes) {
+                    return Err(NotRestored::Suspect { address, value });
+                }
+                let part = MirrorPart { address, at, bytes: &bytes, agreed: &agreed };
+                self.engine
+                    .mirrors()
+                    .set_part(&part)
                     .map_err(|error| NotRestored::Memory { address, why: describe(error) })?;
             }
             Record::Snapshot(_) | Record::Link(_) | Record::Frame(_) => {
@@ -242,11 +306,25 @@ impl Making<'_> {
         let request = Request::decode(opcode, &entry.arguments).map_err(StateFileError::from)?;
         if let Request::module_load(load) = &request
             && let Some(code) = self.code.iter().find(|code| code.owner == load.module.value())
+            && code.variables.is_empty()
         {
             let addresses = code.ranges.iter().map(|(address, _)| *address).collect();
             self.engine.session().gpu().fix_next_module(addresses);
         }
-        self.engine.replay(&entry).map_err(|error| failed(opcode, error))?;
+        self.engine.replay(&entry).map_err(|error| match &request {
+            // It has answered something else.
+            Request::module_global(global) if error == CUresult::CUDA_ERROR_ILLEGAL_ADDRESS => {
+                let module = self.engine.session().objects().native(global.module);
+                let found = module.and_then(|module| self.gpu().module_global(module, global.name));
+                other_address(global.name, &entry, found)
+            }
+            Request::library_global(global) if error == CUresult::CUDA_ERROR_ILLEGAL_ADDRESS => {
+                let library = self.engine.session().objects().native(global.library);
+                let found = library.and_then(|library| self.gpu().library_global(library, global.name));
+                other_address(global.name, &entry, found)
+            }
+            _ => failed(opcode, error),
+        })?;
         // Modules of libraries lie where they did before anything else may load them.
         match request {
             Request::library_load(_) | Request::primary_context_retain(_) | Request::context_create(_) => {
@@ -263,7 +341,7 @@ impl Making<'_> {
             let library = session.objects().native(Handle::<Library>::from_value(code.owner));
             let context = Handle::<Context>::from_value(code.context);
             let (Ok(library), Ok(_)) = (library, session.objects().native(context)) else { continue };
-            if *is_loaded || !code.is_library {
+            if *is_loaded || !code.is_library || !code.variables.is_empty() {
                 continue;
             }
             *is_loaded = true;
@@ -277,20 +355,85 @@ impl Making<'_> {
         Ok(())
     }
 
-    fn finish(self) -> Result<(), NotRestored> {
+    /// Where the variables of code lie, which is all loaded now.
+    fn relocation(&mut self) -> Result<&Relocation, NotRestored> {
+        if self.relocation.is_none() {
+            let session = self.engine.session();
+            let now = code::find(self.engine).map_err(NotRestored::Code)?;
+            let read = |context: u64, address: u64| {
+                let mut word = [0; 8];
+                memory::read(session, Handle::from_value(context), address, &mut word).ok()?;
+                Some(u64::from_le_bytes(word))
+            };
+            let found = Relocation::new(&self.code, &now, read).map_err(|why| match why {
+                NotFound::Variables(owner) => NotRestored::Variables(owner),
+                NotFound::Function(name) => NotRestored::Function(name),
+            })?;
+            let moved = found.first_moved();
+            tracing::info!(variables = found.count(), ?moved, "variables of loaded code");
+            if let Some((before, now)) = moved.filter(|_| !code::MAY_RELOCATE) {
+                let name = name_at(&self.code, before);
+                return Err(NotRestored::Relocated { name, before, now });
+            }
+            self.relocation = Some(found);
+        }
+        Ok(self.relocation.get_or_insert_default())
+    }
+
+    fn memory(&mut self, context: u64, address: u64, bytes: &[u8]) -> Result<(), NotRestored> {
+        let contains = |(start, length): &(u64, u64)| address.wrapping_sub(*start) < *length;
+        let is_of_code =
+            self.code.iter().any(|code| !code.variables.is_empty() && code.ranges.iter().any(contains));
+        let engine = self.engine;
+        let relocation = self.relocation()?;
+        if let Some((address, value)) = relocation.suspect(address, bytes) {
+            return Err(NotRestored::Suspect { address, value });
+        }
+        let parts = if is_of_code {
+            relocation.parts(address, bytes.len() as u64)
+        } else {
+            vec![(address, bytes.len(), address)]
+        };
+        for (before, length, now) in parts {
+            let part = bytes.get((before - address) as usize..).and_then(|rest| rest.get(..length));
+            let part = part.ok_or(NotRestored::Senseless("a variable is longer than what there is of it"))?;
+            write_memory(engine, context, now, part)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(), NotRestored> {
+        let engine = self.engine;
+        for (context, address, value) in self.relocation()?.pointers() {
+            write_memory(engine, *context, *address, &value.to_le_bytes())?;
+        }
         for (number, bytes) in self.transfers {
             if !self.engine.uploads().incoming().take_up(number, bytes) {
                 return Err(NotRestored::Senseless("too many bytes wait for their commands"));
             }
         }
-        let session = self.engine.session();
-        let found = session.gpu().code_memory().map(|found| code_of(session, &found)).unwrap_or_default();
-        for code in &self.code {
-            if !found.contains(code) {
-                return Err(NotRestored::Variables(code.owner));
-            }
-        }
         Ok(())
+    }
+}
+
+fn write_memory(engine: &Engine, context: u64, address: u64, bytes: &[u8]) -> Result<(), NotRestored> {
+    memory::write(engine.session(), Handle::from_value(context), address, bytes)
+        .map_err(|error| NotRestored::Memory { address, why: describe(error) })
+}
+
+/// The name of the variable that had this address.
+fn name_at(code: &[CodeRecord], address: u64) -> String {
+    let mut variables = code.iter().flat_map(|code| &code.variables);
+    variables.find(|variable| variable.address == address).map(|found| found.name.clone()).unwrap_or_default()
+}
+
+/// The refusal of a variable that the program has asked for, and that is `found` somewhere else.
+fn other_address(name: &str, entry: &Entry, found: CuResult<(u64, usize)>) -> NotRestored {
+    let known = entry.reply.as_ref().and_then(|reply| Decoder::new(reply).value::<u64>().ok());
+    NotRestored::KnownAddress {
+        name: name.to_owned(),
+        known: known.unwrap_or_default(),
+        found: found.map(|(address, _)| address).unwrap_or_default(),
     }
 }
 

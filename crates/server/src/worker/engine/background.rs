@@ -51,8 +51,6 @@ impl Engine {
                 let Some(Payload::Inline(bytes)) = request.payload() else { return None };
                 Some(Arc::new(Buffer::Plain(bytes.to_vec())))
             });
-            // Where code cannot be carried anyway its bytes need not be kept.
-            let image = image.filter(|_| self.carries_code);
             self.journal.note(&request, head.opcode, head.context.value(), arguments, &reply, image);
         }
         match outcome {

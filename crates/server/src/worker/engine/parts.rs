@@ -8,6 +8,7 @@ use crate::worker::downloads::Downloads;
 use crate::worker::host_functions::HostFunctions;
 use crate::worker::journal::Journal;
 use crate::worker::memory::HostMemory;
+use crate::worker::memory::mirrors::Mirrors;
 use crate::worker::peers::PeerCopies;
 use crate::worker::pool::Pool;
 use crate::worker::rdma::RdmaCopies;
@@ -76,8 +77,6 @@ pub struct Engine {
     pub(super) is_waiting_for_idle: AtomicBool,
     /// What made the session's objects, where another worker may have to make them again.
     pub(super) journal: Journal,
-    /// Whether the back end tells where the variables of code lie, so that another worker can load it.
-    pub(super) carries_code: bool,
     /// What is left to who holds it: to issue deferred commands that have become ready.
     pub(super) state: Delegated<State>,
 }
@@ -93,7 +92,6 @@ impl Engine {
     ) -> Arc<Self> {
         let arena = link.regions().map(Arena::new);
         let journal = if link.is_resumable() { Journal::recording() } else { Journal::default() };
-        let carries_code = gpu.code_memory().is_ok();
         let session = Session::new(gpu, link, exchange);
         let rdma = RdmaCopies::new(&session);
         let engine = Arc::new(Self {
@@ -110,7 +108,6 @@ impl Engine {
             has_peers: AtomicBool::new(false),
             is_waiting_for_idle: AtomicBool::new(false),
             journal,
-            carries_code,
             state: Delegated::default(),
             session,
         });
@@ -132,6 +129,11 @@ impl Engine {
     /// What made the session's objects.
     pub fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    /// Copies of the program's memory that kernels reach.
+    pub fn mirrors(&self) -> &Mirrors {
+        &self.memory.mirrors
     }
 
     /// Streams that wait for the client.

@@ -5,6 +5,7 @@
 //! client asks. Of memory of the host the changed lines are told; of a device's memory (`on_device`) changed
 //! blocks, few of them at once and many as stretches that the client then reads like copies.
 
+pub mod carry;
 mod on_device;
 
 use causeway_api::calls::mirror_create;

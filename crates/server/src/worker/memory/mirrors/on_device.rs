@@ -3,6 +3,7 @@
 //! What both ends agreed on is kept as a hash of each block: a copy of all of it would take as much memory of
 //! the host, and comparing would read both.
 
+use causeway_api::sys::CUresult;
 use causeway_gpu::{CuResult, DeviceBytes, Gpu, Staging};
 use causeway_memory::copy_threads;
 use core::ops::Range;
@@ -17,6 +18,9 @@ pub(super) const PIECE: usize = 4 << 20;
 
 /// Threads that hash a piece: then it takes as long as the device's copy of it.
 const HASHERS: usize = 4;
+
+/// Bytes of what is said of a block that was agreed on: whether it is known, and its hash.
+const HASH_BYTES: usize = 1 + size_of::<u128>();
 
 /// Memory of a device.
 pub(super) struct OnDevice {
@@ -47,6 +51,39 @@ impl OnDevice {
     /// Copies from the memory. When that fails, the device may still write to `into`: it must be set aside.
     pub(super) fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()> {
         self.memory.read(at, into)
+    }
+
+    /// What both ends agreed on in a part that begins at a block and has these bytes; nothing where it is these.
+    pub(super) fn agreed_hashes(&self, at: usize, bytes: &[u8]) -> Vec<u8> {
+        let agreed = &self.agreed[at / BLOCK..(at + bytes.len()).div_ceil(BLOCK)];
+        if bytes.chunks(BLOCK).zip(agreed).all(|(block, agreed)| *agreed == Some(hash(block))) {
+            return Vec::new();
+        }
+        let encode = |agreed: &Option<u128>| {
+            let (is_known, hash) = (u8::from(agreed.is_some()), agreed.unwrap_or_default().to_le_bytes());
+            [&[is_known][..], &hash].concat()
+        };
+        agreed.iter().flat_map(encode).collect()
+    }
+
+    /// Puts in bytes, which lie inside the memory, with what was agreed on, as [`Self::agreed_hashes`] says.
+    pub(super) fn set_with_hashes(&mut self, at: usize, bytes: &[u8], agreed: &[u8]) -> CuResult<()> {
+        let blocks = bytes.len().div_ceil(BLOCK);
+        let is_valid = at.is_multiple_of(BLOCK) && [0, blocks * HASH_BYTES].contains(&agreed.len());
+        let is_whole = bytes.len().is_multiple_of(BLOCK) || at + bytes.len() == self.bytes;
+        if !is_valid || !is_whole {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        self.memory.write(at, bytes)?;
+        for (number, block) in bytes.chunks(BLOCK).enumerate() {
+            let agreed = agreed.get(number * HASH_BYTES..).and_then(|rest| rest.first_chunk::<HASH_BYTES>());
+            self.agreed[at / BLOCK + number] = match agreed {
+                None => Some(hash(block)),
+                Some([0, ..]) => None,
+                Some([_, hash @ ..]) => Some(u128::from_le_bytes(*hash)),
+            };
+        }
+        Ok(())
     }
 
     /// Puts in the client's bytes from `at` on, which lie inside the memory.
@@ -134,7 +171,6 @@ fn hashes(piece: &[u8]) -> impl Iterator<Item = u128> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use causeway_api::sys::CUresult;
     use causeway_gpu_software::{Options, SoftwareGpu};
     use parking_lot::Mutex;
     use std::sync::Arc;
