@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "collective/collective.h"
+#include "file_calls.h"
 
 // A staging buffer of elements. A read may return less than them, so the others are in it, too. If there can be none,
 // the MPI is still called, with no elements, before the program gets the error: other ranks may wait for this one.
@@ -159,36 +160,19 @@ static bool take_split(MPI_File file, struct split *found) {
     LATER(name, (MPI_File f, B b, N n, MPI_Datatype t, MPI_Request *q), (f, b, n, t, q))
 #define LATER_THERE(name, B, N) \
     LATER(name, (MPI_File f, MPI_Offset at, B b, N n, MPI_Datatype t, MPI_Request *q), (f, at, b, n, t, q))
-#define FILE_CALLS(verb, B, suffix, N)                                                                    \
-    HERE(verb##suffix, B, N)                                                                              \
-    HERE(verb##_all##suffix, B, N)                                                                        \
-    HERE(verb##_shared##suffix, B, N)                                                                     \
-    HERE(verb##_ordered##suffix, B, N)                                                                    \
-    THERE(verb##_at##suffix, B, N)                                                                        \
-    THERE(verb##_at_all##suffix, B, N)                                                                    \
-    LATER_HERE(i##verb##suffix, B, N)                                                                     \
-    LATER_HERE(i##verb##_all##suffix, B, N)                                                               \
-    LATER_HERE(i##verb##_shared##suffix, B, N)                                                            \
-    LATER_THERE(i##verb##_at##suffix, B, N)                                                               \
-    LATER_THERE(i##verb##_at_all##suffix, B, N)                                                           \
-    BEGIN(verb##_all_begin##suffix, (MPI_File f, B b, N n, MPI_Datatype t), (f, b, n, t))                 \
-    BEGIN(verb##_ordered_begin##suffix, (MPI_File f, B b, N n, MPI_Datatype t), (f, b, n, t))             \
-    BEGIN(verb##_at_all_begin##suffix, (MPI_File f, MPI_Offset at, B b, N n, MPI_Datatype t), (f, at, b, n, t))
-#define END_CALLS(verb, B)        \
-    END(verb##_all_end, B)        \
-    END(verb##_ordered_end, B)    \
-    END(verb##_at_all_end, B)
+#define BEGIN_HERE(name, B, N) BEGIN(name, (MPI_File f, B b, N n, MPI_Datatype t), (f, b, n, t))
+#define BEGIN_THERE(name, B, N) BEGIN(name, (MPI_File f, MPI_Offset at, B b, N n, MPI_Datatype t), (f, at, b, n, t))
 
 #define IS_READ true
-FILE_CALLS(read, void *, , int)
-END_CALLS(read, void *)
+FILE_CALLS(read, , void *, int)
+FILE_ENDS(read, void *)
 #if MPI_VERSION >= 4
-FILE_CALLS(read, void *, _c, MPI_Count)
+FILE_CALLS(read, _c, void *, MPI_Count)
 #endif
 #undef IS_READ
 #define IS_READ false
-FILE_CALLS(write, const void *, , int)
-END_CALLS(write, const void *)
+FILE_CALLS(write, , const void *, int)
+FILE_ENDS(write, const void *)
 #if MPI_VERSION >= 4
-FILE_CALLS(write, const void *, _c, MPI_Count)
+FILE_CALLS(write, _c, const void *, MPI_Count)
 #endif

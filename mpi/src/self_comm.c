@@ -83,10 +83,10 @@ MPI_Comm self_comm(void) {
 }
 
 bool can_reduce(MPI_Op op, MPI_Datatype element) {
-    enum { LONGEST = 64 };
-    char from[LONGEST] = {0}, into[LONGEST];
+    enum { MAX_EXTENT = 64 };
+    char from[MAX_EXTENT] = {0}, into[MAX_EXTENT];
     MPI_Aint lower, extent;
-    if (PMPI_Type_get_extent(element, &lower, &extent) != MPI_SUCCESS || extent > LONGEST) return false;
+    if (PMPI_Type_get_extent(element, &lower, &extent) != MPI_SUCCESS || extent > MAX_EXTENT) return false;
     // Of several threads one makes a collective call of a communicator.
     lock();
     int error = PMPI_Allreduce(from, into, 1, element, op, self_comm());

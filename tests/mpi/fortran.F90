@@ -1,4 +1,5 @@
-! Messages and collective calls of memory on a GPU from Fortran, by mpif.h, or by mpi_f08 where that is defined.
+! Messages, collective calls, files and windows of memory on a GPU from Fortran, by mpif.h, or by mpi_f08 where that is
+! defined: fortran FILE.
 ! Every rank prints "fortran: ok" or what is wrong.
 program fortran
 #ifdef MPI_F08
@@ -10,9 +11,11 @@ program fortran
     type(MPI_Request) :: requests(2)
     type(MPI_Status) :: statuses(2), status
     type(MPI_Datatype) :: column, absolute
+    type(MPI_File) :: file
+    type(MPI_Win) :: window
 #else
     include 'mpif.h'
-    integer :: requests(2), statuses(MPI_STATUS_SIZE, 2), status(MPI_STATUS_SIZE), column, absolute
+    integer :: requests(2), statuses(MPI_STATUS_SIZE, 2), status(MPI_STATUS_SIZE), column, absolute, file, window
 #endif
     interface
         subroutine gpu_start() bind(c)
@@ -36,6 +39,9 @@ program fortran
     integer, target :: host(most)
     type(c_ptr) :: a_address, b_address
     logical :: flag
+    character(len=1000) :: path
+    integer(kind=MPI_OFFSET_KIND) :: offset
+    integer(kind=MPI_ADDRESS_KIND) :: value
 
     call MPI_Init(error)
     call MPI_Comm_rank(MPI_COMM_WORLD, rank, error)
@@ -106,6 +112,49 @@ program fortran
     call MPI_Bcast(MPI_BOTTOM, 1, absolute, 1, MPI_COMM_WORLD, error)
     call must_hold(b_address, 3000, 7, 'MPI_BOTTOM')
     call MPI_Type_free(absolute, error)
+
+    ! Files: each rank writes its part, and reads that of the previous one.
+    call get_command_argument(1, path)
+    call MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE + MPI_MODE_RDWR, MPI_INFO_NULL, file, error)
+    offset = rank * 4000
+    call fill(a_address, rank * 1000)
+    call MPI_File_write_at(file, offset, a, 500, MPI_INTEGER, status, error)
+    call MPI_Get_count(status, MPI_INTEGER, count, error)
+    call must(count == 500, 'the count of what was written')
+    call gpu_copy(a_address, c_loc(host(501)), int(2000, c_size_t))
+    offset = offset + 2000
+    call MPI_File_write_at_all_begin(file, offset, a, 500, MPI_INTEGER, error)
+    call MPI_File_write_at_all_end(file, a, status, error)
+    call MPI_File_sync(file, error)
+    call MPI_Barrier(MPI_COMM_WORLD, error)
+    offset = previous * 4000
+    call MPI_File_iread_at(file, offset, b, 1000, MPI_INTEGER, requests(1), error)
+    call MPI_Wait(requests(1), MPI_STATUS_IGNORE, error)
+    call must_hold(b_address, 1000, previous * 1000, 'what was read')
+    call MPI_File_seek(file, offset, MPI_SEEK_SET, error)
+    call fill(b_address, 7)
+    call MPI_File_read_all(file, b, 1000, MPI_INTEGER, MPI_STATUS_IGNORE, error)
+    call must_hold(b_address, 1000, previous * 1000, 'what all have read')
+    call MPI_File_close(file, error)
+
+    ! One-sided calls: from a window of the host's memory into a GPU's, and to a window of a GPU's.
+    call fill(b_address, 7)
+    call fill(a_address, rank * 1000)
+    call MPI_Win_create(host, int(4 * most, MPI_ADDRESS_KIND), 4, MPI_INFO_NULL, MPI_COMM_WORLD, window, error)
+    call MPI_Win_fence(0, window, error)
+    call MPI_Get(b, 900, MPI_INTEGER, previous, 0_MPI_ADDRESS_KIND, 900, MPI_INTEGER, window, error)
+    call MPI_Win_fence(0, window, error)
+    call must_hold(b_address, 900, previous * 1000, 'MPI_Get')
+    call MPI_Win_free(window, error)
+    call MPI_Win_create(b, int(4 * most, MPI_ADDRESS_KIND), 4, MPI_INFO_NULL, MPI_COMM_WORLD, window, error)
+    call MPI_Win_get_attr(window, MPI_WIN_SIZE, value, flag, error)
+    call must(flag .and. value == 4 * most, 'the size of a window')
+    call MPI_Win_lock(MPI_LOCK_SHARED, next, 0, window, error)
+    call MPI_Put(a, 800, MPI_INTEGER, next, 0_MPI_ADDRESS_KIND, 800, MPI_INTEGER, window, error)
+    call MPI_Win_unlock(next, window, error)
+    call MPI_Barrier(MPI_COMM_WORLD, error)
+    call must_hold(b_address, 800, previous * 1000, 'MPI_Put')
+    call MPI_Win_free(window, error)
     call MPI_Finalize(error)
     print '(a)', 'fortran: ok'
 

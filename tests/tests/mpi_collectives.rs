@@ -3,6 +3,9 @@
 use causeway_tests::mpi::{Mpi, new_nonce};
 use causeway_tests::process::run;
 use causeway_tests::server::Server;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 /// The most elements that a call has for each rank.
@@ -249,10 +252,66 @@ fn fortran_has_the_same_calls() {
     for mpi in Mpi::ALL {
         for interface in ["mpif", "f08"] {
             let mut command = mpi.command(&server, 3, Some(&new_nonce()));
-            command.arg(mpi.folder().join(format!("fortran_{interface}")));
+            let folder = tempfile::tempdir().expect("a temporary folder can be made");
+            command.arg(mpi.folder().join(format!("fortran_{interface}"))).arg(folder.path().join("file"));
             let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
             assert_eq!(outcome.stdout.matches("fortran: ok").count(), 3, "{interface}: {outcome}");
         }
+    }
+}
+
+/// What an MPI's Fortran does without the interposer (docs/src/reference/limits/communication.md).
+const FORTRAN_ALONE: &str = "\
+    mpi_cart_create mpi_cart_sub mpi_dist_graph_create mpi_dist_graph_create_adjacent mpi_graph_create";
+/// With Open MPI these, too.
+const OPEN_MPI_FORTRAN_ALONE: &str = "\
+    mpi_buffer_attach mpi_comm_spawn mpi_comm_spawn_multiple mpi_ialltoallw mpi_ineighbor_alltoallw \
+    mpi_neighbor_alltoallw mpi_pack_external mpi_unpack_external";
+
+/// The functions that a library exports.
+fn functions_of(library: &Path) -> BTreeSet<String> {
+    let mut command = Command::new("nm");
+    let listed =
+        run(command.args(["-D", "--defined-only"]).arg(library), Duration::from_secs(60)).must_succeed();
+    listed.stdout.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
+}
+
+#[test]
+fn fortran_does_not_go_past_the_interposer() {
+    for mpi in Mpi::ALL {
+        let mut theirs = BTreeSet::new();
+        for interface in ["mpif", "f08"] {
+            let program = mpi.folder().join(format!("fortran_{interface}"));
+            let needed = run(Command::new("ldd").arg(program), Duration::from_secs(60)).must_succeed();
+            let paths = needed.stdout.split_whitespace().filter(|word| word.contains("/libmpi"));
+            theirs.extend(paths.flat_map(|path| functions_of(Path::new(path))));
+        }
+        let ours = functions_of(&mpi.interposer());
+        let names = ours.iter().filter(|name| name.starts_with("MPI_"));
+        let names: BTreeSet<_> = names.map(|name| name.trim_end_matches("_c").to_lowercase()).collect();
+        let (mut past, mut entries) = (BTreeSet::new(), 0);
+        for name in &names {
+            let symbols = match mpi {
+                Mpi::OpenMpi => vec![format!("{name}_"), format!("o{name}_f")],
+                // Its other entries call the functions in C.
+                Mpi::Mpich => vec![format!("{name}_f08_")],
+            };
+            for symbol in symbols.iter().filter(|symbol| theirs.contains(*symbol)) {
+                entries += 1;
+                if !ours.contains(symbol) {
+                    past.insert(name.as_str());
+                }
+            }
+        }
+        assert!(entries > 40, "{mpi:?} has {entries} entries of Fortran");
+        let mut alone: BTreeSet<_> = FORTRAN_ALONE.split_whitespace().collect();
+        if mpi == Mpi::OpenMpi {
+            alone.extend(OPEN_MPI_FORTRAN_ALONE.split_whitespace());
+        }
+        assert_eq!(
+            past, alone,
+            "{mpi:?}: calls that Fortran makes without the interposer, and those that are known"
+        );
     }
 }
 

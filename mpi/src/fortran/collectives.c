@@ -94,7 +94,6 @@ LATER(neighbor_allgatherv, COUNTS_IN)
 LATER(neighbor_alltoall, EQUAL)
 LATER(neighbor_alltoallv, COUNTS_BOTH)
 
-FORTRAN(barrier, (MPI_Fint * c, MPI_Fint *error), MPI_Barrier(COMM(c)))
 FORTRAN(reduce_local, (F_REDUCTION, MPI_Fint *error), MPI_Reduce_local(C_REDUCTION))
 
 // Types of blocks are an array of numbers. A non-blocking call may look at them until its end, which nobody
