@@ -1,5 +1,5 @@
-// Dynamic windows of memory on GPUs: each rank has a table of its attached memory, which the others read in each call,
-// since it may be attached and detached at any time.
+// Dynamic windows of memory on GPUs: each rank has a table of its attached memory, which the others read in each call in which
+// they do not know that it is unchanged, since memory may be attached and detached at any time.
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +72,33 @@ static struct region *open_entry(struct window *window, int of, const struct tab
     return region;
 }
 
+// Looks in the copy of a rank's table. Whether that is the current one, and the region, if there is one, is open.
+static bool find_in_copy(struct window *window, int to, uint64_t address, struct region **found) {
+    struct share *share = &window->shares[to];
+    *found = NULL;
+    uint64_t version = version_of(window, to);
+    // Nothing has ever been attached.
+    if (version == 0) return true;
+    if (version == UNKNOWN_VERSION) return false;
+    pthread_mutex_lock(&window->mutex);
+    bool is_current = share->copy != NULL && share->version == version;
+    int entry = is_current ? find_entry(share->copy, address) : -1;
+    if (entry >= 0) {
+        *found = &share->regions[entry];
+        is_current = (*found)->number == share->copy->entries[entry].number;
+    }
+    pthread_mutex_unlock(&window->mutex);
+    return is_current;
+}
+
+// With the rank locked. The version is one from before the table was read.
+static void keep_copy(struct share *share, const struct table *table, uint64_t version) {
+    if (share->copy == NULL) share->copy = malloc(sizeof *share->copy);
+    if (share->copy == NULL) abort();
+    *share->copy = *table;
+    share->version = version;
+}
+
 struct region *find_attached(struct window *window, int to, uint64_t address, const char **message) {
     struct table table;
     struct region *found = NULL;
@@ -79,11 +106,17 @@ struct region *find_attached(struct window *window, int to, uint64_t address, co
         int entry = find_entry(window->table, address);
         return entry < 0 ? NULL : &window->shares[to].regions[entry];
     }
+    if (find_in_copy(window, to, address, &found)) return found;
+    found = NULL;
+    uint64_t version = version_of(window, to);
     int error = lock_target(window, to, MPI_LOCK_SHARED);
     if (error == MPI_SUCCESS) {
         error = read_table(window, to, 0, &table, sizeof table);
         int entry = error == MPI_SUCCESS ? find_entry(&table, address) : -1;
-        if (error == MPI_SUCCESS) close_detached(&window->shares[to], &table);
+        if (error == MPI_SUCCESS) {
+            close_detached(&window->shares[to], &table);
+            keep_copy(&window->shares[to], &table, version);
+        }
         if (entry >= 0) found = open_entry(window, to, &table, entry, message);
         unlock_target(window, to);
     }
@@ -101,7 +134,9 @@ static int write_entry(struct window *window, int at, const struct entry *entry,
                (size_t)window->ranks * CAUSEWAY_COMM_DESCRIPTOR);
     table->entries[at] = *entry;
     if (entry->number > table->last) table->last = entry->number;
-    return unlock_target(window, window->rank);
+    error = unlock_target(window, window->rank);
+    change_version(window);
+    return error;
 }
 
 static int attach(struct window *window, void *start, MPI_Aint bytes) {

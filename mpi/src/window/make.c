@@ -71,7 +71,9 @@ static void drop_window(struct window *window) {
         struct share *share = &window->shares[rank];
         for (int at = 0; share->regions != NULL && at < share->count; at++) close_region(&share->regions[at]);
         free(share->regions);
+        free(share->copy);
     }
+    drop_versions(window);
     pthread_mutex_destroy(&window->mutex);
     free(window->job);
     free(window->exports);
@@ -178,7 +180,8 @@ static int make_own(struct window *window, MPI_Comm comm) {
     // It is not read before.
     memset(window->table, 0, (size_t)bytes);
     PMPI_Win_sync(window->lock_window);
-    return PMPI_Barrier(window->comm);
+    error = window->is_dynamic ? share_versions(window) : MPI_SUCCESS;
+    return error == MPI_SUCCESS ? PMPI_Barrier(window->comm) : error;
 }
 
 static void free_own(struct window *window) {

@@ -45,8 +45,11 @@ struct share {
     // A window that is not dynamic has at most one.
     int count;
     struct region *regions;
-    // The address of the mark at the other rank, in a dynamic window.
+    // In a dynamic window, the address of the mark at the other rank; and its table of attached memory as it was read last, or
+    // null, with its version then (versions.c).
     MPI_Aint mark;
+    struct table *copy;
+    uint64_t version;
     // The epoch that is open to it, and the message that it may start one (epochs.c).
     unsigned char state;
     MPI_Request post_request;
@@ -71,6 +74,8 @@ struct window {
     // window it has the rank's table (attach.c).
     MPI_Win lock_window;
     void *table;
+    // The versions of all ranks' tables, in memory that they share, or null.
+    uint64_t *versions;
     // Serializes the calls that threads of this process must not make concurrently.
     pthread_mutex_t mutex;
     bool is_fenced;
@@ -107,6 +112,17 @@ uint64_t bytes_of_table(const struct window *window);
 // The rank's region that contains the start of an address range, mapped here; null if it is not on a GPU, or with a
 // message if it cannot be mapped.
 struct region *find_attached(struct window *window, int to, uint64_t address, const char **message);
+
+// versions.c
+
+#define UNKNOWN_VERSION UINT64_MAX
+// Shares memory with all ranks of a dynamic window, which call this collectively, if they can. Returns an error of the MPI.
+int share_versions(struct window *window);
+void drop_versions(struct window *window);
+// How often a rank has changed its table, or UNKNOWN_VERSION.
+uint64_t version_of(const struct window *window, int rank);
+// This rank has changed its own.
+void change_version(struct window *window);
 
 // epochs.c
 
