@@ -109,7 +109,9 @@ fn calls_and_libraries_that_are_not_to_be_had_are_named() {
         "{found:#}"
     );
     // A folder has each library once, those without GPU code or such calls are left out.
-    compile("int g;", "other.so", &[]);
+    let other = compile("int g;", "other.so", &[]);
+    let outcome = check(&[&other]);
+    assert!(outcome.code() == Some(0) && outcome.stdout.contains("0 files of 1 with GPU code"), "{outcome}");
     let outcome = check(&[folder.path(), Path::new("--json")]);
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let files = report["files"].as_array().unwrap();

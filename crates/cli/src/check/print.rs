@@ -64,14 +64,16 @@ pub fn text(report: &Report<'_>) -> String {
         line(&mut out, "PROBLEM ", &text);
     }
     let lacking = report.files.iter().filter(|file| !file.is_good()).count();
+    // One that is named is there without any, too.
+    let concerned = report.files.iter().filter(|file| file.images > 0 || !file.is_good()).count();
     let _ = writeln!(
         out,
         "{} of {} with GPU code or CUDA calls; the software GPU (compute capability {}, PTX up to {}) {}.",
-        count(report.files.len(), "file"),
+        count(concerned, "file"),
         report.examined,
         version(report.options.capability),
         version(report.options.newest_ptx),
-        match (lacking, report.files.len()) {
+        match (lacking, concerned) {
             (_, 0) => "is not needed for what stands in them".to_owned(),
             (0, _) => "has all that they need".to_owned(),
             (some, _) => format!("lacks something for {some}"),
