@@ -1,5 +1,5 @@
 // Attributes of streams, batches of stream memory operations, flags of contexts, and small questions about devices.  With the
-// argument `set`, attributes are changed too, which the software GPU does not have.
+// argument `set`, attributes are changed too.
 #include "check.h"
 
 #include <cuda.h>

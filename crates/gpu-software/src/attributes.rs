@@ -177,6 +177,14 @@ pub(super) fn of_stream(id: u32, priority: i32) -> CuResult<LaunchAttribute> {
     Ok(LaunchAttribute { id, value })
 }
 
+/// The priority that an attribute sets, within those that there are; none of another attribute.
+pub(super) fn priority(attribute: &LaunchAttribute) -> Option<i32> {
+    let (lowest, highest) = PRIORITIES;
+    let [a, b, c, d, ..] = attribute.value;
+    let is_priority = Id(attribute.id) == Id::CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    is_priority.then(|| i32::from_ne_bytes([a, b, c, d]).clamp(highest, lowest))
+}
+
 /// A core is what comes nearest to a multiprocessor: it runs blocks.
 pub(super) fn cores() -> u32 {
     thread::available_parallelism().map_or(1, |cores| cores.get() as u32)

@@ -20,7 +20,7 @@ const MAX_TEXT: usize = 2000;
 
 /// Calls that the client would forward, and that only a real GPU and its driver answer: what the traits of
 /// [`causeway_gpu::calls`] have and `calls` does not.
-pub const UNANSWERED_CALLS: [&str; 14] = [
+pub const UNANSWERED_CALLS: [&str; 12] = [
     "cuArrayGetPlane",
     "cuArrayGetSparseProperties",
     "cuCtxGetExecAffinity",
@@ -33,8 +33,6 @@ pub const UNANSWERED_CALLS: [&str; 14] = [
     "cuParamSetTexRef",
     "cuTensorMapEncodeIm2col",
     "cuTensorMapEncodeIm2colWide",
-    "cuTensorMapEncodeTiled",
-    "cuTensorMapReplaceAddress",
 ];
 
 /// What the software GPU makes of one image.

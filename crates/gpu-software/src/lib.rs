@@ -60,6 +60,7 @@ mod sequence;
 mod staging;
 mod stream;
 mod swap;
+mod tensor_map;
 mod texture;
 mod texture_limits;
 mod texture_references;

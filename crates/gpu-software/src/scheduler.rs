@@ -8,6 +8,7 @@
 //! All of it is behind one lock, which is never held while an operation runs or a callback is called.
 
 use super::action::Action;
+use super::attributes;
 use super::context::Context;
 use super::event::Event;
 use super::machine::Machine;
@@ -15,6 +16,7 @@ use super::operation::Operation;
 use super::point::{Point, StreamId};
 use super::stream::{Activity, Command, Done, Fired, Stream, StreamKind, Waiter, Watch, WatchProgress};
 use causeway_api::sys::CUresult;
+use causeway_api::types::LaunchAttribute;
 use causeway_gpu::{Completion, CuResult};
 use causeway_sync::WaitQueue;
 use causeway_sync::face::{Mutex, MutexGuard};
@@ -67,9 +69,37 @@ impl Scheduler {
         Arc::new(Self { state: Mutex::default(), work: WaitQueue::new(), quiet: WaitQueue::new(), machine })
     }
 
-    /// The priority of a stream.
-    pub(super) fn priority(&self, id: StreamId) -> CuResult<i32> {
-        Ok(self.state.lock().usable(id)?.priority)
+    /// The value of a stream's attribute.
+    pub(super) fn attribute(&self, id: StreamId, attribute: u32) -> CuResult<LaunchAttribute> {
+        let state = self.state.lock();
+        let stream = state.usable(id)?;
+        match stream.attributes.get(&attribute) {
+            Some(value) => Ok(*value),
+            None => attributes::of_stream(attribute, stream.priority),
+        }
+    }
+
+    /// Sets an attribute of a stream. Only the priority has a meaning here; the others are remembered.
+    pub(super) fn set_attribute(&self, id: StreamId, attribute: LaunchAttribute) -> CuResult<()> {
+        let mut state = self.state.lock();
+        let stream = state.usable_mut(id)?;
+        // Whether streams have it at all.
+        attributes::of_stream(attribute.id, stream.priority)?;
+        match attributes::priority(&attribute) {
+            Some(priority) => stream.priority = priority,
+            None => drop(stream.attributes.insert(attribute.id, attribute)),
+        }
+        Ok(())
+    }
+
+    /// Gives a stream the attributes of another one.
+    pub(super) fn copy_attributes(&self, destination: StreamId, source: StreamId) -> CuResult<()> {
+        let mut state = self.state.lock();
+        let source = state.usable(source)?;
+        let (attributes, priority) = (source.attributes.clone(), source.priority);
+        let destination = state.usable_mut(destination)?;
+        (destination.attributes, destination.priority) = (attributes, priority);
+        Ok(())
     }
 
     /// Adds a stream.
@@ -194,6 +224,12 @@ impl State {
         let stream = open.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         stream.context.check()?;
         Ok(stream)
+    }
+
+    /// Likewise, to change it.
+    fn usable_mut(&mut self, id: StreamId) -> CuResult<&mut Stream> {
+        self.usable(id)?;
+        self.streams.get_mut(&id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// Appends a command to a stream's queue. Also tells whether the stream was idle, in which case it has to

@@ -3,6 +3,7 @@
 use super::action::Action;
 use super::context::Context;
 use super::point::{Point, StreamId};
+use causeway_api::types::LaunchAttribute;
 use causeway_gpu::CuResult;
 use causeway_sync::face::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -110,6 +111,8 @@ pub(super) struct Stream {
     pub(super) context: Arc<Context>,
     pub(super) kind: StreamKind,
     pub(super) priority: i32,
+    /// Attributes that were set, beside the priority, and their values.
+    pub(super) attributes: BTreeMap<u32, LaunchAttribute>,
     pub(super) queue: VecDeque<Command>,
     /// Commands given to the stream so far.
     pub(super) issued: u64,
@@ -133,6 +136,7 @@ impl Stream {
             context: Arc::clone(context),
             kind,
             priority,
+            attributes: BTreeMap::new(),
             queue: VecDeque::new(),
             issued: 0,
             completed: 0,

@@ -24,6 +24,7 @@ mod pool;
 mod program;
 mod run;
 mod signature;
+pub mod tensor_map;
 pub mod texture;
 mod verify;
 

@@ -54,7 +54,7 @@ fn operands_that_only_unsupported_instructions_have_are_no_mistakes() {
         "sured.b.add.1d.u32.trap [surface, {%r1}], %r2;",
         "tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, {%r1, %r2, %r3, %r4}, %p1;",
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd1, %rd2, %p1, 1, 1, 0, 0;",
-        "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd0, {%r1}], [%r2];",
+        "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r1], [%rd0, {%r1, %r1, %r1}], [%r2], {%r1};",
         "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd0], [%r1], 16, %r2;",
         "redux.sync.min.f32 %f1, %f2, 0xffffffff;",
         "mov.u32 %r1, %no_such_register;",

@@ -1,6 +1,6 @@
 //! Streams and events.
 
-use crate::attributes::{self, PRIORITIES};
+use crate::attributes::PRIORITIES;
 use crate::operation::Value;
 use crate::stream::StreamKind;
 use crate::{SoftwareGpu, handles};
@@ -33,14 +33,15 @@ impl StreamCalls for SoftwareGpu {
     }
 
     fn stream_attribute_get(&self, stream: Native<Stream>, attribute: u32) -> CuResult<LaunchAttribute> {
-        let priority = self.scheduler.priority(self.stream(stream)?)?;
-        attributes::of_stream(attribute, priority)
+        self.scheduler.attribute(self.stream(stream)?, attribute)
+    }
+
+    fn stream_attribute_set(&self, stream: Native<Stream>, attribute: LaunchAttribute) -> CuResult<()> {
+        self.scheduler.set_attribute(self.stream(stream)?, attribute)
     }
 
     fn cuStreamCopyAttributes(&self, destination: Native<Stream>, source: Native<Stream>) -> CuResult<()> {
-        // None of them can be set, so all streams have the same.
-        self.context_of(self.stream(destination)?)?;
-        self.context_of(self.stream(source)?).map(drop)
+        self.scheduler.copy_attributes(self.stream(destination)?, self.stream(source)?)
     }
 
     fn cuStreamWriteValue32_v2(

@@ -1,13 +1,16 @@
-//! Textures and surfaces: objects, and the older references.
+//! Textures and surfaces: objects, and the older references; tensor maps.
 
 use crate::SoftwareGpu;
+use crate::tensor_map::Tiled;
 use crate::texture_references::{Kind, Reference};
 use crate::textures::Object;
-use crate::{texture, texture_limits};
+use crate::{tensor_map, texture, texture_limits};
 use causeway_api::handle::{Array, MipmappedArray, Module, Native, SurfaceReference, TextureReference};
 use causeway_api::sys::{
     CU_TRSA_OVERRIDE_FORMAT, CUDA_ARRAY_DESCRIPTOR, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC,
-    CUaddress_mode, CUarray_format, CUdevice, CUdeviceptr, CUfilter_mode, CUresult,
+    CUaddress_mode, CUarray_format, CUdevice, CUdeviceptr, CUfilter_mode, CUresult, CUtensorMap,
+    CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion,
+    CUtensorMapSwizzle,
 };
 use causeway_api::types::{TextureSource, channel_bytes};
 use causeway_gpu::calls::TextureCalls;
@@ -38,6 +41,37 @@ impl TextureCalls for SoftwareGpu {
 
     fn surface_destroy(&self, object: u64) -> CuResult<()> {
         self.textures().remove(object).map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    fn cuTensorMapEncodeTiled(
+        &self,
+        data_type: CUtensorMapDataType,
+        _rank: u32,
+        address: CUdeviceptr,
+        dims: &[u64],
+        strides: &[u64],
+        box_dims: &[u32],
+        element_strides: &[u32],
+        interleave: CUtensorMapInterleave,
+        swizzle: CUtensorMapSwizzle,
+        _promotion: CUtensorMapL2promotion,
+        fill: CUtensorMapFloatOOBfill,
+    ) -> CuResult<CUtensorMap> {
+        tensor_map::encode(&Tiled {
+            data_type,
+            address,
+            dims,
+            strides,
+            box_dims,
+            element_strides,
+            interleave,
+            swizzle,
+            fill,
+        })
+    }
+
+    fn cuTensorMapReplaceAddress(&self, map: &CUtensorMap, address: CUdeviceptr) -> CuResult<CUtensorMap> {
+        tensor_map::with_address(map, address)
     }
 
     fn cuDeviceGetTexture1DLinearMaxWidth(

@@ -14,7 +14,7 @@ use crate::parse::syntax::{Instruction, Operand, Scalar};
 const OPERATIONS: [&str; 10] = ["add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas"];
 
 /// What fences order, and for whom. Objects that are initialised and bytes that are copied are there at once.
-const FENCES: [&str; 18] = [
+const FENCES: [&str; 19] = [
     "cta",
     "gl",
     "sys",
@@ -28,6 +28,7 @@ const FENCES: [&str; 18] = [
     "proxy",
     "async",
     "async::generic",
+    "tensormap::generic",
     "shared::cta",
     "global",
     "sync_restrict::shared::cta",
@@ -202,16 +203,19 @@ impl Translator<'_, '_> {
     /// Memory fences.
     pub(super) fn fence(&mut self, instruction: &Instruction) -> Lowered {
         let mut form = Form::of(instruction);
+        // It names the map that it is about, and the bytes of one.
+        let is_of_map = instruction.modifiers.iter().any(|modifier| modifier == "tensormap::generic");
         while let Some(modifier) = form.next() {
             if !FENCES.contains(&modifier) {
                 return unsupported(format!("the modifier `.{modifier}`"));
             }
         }
         if let Some(operand) = instruction.operands.first() {
-            return match operand {
-                Operand::Sink => Ok(()),
-                _ => invalid("it has no operands"),
-            };
+            match operand {
+                Operand::Sink => return Ok(()),
+                Operand::Address(..) if is_of_map => {}
+                _ => return invalid("it has no operands"),
+            }
         }
         self.b.ins().fence();
         Ok(())

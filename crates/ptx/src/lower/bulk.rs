@@ -1,16 +1,56 @@
-//! Bulk copies: `cp.async.bulk` between global and shared memory, made at once by the thread that asks.
+//! Bulk copies: `cp.async.bulk` between global and shared memory, of bytes or of a box of a tensor, made at once by the
+//! thread that asks.
+
+use std::mem::offset_of;
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, StackSlot, Value, types};
 
+use super::access::MemoryAccess;
 use super::form::Form;
 use super::spaces::AccessSpace;
-use super::{Lowered, Translator, invalid, unsupported};
-use crate::parse::syntax::{Instruction, Scalar};
+use super::{Lowered, Refusal, Translator, invalid, unsupported};
+use crate::parse::syntax::{Base, Instruction, Operand, Scalar};
+use crate::run::context::ThreadContext;
 use crate::run::distributed;
+use crate::run::tensor::{self, TensorCopy};
+use crate::tensor_map::MAX_TENSOR_RANK;
 
 /// Bytes that sizes and addresses are a multiple of.
 const UNIT: u32 = 16;
+
+/// What the modifiers of all bulk copies say.
+struct BulkCopy {
+    to_space: AccessSpace,
+    from_space: AccessSpace,
+    /// Whether it ends with bytes that arrive at an `mbarrier`.
+    arrives: bool,
+    is_multicast: bool,
+}
+
+impl Form<'_> {
+    fn bulk_copy(&mut self) -> Result<BulkCopy, Refusal> {
+        let is_multicast = self.flag("multicast::cluster");
+        self.ignore_hints();
+        // In their order.
+        let mut spaces = [AccessSpace::Shared; 2];
+        for space in &mut spaces {
+            *space = match self.choice(&["shared::cluster", "shared::cta", "global"]) {
+                Some("global") => AccessSpace::Global,
+                Some("shared::cluster") => AccessSpace::Cluster,
+                Some(_) => AccessSpace::Shared,
+                None => return invalid("a state space is missing"),
+            };
+        }
+        let [to_space, from_space] = spaces;
+        let to_shared = to_space != AccessSpace::Global;
+        let arrives = self.flag("mbarrier::complete_tx::bytes");
+        if arrives == self.flag("bulk_group") || arrives != to_shared || is_multicast && !to_shared {
+            return invalid("its completion does not fit its state spaces");
+        }
+        Ok(BulkCopy { to_space, from_space, arrives, is_multicast })
+    }
+}
 
 impl Translator<'_, '_> {
     /// `cp.async.bulk` behind its first two modifiers: a copy from global to shared memory ends with bytes that
@@ -23,27 +63,13 @@ impl Translator<'_, '_> {
         if form.flag("prefetch") {
             return Ok(());
         }
-        if form.choice(&["tensor", "cp_mask"]).is_some() {
-            return unsupported("copies by tensor maps, or of single bytes");
+        if form.flag("tensor") {
+            return self.copy_box(instruction, form);
         }
-        let is_multicast = form.flag("multicast::cluster");
-        form.ignore_hints();
-        // In their order.
-        let mut spaces = [AccessSpace::Shared; 2];
-        for space in &mut spaces {
-            *space = match form.choice(&["shared::cluster", "shared::cta", "global"]) {
-                Some("global") => AccessSpace::Global,
-                Some("shared::cluster") => AccessSpace::Cluster,
-                Some(_) => AccessSpace::Shared,
-                None => return invalid("a state space is missing"),
-            };
+        if form.flag("cp_mask") {
+            return unsupported("copies of single bytes");
         }
-        let [to_space, from_space] = spaces;
-        let to_shared = to_space != AccessSpace::Global;
-        let arrives = form.flag("mbarrier::complete_tx::bytes");
-        if arrives == form.flag("bulk_group") || arrives != to_shared || is_multicast && !to_shared {
-            return invalid("its completion does not fit its state spaces");
-        }
+        let BulkCopy { to_space, from_space, arrives, is_multicast } = form.bulk_copy()?;
         form.finish()?;
         if instruction.operands.len() < 3 + usize::from(arrives) + usize::from(is_multicast) {
             return invalid("operands are missing");
@@ -61,17 +87,116 @@ impl Translator<'_, '_> {
             self.complete_bytes(object_space, object, size);
             return Ok(());
         }
-        // The same offsets in each block of the mask.
-        let mask = self.read(instruction, 4, Scalar::U16)?;
+        self.for_each_block(instruction, 4, [to, object], |translator, [to, object]| {
+            translator.copy_units((AccessSpace::Cluster, to), (from_space, from), size);
+            translator.complete_bytes(AccessSpace::Cluster, object, size);
+        })
+    }
+
+    /// `cp.async.bulk.tensor`: a copy of the box that a tensor map describes.
+    fn copy_box(&mut self, instruction: &Instruction, mut form: Form<'_>) -> Lowered {
+        let ranks = ["1d", "2d", "3d", "4d", "5d"];
+        let Some(rank) = form.choice(&ranks).and_then(|name| ranks.iter().position(|rank| *rank == name))
+        else {
+            return invalid("the number of dimensions is missing");
+        };
+        let rank = rank + 1;
+        form.ignore(&["tile"]);
+        let BulkCopy { to_space, from_space, arrives, is_multicast } = form.bulk_copy()?;
+        // `.im2col`, `.tile::gather4` and pairs of blocks remain.
+        form.finish()?;
+        if instruction.operands.len() < 2 + usize::from(arrives) + usize::from(is_multicast) {
+            return invalid("operands are missing");
+        }
+        let (shared_operand, map_operand) = if arrives { (0, 1) } else { (1, 0) };
+        let shared_space = if arrives { to_space } else { from_space };
+        let (space, shared) = self.address_of(shared_space, &instruction.operands[shared_operand])?;
+        let slot = self.pass_box(&instruction.operands[map_operand], rank)?;
+        if !arrives {
+            self.call_copy(tensor::store_box as *const () as usize, slot, (space, shared));
+            return Ok(());
+        }
+        let load = tensor::load_box as *const () as usize;
+        let (object_space, object) = self.address_of(to_space, &instruction.operands[2])?;
+        if !is_multicast {
+            let size = self.call_copy(load, slot, (space, shared));
+            self.complete_bytes(object_space, object, size);
+            return Ok(());
+        }
+        self.for_each_block(instruction, 3, [shared, object], |translator, [shared, object]| {
+            let size = translator.call_copy(load, slot, (AccessSpace::Cluster, shared));
+            translator.complete_bytes(AccessSpace::Cluster, object, size);
+        })
+    }
+
+    /// Passes what an operand `[map, {coordinates}]` says.
+    fn pass_box(&mut self, operand: &Operand, rank: usize) -> Result<StackSlot, Refusal> {
+        let Operand::Coordinates(base, items) = operand else {
+            return invalid("the coordinates are missing");
+        };
+        let [Operand::Vector(coordinates)] = items.as_slice() else {
+            return invalid("the coordinates are missing");
+        };
+        if coordinates.len() != rank {
+            return invalid(format!("it has {} coordinates, not {rank}", coordinates.len()));
+        }
+        let map = match base {
+            Base::Register(register) => self.value(&Operand::Register(*register), Scalar::B64)?,
+            Base::Symbol(name) => self.symbol_address(name)?,
+            Base::Absolute => return invalid("it names no tensor map"),
+        };
+        let slot = self.request_slot();
+        self.pass(slot, offset_of!(TensorCopy, map), map);
+        self.pass_constant(slot, offset_of!(TensorCopy, rank), rank as u32);
+        for axis in 0..MAX_TENSOR_RANK {
+            let at = offset_of!(TensorCopy, coordinates) + 4 * axis;
+            match coordinates.get(axis) {
+                Some(coordinate) => {
+                    let value = self.value(coordinate, Scalar::S32)?;
+                    self.pass(slot, at, value);
+                }
+                None => self.pass_constant(slot, at, 0),
+            }
+        }
+        Ok(slot)
+    }
+
+    /// Copies a box from or to an address in shared memory; the bytes that it has.
+    fn call_copy(&mut self, function: usize, slot: StackSlot, shared: (AccessSpace, Value)) -> Value {
+        let (space, address) = shared;
+        let start = self.checked(space, address, UNIT);
+        let start = match start {
+            MemoryAccess::Memory(start, offset) => self.b.ins().iadd_imm_s(start, i64::from(offset)),
+            MemoryAccess::Slot(slot, offset) => self.b.ins().stack_addr(types::I64, slot, offset),
+        };
+        let offset = self.b.ins().band_imm_u(address, distributed::OFFSET as i64);
+        let size = self.field(types::I64, offset_of!(ThreadContext, shared_size));
+        let room = self.b.ins().isub(size, offset);
+        self.pass(slot, offset_of!(TensorCopy, shared), start);
+        self.pass(slot, offset_of!(TensorCopy, window_address), offset);
+        self.pass(slot, offset_of!(TensorCopy, room), room);
+        let (thread, copy) = (self.thread(), self.b.ins().stack_addr(types::I64, slot, 0));
+        self.call_value(function, &[thread, copy], types::I32)
+    }
+
+    /// Does something for each block of the mask that operand `index` is, with the addresses in its shared memory at the
+    /// same offsets.
+    fn for_each_block(
+        &mut self,
+        instruction: &Instruction,
+        index: usize,
+        addresses: [Value; 2],
+        body: impl FnOnce(&mut Self, [Value; 2]),
+    ) -> Lowered {
+        let mask = self.read(instruction, index, Scalar::U16)?;
         let mask = self.b.ins().uextend(types::I32, mask);
         self.for_each_bit(mask, |translator, rank| {
             let thread = translator.thread();
-            let mapped = [to, object].map(|address| {
+            let mapped = addresses.map(|address| {
                 let map = distributed::map_in_window as *const () as usize;
                 translator.call_value(map, &[thread, address, rank], types::I64)
             });
-            translator.copy_units((AccessSpace::Cluster, mapped[0]), (from_space, from), size);
-            translator.complete_bytes(AccessSpace::Cluster, mapped[1], size);
+            body(translator, mapped);
         });
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::Translator;
 use crate::parse::syntax::{Base, Body, Name, Operand, Scalar, Space, Statement};
 use crate::run::functions as runtime;
 use crate::run::matrix::{MultiplyRequest, RearrangeRequest};
+use crate::run::tensor::TensorCopy;
 use crate::run::textures::Request;
 
 /// Slots up to this size are cleared by stores, larger ones by a call.
@@ -119,12 +120,18 @@ impl Translator<'_, '_> {
 
 /// Bytes of the largest request.
 const SIZE: usize = {
-    let matrices = if size_of::<MultiplyRequest>() > size_of::<RearrangeRequest>() {
-        size_of::<MultiplyRequest>()
-    } else {
-        size_of::<RearrangeRequest>()
-    };
-    if size_of::<Request>() > matrices { size_of::<Request>() } else { matrices }
+    let sizes = [
+        size_of::<Request>(),
+        size_of::<MultiplyRequest>(),
+        size_of::<RearrangeRequest>(),
+        size_of::<TensorCopy>(),
+    ];
+    let (mut largest, mut at) = (0, 0);
+    while at < sizes.len() {
+        largest = if sizes[at] > largest { sizes[at] } else { largest };
+        at += 1;
+    }
+    largest
 };
 
 impl Translator<'_, '_> {

@@ -13,6 +13,7 @@ pub(crate) mod mbarrier;
 mod printf;
 pub(crate) mod rounding;
 mod signals;
+pub(crate) mod tensor;
 pub(crate) mod textures;
 mod turns;
 mod warp;

@@ -7,5 +7,6 @@ mod clusters;
 mod evaluate;
 mod matrices;
 mod polling;
+mod tensors;
 mod threads;
 mod values;
