@@ -61,8 +61,8 @@ pub(crate) struct Tiled<'a> {
 /// An array with the first of these numbers, and zeros behind them; none where there are more.
 fn padded<T: Copy + Default, const N: usize>(numbers: &[T]) -> CuResult<[T; N]> {
     let mut array = [T::default(); N];
-    let places = array.get_mut(..numbers.len()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    places.copy_from_slice(numbers);
+    let head = array.get_mut(..numbers.len()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    head.copy_from_slice(numbers);
     Ok(array)
 }
 

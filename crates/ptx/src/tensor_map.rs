@@ -54,8 +54,8 @@ impl Swizzle {
         }
     }
 
-    /// The place of a byte whose place would be `address` without swizzling.
-    pub fn place(self, address: u64) -> u64 {
+    /// The address of a byte that would lie at `address` without swizzling.
+    pub fn apply(self, address: u64) -> u64 {
         // One bit for 32 bytes, three for 128: those from 16 bytes on by those from 128 bytes on.
         let mask = self.row().map_or(0, |row| row - UNIT);
         address ^ (address >> 3 & mask)
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn swizzling_moves_units_within_their_rows_and_back() {
-        for (swizzle, address, place) in [
+        for (swizzle, address, swizzled) in [
             (Swizzle::None, 0x390, 0x390),
             (Swizzle::Bytes32, 0x080, 0x090),
             (Swizzle::Bytes32, 0x100, 0x100),
@@ -240,8 +240,8 @@ mod tests {
             (Swizzle::Bytes128, 0x3f0, 0x380),
             (Swizzle::Bytes128, 0x404, 0x404),
         ] {
-            assert_eq!(swizzle.place(address), place, "{swizzle:?} {address:#x}");
-            assert_eq!(swizzle.place(place), address, "{swizzle:?} {place:#x}");
+            assert_eq!(swizzle.apply(address), swizzled, "{swizzle:?} {address:#x}");
+            assert_eq!(swizzle.apply(swizzled), address, "{swizzle:?} {swizzled:#x}");
         }
     }
 }

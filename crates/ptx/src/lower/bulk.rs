@@ -171,10 +171,10 @@ impl Translator<'_, '_> {
         };
         let offset = self.b.ins().band_imm_u(address, distributed::OFFSET as i64);
         let size = self.field(types::I64, offset_of!(ThreadContext, shared_size));
-        let room = self.b.ins().isub(size, offset);
+        let capacity = self.b.ins().isub(size, offset);
         self.pass(slot, offset_of!(TensorCopy, shared), start);
         self.pass(slot, offset_of!(TensorCopy, window_address), offset);
-        self.pass(slot, offset_of!(TensorCopy, room), room);
+        self.pass(slot, offset_of!(TensorCopy, capacity), capacity);
         let (thread, copy) = (self.thread(), self.b.ins().stack_addr(types::I64, slot, 0));
         self.call_value(function, &[thread, copy], types::I32)
     }

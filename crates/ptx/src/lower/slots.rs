@@ -118,7 +118,7 @@ impl Translator<'_, '_> {
     }
 }
 
-/// Bytes of the largest request.
+/// Bytes of a request of any kind.
 const SIZE: usize = {
     let sizes = [
         size_of::<Request>(),
@@ -126,12 +126,12 @@ const SIZE: usize = {
         size_of::<RearrangeRequest>(),
         size_of::<TensorCopy>(),
     ];
-    let (mut largest, mut at) = (0, 0);
+    let (mut maximum, mut at) = (0, 0);
     while at < sizes.len() {
-        largest = if sizes[at] > largest { sizes[at] } else { largest };
+        maximum = if sizes[at] > maximum { sizes[at] } else { maximum };
         at += 1;
     }
-    largest
+    maximum
 };
 
 impl Translator<'_, '_> {

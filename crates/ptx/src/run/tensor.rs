@@ -20,7 +20,7 @@ pub(crate) struct TensorCopy {
     pub(crate) shared: u64,
     pub(crate) window_address: u64,
     /// Bytes of shared memory from there to its end.
-    pub(crate) room: u64,
+    pub(crate) capacity: u64,
     /// Where the box begins in the tensor.
     pub(crate) coordinates: [i32; MAX_TENSOR_RANK],
     pub(crate) rank: u32,
@@ -96,8 +96,8 @@ fn move_box(space: &AddressSpace, copy: &TensorCopy, direction: Direction) -> Re
     if !copy.window_address.is_multiple_of(u64::from(BOX_ALIGNMENT)) {
         return Err(CopyFault::Misaligned(copy.window_address));
     }
-    if map.box_bytes() > copy.room {
-        return Err(CopyFault::Address(copy.window_address + copy.room));
+    if map.box_bytes() > copy.capacity {
+        return Err(CopyFault::Address(copy.window_address + copy.capacity));
     }
     let rows = (1..map.rank).map(|dimension| map.count(dimension)).product();
     for row in 0..rows {
@@ -115,28 +115,28 @@ fn move_row(
     row: u32,
     direction: Direction,
 ) -> Result<(), CopyFault> {
-    let (mut rest, mut start, mut is_inside) = (row, map.address, true);
+    let (mut rest, mut start, mut is_within) = (row, map.address, true);
     for dimension in 1..map.rank {
         let count = map.count(dimension);
         let at = i64::from(copy.coordinates[dimension]) + i64::from(rest % count * map.step(dimension));
         rest /= count;
-        is_inside &= (0..map.dims[dimension].cast_signed()).contains(&at);
+        is_within &= (0..map.dims[dimension].cast_signed()).contains(&at);
         start = start.wrapping_add(map.strides[dimension - 1].wrapping_mul(at.cast_unsigned()));
     }
     let size = u64::from(map.element_bytes);
     for element in 0..map.box_dims[0] {
         let at = i64::from(copy.coordinates[0]) + i64::from(element);
-        let is_inside = is_inside && (0..map.dims[0].cast_signed()).contains(&at);
+        let is_within = is_within && (0..map.dims[0].cast_signed()).contains(&at);
         let global = start.wrapping_add(at.cast_unsigned().wrapping_mul(size));
         let offset = u64::from(row) * map.row_bytes() + u64::from(element) * size;
         // A row is within 128 bytes where it is swizzled, and the box begins at a multiple of that: so this stays in it.
-        let place = map.swizzle.place(copy.window_address + offset) - copy.window_address;
-        let shared = copy.shared + place;
+        let swizzled = map.swizzle.apply(copy.window_address + offset) - copy.window_address;
+        let shared = copy.shared + swizzled;
         match direction {
             Direction::ToShared => {
                 let mut value = [0_u8; 8];
                 for (byte, address) in value[..size as usize].iter_mut().zip(global..) {
-                    *byte = if is_inside { read(space, address)? } else { 0 };
+                    *byte = if is_within { read(space, address)? } else { 0 };
                 }
                 if map.flushes_subnormals {
                     flush(&mut value);
@@ -145,7 +145,7 @@ fn move_row(
                     write(space, address, *byte)?;
                 }
             }
-            Direction::ToGlobal if is_inside => {
+            Direction::ToGlobal if is_within => {
                 for index in 0..size {
                     write(space, global.wrapping_add(index), read(space, shared + index)?)?;
                 }

@@ -97,7 +97,7 @@ fn bytes_of(map: &TensorMap) -> usize {
     (if last == 0 { row } else { map.strides[last - 1] * map.dims[last] }) as usize
 }
 
-/// Calls with the offset in the tensor, if it has such an element, and the place in the box of each element that is moved.
+/// Calls with the offset in the tensor, if it has such an element, and in the box, of each element that is moved.
 fn for_each_element(map: &TensorMap, start: &[i32], mut call: impl FnMut(Option<usize>, usize)) {
     let counts: Vec<u32> = (0..map.rank).map(|axis| map.count(axis)).collect();
     let elements: u32 = counts.iter().product();
@@ -108,8 +108,8 @@ fn for_each_element(map: &TensorMap, start: &[i32], mut call: impl FnMut(Option<
             let at = i64::from(start[axis]) + i64::from(rest % counts[axis] * step);
             rest /= counts[axis];
             let stride = if axis == 0 { i64::from(map.element_bytes) } else { map.strides[axis - 1] as i64 };
-            let is_inside = at >= 0 && at < map.dims[axis] as i64;
-            offset = offset.filter(|_| is_inside).map(|offset| offset + at * stride);
+            let is_within = at >= 0 && at < map.dims[axis] as i64;
+            offset = offset.filter(|_| is_within).map(|offset| offset + at * stride);
         }
         call(offset.map(|offset| offset as usize), index as usize * map.element_bytes as usize);
     }
@@ -139,15 +139,15 @@ fn boxes_of_tensors_are_copied_as_the_model_says() {
             device.launch("k", 1, 32, params);
             let (mut expected, mut stored) = (vec![0; size], vec![0; tensor.len()]);
             let bytes = map.element_bytes as usize;
-            for_each_element(&map, &start, |offset, place| {
-                let place = map.swizzle.place(place as u64) as usize;
+            for_each_element(&map, &start, |offset, at| {
+                let at = map.swizzle.apply(at as u64) as usize;
                 let Some(offset) = offset else { return };
                 let mut element = tensor[offset..offset + bytes].to_vec();
                 // Bit 7 of the last byte is the sign; the exponent has the rest of it and one bit more.
                 if map.flushes_subnormals && element[3] & 0x7f == 0 && element[2] & 0x80 == 0 {
                     element[..3].fill(0);
                 }
-                expected[place..place + bytes].copy_from_slice(&element);
+                expected[at..at + bytes].copy_from_slice(&element);
                 stored[offset..offset + bytes].copy_from_slice(&element);
             });
             assert!(device.download::<u8>(seen, size) == expected, "{map:?} {start:?}");
@@ -157,7 +157,7 @@ fn boxes_of_tensors_are_copied_as_the_model_says() {
 }
 
 #[test]
-fn what_is_no_map_or_has_no_room_ends_the_kernel() {
+fn what_is_no_map_or_too_large_ends_the_kernel() {
     let device = Device::new(&[&source(1)]);
     let tensor = device.zeros::<u8>(1024);
     let map = TensorMap {
