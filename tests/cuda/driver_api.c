@@ -274,6 +274,46 @@ static void check_contexts(CUcontext context, CUdevice device) {
     REQUIRE(result == CUDA_ERROR_INVALID_CONTEXT, "an allocation without a context gave error %d", result);
     CHECK_DRIVER(cuCtxPushCurrent(context));
     CHECK_DRIVER(cuCtxSynchronize());
+
+    CUfunc_cache config = CU_FUNC_CACHE_PREFER_NONE;
+    CHECK_DRIVER(cuCtxSetCacheConfig(CU_FUNC_CACHE_PREFER_L1));
+    CHECK_DRIVER(cuCtxGetCacheConfig(&config));
+    REQUIRE(config == CU_FUNC_CACHE_PREFER_L1, "the cache was set to L1, and is %d", (int)config);
+    result = cuCtxSetCacheConfig((CUfunc_cache)9);
+    REQUIRE(result == CUDA_ERROR_INVALID_VALUE, "an invented division of the cache gave error %d", result);
+}
+
+// A second context: its streams are its own, and it ends when nobody holds it any more.
+static void check_second_context(CUcontext first, CUmodule module_of_first, CUdevice device) {
+    CUcontext second, current = NULL, held = NULL;
+    CUstream stream;
+    CUfunction function;
+    CUdeviceptr memory;
+    CHECK_DRIVER(cuMemAlloc(&memory, 256));
+    CHECK_DRIVER(cuModuleGetFunction(&function, module_of_first, "block_sum"));
+    CHECK_DRIVER(cuCtxCreate(&second, NULL, 0, device));
+    CHECK_DRIVER(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_DRIVER(cuCtxSetCurrent(first));
+    void *arguments[] = {&memory, &memory};
+    CUresult result = cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, stream, arguments, NULL);
+    REQUIRE(result == CUDA_ERROR_INVALID_HANDLE, "a launch into a stream of another context gave error %d", result);
+    CHECK_DRIVER(cuCtxSynchronize());
+    CHECK_DRIVER(cuMemFree(memory));
+    CHECK_DRIVER(cuCtxSetCurrent(second));
+    CHECK_DRIVER(cuStreamDestroy(stream));
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    CHECK_DRIVER(cuCtxAttach(&held, 0));
+    CHECK_DRIVER(cuCtxDetach(held));
+    CHECK_DRIVER(cuCtxGetCurrent(&current));
+    REQUIRE(held == second && current == second, "held is %p, current %p instead of %p", (void *)held, (void *)current,
+            (void *)second);
+    CHECK_DRIVER(cuMemAlloc(&memory, 256));
+    CHECK_DRIVER(cuCtxDetach(second));
+#pragma GCC diagnostic pop
+    CHECK_DRIVER(cuCtxGetCurrent(&current));
+    REQUIRE(current != second, "a context that nobody holds is still current");
+    CHECK_DRIVER(cuCtxSetCurrent(first));
 }
 
 int main(void) {
@@ -296,6 +336,7 @@ int main(void) {
     CUfunction none;
     CUresult missing = cuModuleGetFunction(&none, module, "no_such_kernel");
     REQUIRE(missing == CUDA_ERROR_NOT_FOUND, "a kernel that is not there gave error %d", missing);
+    check_second_context(context, module, device);
     CHECK_DRIVER(cuModuleUnload(module));
     CHECK_DRIVER(cuCtxDestroy(context));
     return pass();

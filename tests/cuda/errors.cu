@@ -3,11 +3,15 @@
 //   errors illegal_address   a kernel that writes where nothing is: reported by the wait, and by every call after it
 //   errors trap              a kernel that executes a trap
 //   errors assertion         a kernel whose assertion fails
+//   errors bounds            memory that is too small, freed or on the wrong side is refused at the call, and its neighbours
+//                            stay as they are (only for Causeway: CUDA leaves much of this undefined)
 //   errors stale_handles     destroyed handles are refused (CUDA itself leaves this undefined: only for Causeway)
 #include "check.h"
 
 #include <cassert>
+#include <cooperative_groups.h>
 #include <string>
+#include <vector>
 
 __global__ void write_to(int *where, int value) { where[threadIdx.x] = value; }
 
@@ -27,6 +31,30 @@ static void require_working(const char *after) {
     CHECK_LAUNCH();
     CHECK_CUDA(cudaMemcpy(value, device, sizeof(value), cudaMemcpyDeviceToHost));
     REQUIRE(value[31] == 4711, "after %s a kernel wrote %d instead of 4711", after, value[31]);
+    CHECK_CUDA(cudaFree(device));
+}
+
+__global__ void together(int *where) {
+    cooperative_groups::this_grid().sync();
+    if (threadIdx.x == 0 && blockIdx.x == 0) *where = gridDim.x;
+}
+
+// A cooperative grid may have as many blocks as the device holds at the same time, and no more.
+static void check_cooperative() {
+    int *device, held = 0, processors = 0, blocks = 0;
+    CHECK_CUDA(cudaMalloc(&device, sizeof(int)));
+    CHECK_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&held, together, 256, 0));
+    CHECK_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    void *arguments[] = {&device};
+    const auto launch = [&](int grid) {
+        return cudaLaunchCooperativeKernel(reinterpret_cast<void *>(together), grid, 256, arguments, 0, nullptr);
+    };
+    EXPECT_CUDA(launch(held * processors + 1), cudaErrorCooperativeLaunchTooLarge);
+    EXPECT_CUDA(launch(1 << 20), cudaErrorCooperativeLaunchTooLarge);
+    CHECK_CUDA(cudaDeviceSynchronize());
+    CHECK_CUDA(launch(held * processors));
+    CHECK_CUDA(cudaMemcpy(&blocks, device, sizeof(int), cudaMemcpyDeviceToHost));
+    REQUIRE(blocks == held * processors, "a grid of %d blocks instead of %d", blocks, held * processors);
     CHECK_CUDA(cudaFree(device));
 }
 
@@ -114,6 +142,78 @@ static void require_sticky(cudaError_t expected) {
     REQUIRE(error == expected, "a launch after the fault gave %s instead of %s", cudaGetErrorName(error), cudaGetErrorName(expected));
 }
 
+// Refused at the call, with nothing left for the next one.
+#define EXPECT_REFUSED(call) \
+    do { \
+        EXPECT_CUDA(call, cudaErrorInvalidValue); \
+        CHECK_CUDA(cudaDeviceSynchronize()); \
+    } while (0)
+
+static void require_bytes(const unsigned char *device, size_t bytes, int value, const char *what) {
+    std::vector<unsigned char> found(bytes);
+    CHECK_CUDA(cudaMemcpy(found.data(), device, bytes, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < bytes; i++)
+        REQUIRE(found[i] == value, "%s: byte %zu is %d instead of %d", what, i, found[i], value);
+}
+
+static void check_bounds() {
+    constexpr size_t SIZE = 512;
+    std::vector<unsigned char *> all(8);
+    for (auto &memory : all) {
+        CHECK_CUDA(cudaMalloc(&memory, SIZE));
+        CHECK_CUDA(cudaMemset(memory, 7, SIZE));
+    }
+    cudaStream_t stream;
+    CHECK_CUDA(cudaStreamCreate(&stream));
+    for (unsigned char *memory : all) {
+        EXPECT_REFUSED(cudaMemset(memory, 1, SIZE + 1));
+        EXPECT_REFUSED(cudaMemsetAsync(memory, 1, SIZE + 1, stream));
+        EXPECT_REFUSED(cudaMemsetAsync(memory + SIZE - 1, 1, 2, stream));
+        EXPECT_REFUSED(cudaMemset2D(memory, SIZE, 1, 4, 2));
+        EXPECT_REFUSED(cudaMemset2DAsync(memory, SIZE, 1, 4, 2, stream));
+        EXPECT_REFUSED(cudaMemset2DAsync(memory, 100, 1, 104, 2, stream));
+    }
+    for (unsigned char *memory : all) require_bytes(memory, SIZE, 7, "after refused memsets");
+    // The last row needs no whole pitch.
+    CHECK_CUDA(cudaMemset2DAsync(all[0], SIZE - 4, 1, 4, 2, stream));
+    CHECK_CUDA(cudaMemsetAsync(all[1], 1, SIZE, stream));
+    CHECK_CUDA(cudaMemsetAsync(all[1], 1, 0, stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    require_bytes(all[1], SIZE, 1, "after a memset of all of it");
+    // Swapped pointers, and memory that was freed. Below 8 MiB memory lies in blocks that stay when it is freed, above that it
+    // goes back.
+    std::vector<unsigned char> host(SIZE);
+    CHECK_CUDA(cudaMemcpy(host.data(), all[0], SIZE, cudaMemcpyDeviceToHost));
+    for (size_t size : {SIZE, size_t(20) << 20}) {
+        unsigned char *memory;
+        CHECK_CUDA(cudaMalloc(&memory, size));
+        EXPECT_REFUSED(cudaMemcpy(host.data(), memory, 4, cudaMemcpyHostToDevice));
+        EXPECT_REFUSED(cudaMemcpy(all[0], memory, 4, cudaMemcpyHostToDevice));
+        EXPECT_REFUSED(cudaMemcpy(memory, all[0], 4, cudaMemcpyDeviceToHost));
+        EXPECT_REFUSED(cudaMemcpyAsync(memory, all[0], 4, cudaMemcpyDeviceToHost, stream));
+        EXPECT_REFUSED(cudaMemcpy2D(memory, 8, all[0], 8, 4, 2, cudaMemcpyDeviceToHost));
+        CHECK_CUDA(cudaFree(memory));
+        EXPECT_REFUSED(cudaMemset(memory, 1, 4));
+        EXPECT_REFUSED(cudaMemsetAsync(memory, 1, 4, stream));
+        EXPECT_REFUSED(cudaMemcpy(memory, host.data(), 4, cudaMemcpyHostToDevice));
+        EXPECT_REFUSED(cudaMemcpy(host.data(), memory, 4, cudaMemcpyDeviceToHost));
+        EXPECT_REFUSED(cudaMemcpy(host.data(), memory, 4, cudaMemcpyDefault));
+        EXPECT_REFUSED(cudaMemcpy(all[1], memory, 4, cudaMemcpyDeviceToDevice));
+        EXPECT_REFUSED(cudaMemcpyAsync(memory, all[1], 4, cudaMemcpyDeviceToDevice, stream));
+    }
+    // Addresses where nothing is: the thread that names them hears of it, at the call.
+    auto *nothing = reinterpret_cast<unsigned char *>(0x10);
+    EXPECT_REFUSED(cudaMemsetAsync(nothing, 1, 4, stream));
+    EXPECT_REFUSED(cudaMemcpyAsync(nothing, host.data(), 4, cudaMemcpyHostToDevice, stream));
+    EXPECT_REFUSED(cudaMemcpyAsync(nothing, all[1], 4, cudaMemcpyDeviceToDevice, stream));
+    EXPECT_REFUSED(cudaMemcpy(all[1], nothing, 4, cudaMemcpyDeviceToDevice));
+    EXPECT_CUDA(cudaHostRegister(nothing, 4096, 0), cudaErrorInvalidValue);
+    require_bytes(all[1], SIZE, 1, "after refused copies");
+    CHECK_CUDA(cudaStreamDestroy(stream));
+    for (unsigned char *memory : all) CHECK_CUDA(cudaFree(memory));
+    require_working("refused memsets");
+}
+
 static void check_stale_handles() {
     cudaStream_t stream;
     cudaEvent_t event;
@@ -138,6 +238,7 @@ int main(int count, char **arguments) {
     std::string which = count > 1 ? arguments[1] : "calls";
     if (which == "calls") {
         check_launches();
+        check_cooperative();
         check_memory_calls();
         check_device_calls();
     } else if (which == "illegal_address") {
@@ -159,6 +260,8 @@ int main(int count, char **arguments) {
         assert_less<<<1, 32>>>(31);
         CHECK_LAUNCH();
         require_sticky(cudaErrorAssert);
+    } else if (which == "bounds") {
+        check_bounds();
     } else if (which == "stale_handles") {
         check_stale_handles();
     } else {

@@ -22,6 +22,87 @@ __global__ void add(int *out, int value) {
     if (i < COUNT) out[i] += value;
 }
 
+// Its last word of shared memory goes to memory, if there is any.
+__global__ void use_shared(int *to, int words) {
+    extern __shared__ int shared[];
+    shared[words - 1] = words;
+    __syncthreads();
+    if (to) *to = shared[words - 1];
+}
+
+// How much shared memory the kernel may have on a device: another amount than on the device before.
+static int shared_limit(int device) { return (50 + 4 * (device < 3 ? device : 3)) << 10; }
+
+// A kernel has its own limit of shared memory on each device: what is set on one must not be in force on another.
+static void require_own_attributes(int count) {
+    for (int number = 0; number < count; number++) {
+        CHECK_CUDA(cudaSetDevice(number));
+        CHECK_CUDA(cudaFuncSetAttribute(use_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_limit(number)));
+    }
+    for (int number = 0; number < count; number++) {
+        CHECK_CUDA(cudaSetDevice(number));
+        const int limit = shared_limit(number);
+        cudaFuncAttributes attributes;
+        CHECK_CUDA(cudaFuncGetAttributes(&attributes, use_shared));
+        REQUIRE(attributes.maxDynamicSharedSizeBytes == limit, "device %d allows %d bytes of shared memory instead of %d", number,
+                attributes.maxDynamicSharedSizeBytes, limit);
+        int *memory, found = 0;
+        CHECK_CUDA(cudaMalloc(&memory, sizeof(int)));
+        use_shared<<<1, 1, limit>>>(memory, limit / 4);
+        CHECK_LAUNCH();
+        CHECK_CUDA(cudaMemcpy(&found, memory, sizeof found, cudaMemcpyDeviceToHost));
+        REQUIRE(found == limit / 4, "device %d found %d instead of %d in shared memory", number, found, limit / 4);
+        use_shared<<<1, 1, limit + 1024>>>(memory, limit / 4);
+        EXPECT_CUDA(cudaGetLastError(), cudaErrorInvalidValue);
+        CHECK_CUDA(cudaFree(memory));
+    }
+}
+
+// A stream belongs to its device: a kernel cannot be launched into it while another one is current, and two events of
+// different devices have no time between them.
+static void require_own_streams() {
+    cudaStream_t streams[2];
+    cudaEvent_t events[2];
+    int *memory[2];
+    for (int number = 0; number < 2; number++) {
+        CHECK_CUDA(cudaSetDevice(number));
+        CHECK_CUDA(cudaMalloc(&memory[number], sizeof(int)));
+        CHECK_CUDA(cudaMemset(memory[number], 0, sizeof(int)));
+        CHECK_CUDA(cudaStreamCreate(&streams[number]));
+        CHECK_CUDA(cudaEventCreate(&events[number]));
+        CHECK_CUDA(cudaEventRecord(events[number], streams[number]));
+        CHECK_CUDA(cudaDeviceSynchronize());
+    }
+    const auto value_on = [&](int number) {
+        int value = -1;
+        CHECK_CUDA(cudaMemcpy(&value, memory[number], sizeof value, cudaMemcpyDeviceToHost));
+        return value;
+    };
+    for (int current = 0; current < 2; current++) {
+        const int other = 1 - current;
+        CHECK_CUDA(cudaSetDevice(current));
+        use_shared<<<1, 1, 64, streams[other]>>>(memory[current], 16);
+        EXPECT_CUDA(cudaGetLastError(), cudaErrorInvalidResourceHandle);
+        CHECK_CUDA(cudaDeviceSynchronize());
+        CHECK_CUDA(cudaStreamSynchronize(streams[other]));
+        REQUIRE(value_on(current) == 0, "a refused kernel has run");
+    }
+    for (int number = 0; number < 2; number++) {
+        CHECK_CUDA(cudaSetDevice(number));
+        use_shared<<<1, 1, 64, streams[number]>>>(memory[number], 16);
+        CHECK_LAUNCH();
+        CHECK_CUDA(cudaStreamSynchronize(streams[number]));
+        REQUIRE(value_on(number) == 16, "device %d's kernel has not run in its own stream", number);
+    }
+    float milliseconds = 0;
+    EXPECT_CUDA(cudaEventElapsedTime(&milliseconds, events[0], events[1]), cudaErrorInvalidResourceHandle);
+    for (int number = 0; number < 2; number++) {
+        CHECK_CUDA(cudaStreamDestroy(streams[number]));
+        CHECK_CUDA(cudaEventDestroy(events[number]));
+        CHECK_CUDA(cudaFree(memory[number]));
+    }
+}
+
 struct Device {
     int *memory;
     int *pinned;
@@ -63,6 +144,8 @@ int main(int argc, char **argv) {
             REQUIRE(devices[other].memory != device.memory, "devices %d and %d gave the same address", other, number);
         }
     }
+    require_own_attributes(count);
+    if (count > 1) require_own_streams();
     // Two streams of each device, one waiting for the other; the devices in turns. The values come to the host before and after the
     // second kernel, to the same place.
     for (int round = 0; round < 20; round++) {

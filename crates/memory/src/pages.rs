@@ -41,6 +41,16 @@ pub fn populate(start: usize, bytes: usize, access: Access) {
     });
 }
 
+/// Whether the process has mapped every page of a range.
+pub fn are_mapped(start: usize, bytes: usize) -> bool {
+    let first = start / page_size() * page_size();
+    // SAFETY: with this flag the call does nothing but look for pages that are not mapped.
+    unsafe {
+        libc::msync(first as *mut libc::c_void, start.saturating_add(bytes) - first, libc::MS_ASYNC) == 0
+            || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOMEM)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +63,16 @@ mod tests {
         let asked = unsafe { libc::mincore(memory.as_ptr() as *mut _, memory.len(), pages.as_mut_ptr()) };
         assert_eq!(asked, 0);
         pages.iter().filter(|page| **page & 1 != 0).count()
+    }
+
+    #[test]
+    fn unmapped_pages_are_found() {
+        let page = page_size();
+        let memory = MmapMut::map_anon(2 * page).unwrap();
+        let start = memory.as_ptr() as usize;
+        assert!(are_mapped(start, 2 * page) && are_mapped(start + 5, page));
+        // Nothing is ever mapped so far down.
+        assert!(!are_mapped(page, 1) && !are_mapped(page, start + page));
     }
 
     #[test]

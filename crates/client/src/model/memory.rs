@@ -193,9 +193,8 @@ pub fn context_ends(context: Handle<Context>) -> Vec<Piece> {
     ended.into_iter().filter(stays).collect()
 }
 
-/// Refuses a range that begins in known memory and ends outside it. A range that begins elsewhere is for the
-/// server to judge: kernels can make memory that we never hear of.
-pub fn check_range(address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
+/// Whether a range lies in known memory; one that begins there and ends outside it is refused.
+pub fn contains_range(address: CUdeviceptr, bytes: u64) -> Result<bool, CUresult> {
     if address == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -203,7 +202,7 @@ pub fn check_range(address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
         let pieces = pieces.read();
         piece_at(&pieces, address).map(|_| check_pieces(&pieces, address, bytes))
     });
-    checked.unwrap_or(Ok(()))
+    checked.map_or(Ok(false), |checked| checked.map(|()| true))
 }
 
 fn check_pieces(pieces: &Pieces, address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
@@ -234,8 +233,10 @@ mod tests {
         assert_eq!(find(0x7000_0000_10ff).map(|piece| piece.base), Some(0x7000_0000_1000));
         assert!(find(0x7000_0000_1100).is_none());
         assert!(find(0x7000_0000_0fff).is_none());
-        assert!(check_range(0x7000_0000_1080, 128).is_ok() && check_range(0x7000_0000_1080, 129).is_err());
-        assert!(check_range(0x6fff_0000_0000, 1 << 40).is_ok() && check_range(0, 1).is_err());
+        assert_eq!(contains_range(0x7000_0000_1080, 128), Ok(true));
+        assert!(contains_range(0x7000_0000_1080, 129).is_err());
+        assert_eq!(contains_range(0x6fff_0000_0000, 1 << 40), Ok(false));
+        assert!(contains_range(0, 1).is_err());
         assert!(take(0x7000_0000_1010).is_err() && take(0x7000_0000_2000).is_err());
         assert!(take(0x7000_0000_1000).is_ok() && take(0x7000_0000_1000).is_err());
         context_ends(context);
@@ -261,8 +262,8 @@ mod tests {
         for base in [0x7200_0000_0000, 0x7200_0000_1000] {
             add(base, 0x1000, context, 0, Origin::Mapping).unwrap();
         }
-        assert!(check_range(0x7200_0000_0000, 0x2000).is_ok());
-        assert!(check_range(0x7200_0000_0001, 0x2000).is_err());
+        assert!(contains_range(0x7200_0000_0000, 0x2000).is_ok());
+        assert!(contains_range(0x7200_0000_0001, 0x2000).is_err());
         assert!(take(0x7200_0000_0000).is_err());
         for base in [0x7200_0000_0000, 0x7200_0000_1000] {
             assert!(remove(base, Origin::Mapping).is_some());

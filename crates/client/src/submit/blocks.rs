@@ -48,6 +48,18 @@ pub fn of_context(context: Handle<Context>, device: CUdevice) -> Option<Arc<Heap
     })))
 }
 
+/// Whether an address lies in the window, or in a block of `cuMemAlloc`, though the program has no memory there:
+/// it was freed, or never allocated.
+pub fn is_vacant(address: u64) -> bool {
+    let Some(window) = window::at(address) else { return false };
+    let contains =
+        |heap: &Arc<Heap>| heap.block_of(address).is_some_and(|(_, base, size)| address - base < size);
+    window.is_free(address) || {
+        let heaps: Vec<_> = OF_CONTEXTS.lock().values().cloned().collect();
+        heaps.iter().any(contains)
+    }
+}
+
 /// The devices (the server's numbers) that reach memory of a device. They get access from the beginning: the
 /// driver copies memory of its own from any device, with or without peer access, and must be able to do so
 /// with ours.

@@ -292,7 +292,8 @@ impl EventState {
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
             }
         }
-        if self.context.server() != end.context.server() {
+        let device_of = |event: &Self| context::state(event.context).map(|context| context.device);
+        if device_of(self)? != device_of(end)? {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         send::call_in(self.context, &calls::event_elapsed { start: self.handle, end: end.handle })

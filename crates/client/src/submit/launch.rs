@@ -9,23 +9,30 @@ use crate::statistics;
 use crate::submit::capture;
 use crate::submit::device_times;
 use crate::submit::module::{self, FunctionState};
+use crate::submit::occupancy;
 use crate::submit::send;
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
 use causeway_api::calls;
-use causeway_api::handle::{Handle, Stream};
+use causeway_api::handle::{Context, Function, Handle, Stream};
 use causeway_api::sys::{
     CUdevice_attribute, CUfunction, CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID,
     CUlaunchConfig, CUresult, CUstream,
 };
 use causeway_api::types::{LaunchAttribute, LaunchShape, Parameter};
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::ffi::c_void;
 use core::slice;
 
 thread_local! {
     /// The parameters of the launch being made, kept so that launches allocate nothing.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+thread_local! {
+    /// The last stream that the thread launched into, with the current context that it was found to belong to.
+    static LAST_STREAM: Cell<(Handle<Stream>, Handle<Context>)> =
+        const { Cell::new((Handle::NULL, Handle::NULL)) };
 }
 
 /// How the program passes parameters.
@@ -50,7 +57,10 @@ pub unsafe fn launch(
 ) -> Result<(), CUresult> {
     let (handle, state) = module::resolve_function(function)?;
     let stream = streams::resolve(stream.0, stream.1)?;
-    let checked = check(&shape, &state).and_then(|()| check_clusters(&shape, &state, &attributes));
+    let checked = check_contexts(stream, &state)
+        .and_then(|()| check(&shape, &state))
+        .and_then(|()| check_clusters(&shape, &state, &attributes))
+        .and_then(|()| check_cooperative(&shape, handle, &state, &attributes, stream));
     capture::invalidate_if_error(stream, checked)?;
     let send = |params: &[u8]| {
         mirrored::note_parameters(params)?;
@@ -105,7 +115,8 @@ fn wait(stream: Handle<Stream>) -> Result<(), CUresult> {
 
 /// Refuses a launch that the device or the function cannot have.
 pub fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresult> {
-    let device = context::current_state()?.device()?;
+    let context = context::current_state()?;
+    let (number, device) = (context.device, context.device()?);
     let limits = device.limits;
     let fits = |sizes: [u32; 3], limit: [u32; 3]| {
         sizes.iter().zip(limit).all(|(size, limit)| (1..=limit).contains(size))
@@ -117,10 +128,12 @@ pub fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresu
     {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let max_threads = function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    let max_threads =
+        function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, number);
     if max_threads.is_some_and(|limit| threads > limit.max(0) as u64) {
         // The program asked for less (`__launch_bounds__`), or there are not enough registers.
-        let registers = function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS).unwrap_or(0);
+        let registers =
+            function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS, number).unwrap_or(0);
         let available = device.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
         let needed = threads.saturating_mul(registers.max(0) as u64);
         return Err(match available {
@@ -130,10 +143,62 @@ pub fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresu
             _ => CUresult::CUDA_ERROR_INVALID_VALUE,
         });
     }
-    if !function.allows_shared(shape.shared_bytes) {
+    if !function.allows_shared(shape.shared_bytes, number) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     Ok(())
+}
+
+/// Refuses a launch whose stream or function belongs to another context than the current one.
+#[inline]
+fn check_contexts(stream: Handle<Stream>, function: &FunctionState) -> Result<(), CUresult> {
+    let current = context::current()?;
+    // Launches usually go where the one before went.
+    let is_own = stream.is_null() || LAST_STREAM.get() == (stream, current);
+    if is_own && (function.context.is_null() || function.context == current) {
+        return Ok(());
+    }
+    check_other_contexts(stream, function)
+}
+
+#[cold]
+fn check_other_contexts(stream: Handle<Stream>, function: &FunctionState) -> Result<(), CUresult> {
+    let current = context::current_state()?;
+    let owners = [context::stream(stream)?.context, function.context];
+    for owner in owners.into_iter().filter(|owner| !owner.is_null()) {
+        if !context::state(owner)?.is_usable_in(&current) {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+    }
+    LAST_STREAM.set((stream, current.handle));
+    Ok(())
+}
+
+/// Refuses a cooperative launch whose blocks the device cannot hold at the same time. The server knows how much of
+/// the device a green context may use, and checks nodes of graphs.
+fn check_cooperative(
+    shape: &LaunchShape,
+    handle: Handle<Function>,
+    function: &FunctionState,
+    attributes: &[LaunchAttribute],
+    stream: Handle<Stream>,
+) -> Result<(), CUresult> {
+    const COOPERATIVE: u32 = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0;
+    let is_cooperative =
+        |attribute: &LaunchAttribute| attribute.id == COOPERATIVE && attribute.value[..4] != [0; 4];
+    if !attributes.iter().any(is_cooperative) {
+        return Ok(());
+    }
+    let (context, stream) = (context::current_state()?, context::stream(stream)?);
+    let processors =
+        context.device()?.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    let Some(processors) = processors.filter(|_| capture::of(&stream) == 0) else { return Ok(()) };
+    let threads = shape.block.iter().product::<u32>().cast_signed();
+    let changeable = occupancy::changeable(function, context.device);
+    let key = (context.handle, handle, threads, shape.shared_bytes as usize, 0, changeable);
+    let limit = i64::from(occupancy::blocks(key)?) * i64::from(processors);
+    let blocks = shape.grid.iter().fold(1_i64, |product, size| product.saturating_mul((*size).into()));
+    if blocks > limit { Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
 }
 
 /// Refuses a launch whose clusters cannot be. Nodes of graphs get attributes when they are there, so that the server
@@ -147,7 +212,8 @@ fn check_clusters(
     if attributes.is_empty() && !function.rules_clusters() {
         return Ok(());
     }
-    function.cluster_rules_here().resolve(shape.grid, attributes).map(drop)
+    let device = context::current_state()?.device;
+    function.cluster_rules_here(device).resolve(shape.grid, attributes).map(drop)
 }
 
 /// Refuses a ready buffer of so many bytes for parameters of `needed` bytes.
@@ -226,6 +292,9 @@ fn attributes(list: &[CUlaunchAttribute]) -> Result<Vec<LaunchAttribute>, CUresu
             | CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT
             | CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => {
                 return Err(refuse_use!("launch attribute {}, which holds a handle", attribute.id.0));
+            }
+            id if id.0 >= CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_MAX.0 => {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
             id => {
                 // SAFETY: every byte of the union belongs to its `pad`, and any byte is a valid number.

@@ -8,6 +8,7 @@
 //! | [`capture`] | Stream capture: work that is put into a captured stream becomes nodes of a graph, here in the client |
 //! | [`copy`], [`content_upload`] | Copies, and uploads by content hash |
 //! | [`launch`] | Launches: what a kernel gets, and what can be refused before the server sees it |
+//! | [`occupancy`] | Occupancy: how many blocks of a function a multiprocessor holds |
 //! | [`callbacks`], [`task`] | Stream callbacks in the client, and host functions in a stream |
 //! | [`result_cache`] | Result cache: replies to calls whose results depend on their arguments alone |
 //! | [`watches`] | Completion watches: notification of the end of work, and fetching of what kernels wrote |
@@ -15,9 +16,11 @@
 //! | [`graph`] | Graphs on the server: instantiation and launch |
 //! | [`allocation`], [`blocks`], [`address_window`], [`array_parts`], [`pinned`], [`pool`], [`managed`], [`virtual_memory`] | Memory: device, pinned, pooled, managed and virtual memory, and arrays |
 //! | [`ipc`], [`ipc_imports`] | Sharing of memory with other processes and servers |
+//! | [`addresses`] | Addresses that the program passes: checks |
 //! | [`module`], [`jit`], [`linker`] | Modules, libraries, JIT compilation and linking |
 
 pub mod address_window;
+pub mod addresses;
 pub mod allocation;
 pub mod array_parts;
 pub mod blocks;
@@ -36,6 +39,7 @@ pub mod launch;
 pub mod linker;
 pub mod managed;
 pub mod module;
+pub mod occupancy;
 pub mod pinned;
 pub mod pool;
 pub mod result_cache;

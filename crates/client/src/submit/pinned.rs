@@ -9,6 +9,7 @@ use crate::remote::mirrored;
 use crate::remote::mirrored::shared::window::{self, Window};
 use crate::remote::registered;
 use crate::remote::session;
+use crate::submit::addresses;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CU_MEMHOSTREGISTER_READ_ONLY, CUresult};
 use causeway_memory::pages::{self, Access, page_size};
@@ -100,6 +101,10 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
     session::of(context)?.faults().check()?;
     let base = address as usize;
     if base == 0 || size == 0 || base.checked_add(size).is_none() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    addresses::check_host(base)?;
+    if !pages::are_mapped(base, size) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let id = numbers::of_memory();

@@ -14,6 +14,7 @@ use causeway_api::sys::{
     CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUfunc_cache, CUlimit, CUresult,
     CUsharedconfig,
 };
+use std::sync::atomic::Ordering;
 
 /// The version that contexts report, as every driver since CUDA 4 does.
 const CONTEXT_VERSION: u32 = 3020;
@@ -207,11 +208,27 @@ pub unsafe fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> Outcome {
     unsafe { write_out(pvalue, value) }
 }
 
-/// A preference that no device since 2012 has; the driver too only remembers it.
+/// A preference that no device since 2012 heeds; the driver too only remembers it.
 pub unsafe fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) -> Outcome {
-    context::current()?;
+    let config = context::current_state()?.cache_config.load(Ordering::Relaxed);
     // SAFETY: room for the result, or null.
-    unsafe { write_out(pconfig, CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE) }
+    unsafe { write_out(pconfig, CUfunc_cache(config)) }
+}
+
+pub unsafe fn cuCtxSetCacheConfig(config: CUfunc_cache) -> Outcome {
+    let state = context::current_state()?;
+    check_cache_config(config)?;
+    send::post(&calls::cuCtxSetCacheConfig { config })?;
+    state.cache_config.store(config.0, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Refuses a number that names no division between cache and shared memory.
+pub(super) fn check_cache_config(config: CUfunc_cache) -> Outcome {
+    if config.0 > CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL.0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(())
 }
 
 pub unsafe fn cuCtxGetSharedMemConfig(pConfig: *mut CUsharedconfig) -> Outcome {
@@ -242,13 +259,17 @@ pub unsafe fn cuCtxAttach(pctx: *mut CUcontext, flags: u32) -> Outcome {
     if flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    let state = context::current_state()?;
     // SAFETY: room for the result, or null.
-    unsafe { write_out(pctx, context::current()?.as_raw()) }
+    unsafe { write_out(pctx, state.handle.as_raw()) }?;
+    lifetime::attach(&state);
+    Ok(())
 }
 
 pub unsafe fn cuCtxDetach(ctx: CUcontext) -> Outcome {
-    if context::resolve(ctx)?.handle == context::current_or_none() {
-        Ok(())
+    let state = context::resolve(ctx)?;
+    if state.handle == context::current_or_none() {
+        lifetime::detach(&state)
     } else {
         Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
     }

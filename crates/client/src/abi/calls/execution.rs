@@ -1,5 +1,6 @@
 //! Functions and launches.
 
+use super::context::check_cache_config;
 use crate::abi::outcome::Outcome;
 use crate::arguments::Address;
 use crate::arguments::{write_optional, write_out};
@@ -15,15 +16,17 @@ use crate::submit::task;
 use causeway_api::calls::{self, Call};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{
-    CUdevice, CUdevice_attribute, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUhostFn,
-    CUlaunchConfig, CUmodule, CUresult, CUstream,
+    CUdevice, CUdevice_attribute, CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState,
+    CUhostFn, CUlaunchConfig, CUmodule, CUresult, CUstream,
 };
 use causeway_api::types::LaunchShape;
 use core::ffi::c_void;
 
 pub unsafe fn cuFuncGetAttribute(pi: *mut i32, attrib: CUfunction_attribute, hfunc: CUfunction) -> Outcome {
     let (_, state) = module::resolve_function(hfunc)?;
-    let value = state.attribute(attrib).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // A kernel is asked for what it has on the current context's device.
+    let device = context::current_state().map_or(0, |context| context.device);
+    let value = state.attribute(attrib, device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: room for the result, or null.
     unsafe { write_out(pi, value) }
 }
@@ -45,12 +48,12 @@ pub fn set_attribute(
     context: Handle<Context>,
     request: &impl Call<Reply = ()>,
 ) -> Outcome {
-    let device = device::device(device)?;
+    let limits = device::device(device)?;
     let allowed = match attribute {
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
-            let limit = device
+            let limit = limits
                 .attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
-                .zip(state.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES));
+                .zip(state.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, device));
             limit.map(|(limit, used)| 0..=limit - used)
         }
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => Some(-1..=100),
@@ -59,9 +62,7 @@ pub fn set_attribute(
     if allowed.as_ref().is_some_and(|allowed| !allowed.contains(&value)) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // A kernel has its attributes on each device; what is known here is what was set last on any of them.
-    let is_only_device = device::all().len() == 1;
-    if is_only_device && state.is_set(attribute, value) {
+    if state.is_set(attribute, device, value) {
         return Ok(());
     }
     match allowed {
@@ -70,8 +71,14 @@ pub fn set_attribute(
     }
     // The driver takes any number for yes.
     let is_flag = attribute == CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
-    state.note_attribute(attribute, if is_flag { i32::from(value != 0) } else { value });
+    state.note_attribute(attribute, device, if is_flag { i32::from(value != 0) } else { value });
     Ok(())
+}
+
+pub unsafe fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) -> Outcome {
+    let (hfunc, _) = module::resolve_function(hfunc)?;
+    check_cache_config(config)?;
+    send::post(&calls::cuFuncSetCacheConfig { hfunc, config })
 }
 
 pub unsafe fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> Outcome {

@@ -176,7 +176,7 @@ pub unsafe fn cuKernelGetAttribute(
 ) -> Outcome {
     device::device(dev)?;
     let (_, state) = module::resolve_kernel(kernel)?;
-    let value = state.attribute(attrib).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let value = state.attribute(attrib, dev).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: room for the result, or null.
     unsafe { write_out(pi, value) }
 }

@@ -2,12 +2,13 @@
 //! stream.
 
 use crate::abi::outcome::Outcome;
-use crate::model::{context, memory};
+use crate::model::context;
 use crate::remote::{mirrored, session};
 use crate::submit::copy;
 use crate::submit::send;
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
+use crate::submit::{addresses, capture};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUdeviceptr, CUresult, CUstream};
@@ -21,8 +22,7 @@ macro_rules! memsets {
             default_stream: DefaultStream,
         ) -> Outcome {
             let hStream = streams::resolve(core::ptr::null_mut(), default_stream)?;
-            check(dstDevice, size_of::<$type>(), N)?;
-            mirrored::note_address(dstDevice)?;
+            check(dstDevice, size_of::<$type>(), N, 1, 0)?;
             put(dstDevice, hStream, |context, hStream| {
                 send::post_in(context, &calls::$linear_request { dstDevice, $field, N, hStream })
             })?;
@@ -38,11 +38,7 @@ macro_rules! memsets {
             default_stream: DefaultStream,
         ) -> Outcome {
             let hStream = streams::resolve(core::ptr::null_mut(), default_stream)?;
-            check(dstDevice, size_of::<$type>(), Width)?;
-            if Height > 1 && dstPitch < Width.saturating_mul(size_of::<$type>()) {
-                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-            }
-            mirrored::note_address(dstDevice)?;
+            check(dstDevice, size_of::<$type>(), Width, Height, dstPitch)?;
             put(dstDevice, hStream, |context, hStream| {
                 let request = calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream };
                 send::post_in(context, &request)
@@ -58,7 +54,7 @@ macro_rules! memsets {
             default_stream: DefaultStream,
         ) -> Outcome {
             let hStream = streams::resolve(hStream, default_stream)?;
-            mirrored::note_address(dstDevice)?;
+            check(dstDevice, size_of::<$type>(), N, 1, 0)?;
             put(dstDevice, hStream, |context, hStream| {
                 send::post_in(context, &calls::$linear_request { dstDevice, $field, N, hStream })
             })
@@ -74,7 +70,7 @@ macro_rules! memsets {
             default_stream: DefaultStream,
         ) -> Outcome {
             let hStream = streams::resolve(hStream, default_stream)?;
-            mirrored::note_address(dstDevice)?;
+            check(dstDevice, size_of::<$type>(), Width, Height, dstPitch)?;
             put(dstDevice, hStream, |context, hStream| {
                 let request = calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream };
                 send::post_in(context, &request)
@@ -91,13 +87,20 @@ fn put(
     post: impl FnOnce(Handle<Context>, Handle<Stream>) -> Outcome,
 ) -> Outcome {
     let current = context::current()?;
+    mirrored::note_address(address)?;
+    let is_known = addresses::is_known(address);
     let elsewhere =
         || copy::owner_of(address).filter(|owning_context| owning_context.server() != current.server());
     match if session::are_several() { elsewhere() } else { None } {
-        None => post(current, stream),
+        None => post(current, stream)?,
         Some(owning_context) => copy::by_proxy_stream(owning_context, &*context::stream(stream)?, |proxy| {
             post(owning_context, proxy.handle)
-        }),
+        })?,
+    }
+    if is_known || capture::of(&*context::stream(stream)?) != 0 {
+        Ok(())
+    } else {
+        addresses::wait_for_server(current)
     }
 }
 
@@ -112,11 +115,43 @@ fn synchronize_mirrored(address: CUdeviceptr, stream: Handle<Stream>) -> Outcome
     if mirrored::contains(address) { context::stream(stream)?.synchronize() } else { Ok(()) }
 }
 
-/// Refuses elements that do not lie at a multiple of their size, and known memory that is too small.
-fn check(address: CUdeviceptr, element: usize, count: usize) -> Outcome {
-    let bytes = count.checked_mul(element).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+/// Refuses elements that do not lie at a multiple of their size, rows that overlap, and memory that is too small.
+fn check(address: CUdeviceptr, element: usize, width: usize, height: usize, pitch: usize) -> Outcome {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let row = width.checked_mul(element).ok_or(invalid)?;
     if !address.is_multiple_of(element as u64) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(invalid);
     }
-    if bytes == 0 { Ok(()) } else { memory::check_range(address, bytes as u64) }
+    if height > 1 && (pitch < row || !pitch.is_multiple_of(element)) {
+        return Err(invalid);
+    }
+    if row == 0 || height == 0 {
+        return Ok(());
+    }
+    let bytes = (height - 1).checked_mul(pitch).and_then(|rows| rows.checked_add(row)).ok_or(invalid)?;
+    addresses::check_range(address, bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::memory::{self, Origin};
+
+    #[test]
+    fn memsets_stay_within_their_memory() {
+        const BASE: u64 = 0x7300_0000_1000;
+        let context = Handle::new(903, 1);
+        memory::add(BASE, 512, context, 0, Origin::Allocation).unwrap();
+        let fits =
+            |address, element, width, height, pitch| check(address, element, width, height, pitch).is_ok();
+        assert!(fits(BASE, 1, 512, 1, 0) && !fits(BASE, 1, 513, 1, 0));
+        assert!(fits(BASE, 4, 128, 1, 0) && !fits(BASE + 4, 4, 128, 1, 0) && !fits(BASE + 2, 4, 1, 1, 0));
+        // The last row needs no whole pitch.
+        assert!(fits(BASE, 1, 100, 5, 103) && !fits(BASE, 1, 101, 5, 103) && !fits(BASE, 1, 100, 6, 103));
+        assert!(!fits(BASE, 1, 100, 2, 99) && !fits(BASE, 4, 4, 2, 18) && fits(BASE, 4, 4, 2, 16));
+        assert!(!fits(BASE, 1, 1, usize::MAX, 2) && !fits(BASE, 4, usize::MAX, 1, 0));
+        assert!(fits(BASE, 1, 0, 9, 9) && fits(BASE, 1, 9, 0, 9));
+        assert!(!fits(0, 1, 1, 1, 0) && fits(0, 1, 0, 1, 0));
+        memory::context_ends(context);
+    }
 }

@@ -4,7 +4,7 @@ use crate::abi::outcome::Outcome;
 use crate::arguments::write_out;
 use crate::locks::{Mutex, rank};
 use crate::model::context;
-use crate::submit::module::FunctionState;
+use crate::submit::occupancy::{self, changeable};
 use crate::submit::send;
 use crate::submit::{launch, module};
 use causeway_api::calls;
@@ -16,38 +16,11 @@ use causeway_api::types::{ClusterRules, LaunchAttribute, LaunchShape};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// What decides about the occupancy: context, function, threads of a block, dynamic shared memory, flags, and
-/// the two attributes of the function that a program can change.
-type BlocksKey = (Handle<Context>, Handle<Function>, i32, usize, u32, [Option<i32>; 2]);
+/// Replies so far about clusters.
+static CLUSTERS: LazyLock<Mutex<rank::OccupancyResults, HashMap<ClustersKey, i32>>> =
+    LazyLock::new(Mutex::default);
 
-/// Answers so far. The search below asks the same questions for every size of a problem, and libraries ask for the
-/// same few launches again and again.
-struct Cache {
-    blocks: LazyLock<Mutex<rank::OccupancyResults, HashMap<BlocksKey, i32>>>,
-    clusters: LazyLock<Mutex<rank::OccupancyResults, HashMap<ClustersKey, i32>>>,
-}
-
-static CACHE: Cache =
-    Cache { blocks: LazyLock::new(Mutex::default), clusters: LazyLock::new(Mutex::default) };
-
-fn blocks(key: BlocksKey) -> Result<i32, CUresult> {
-    let known = CACHE.blocks.lock().get(&key).copied();
-    if let Some(blocks) = known {
-        return Ok(blocks);
-    }
-    let (_, func, blockSize, dynamicSMemSize, flags, _) = key;
-    let request = calls::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags {
-        func,
-        blockSize,
-        dynamicSMemSize,
-        flags,
-    };
-    let blocks = send::call(&request)?;
-    CACHE.blocks.lock().insert(key, blocks);
-    Ok(blocks)
-}
-
-/// What decides about the number of clusters, like [`BlocksKey`].
+/// What decides about the number of clusters, like [`occupancy::Key`].
 type ClustersKey =
     (Handle<Context>, Handle<Function>, LaunchShape, Vec<LaunchAttribute>, [Option<i32>; 2], ClusterRules);
 
@@ -59,15 +32,16 @@ pub unsafe fn cuOccupancyMaxActiveClusters(
     // SAFETY: a configuration, or null; its list has `numAttrs` entries.
     let (shape, attributes) = unsafe { launch::configuration(config.as_ref()) }?;
     let (function, state) = module::resolve_function(func)?;
-    let key =
-        (context::current()?, function, shape, attributes, changeable(&state), state.cluster_rules_here());
-    let known = CACHE.clusters.lock().get(&key).copied();
+    let context = context::current_state()?;
+    let (changeable, rules) = (changeable(&state, context.device), state.cluster_rules_here(context.device));
+    let key = (context.handle, function, shape, attributes, changeable, rules);
+    let known = CLUSTERS.lock().get(&key).copied();
     let clusters = match known {
         Some(clusters) => clusters,
         None => {
             let attributes = key.3.clone();
             let clusters = send::call(&calls::occupancy_clusters { function, shape, attributes })?;
-            CACHE.clusters.lock().insert(key, clusters);
+            CLUSTERS.lock().insert(key, clusters);
             clusters
         }
     };
@@ -103,18 +77,11 @@ unsafe fn write_blocks(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let (function, state) = module::resolve_function(func)?;
-    let key = (context::current()?, function, blockSize, dynamicSMemSize, flags, changeable(&state));
+    let context = context::current_state()?;
+    let changeable = changeable(&state, context.device);
+    let key = (context.handle, function, blockSize, dynamicSMemSize, flags, changeable);
     // SAFETY: not null, so there is room for the result.
-    unsafe { write_out(numBlocks, blocks(key)?) }
-}
-
-/// The attributes of a function that a program can change and that the occupancy depends on.
-fn changeable(function: &FunctionState) -> [Option<i32>; 2] {
-    [
-        CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-        CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-    ]
-    .map(|attribute| function.attribute(attribute))
+    unsafe { write_out(numBlocks, occupancy::blocks(key)?) }
 }
 
 pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
@@ -178,13 +145,14 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     let of_device = |attribute| device.attribute(attribute).ok_or(CUresult::CUDA_ERROR_UNKNOWN);
     let processors = of_device(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
     let warp = of_device(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?.max(1);
-    let of_function = state.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    let of_function =
+        state.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, context.device);
     let mut limit = device.limits.threads.min(i32::MAX as u32) as i32;
     limit = of_function.map_or(limit, |limit| limit.min(limit));
     if blockSizeLimit > 0 {
         limit = limit.min(blockSizeLimit);
     }
-    let changeable = changeable(&state);
+    let changeable = changeable(&state, context.device);
     // From the largest size down in whole warps: of sizes with equal occupancy the largest is taken.
     let (mut best, mut best_size, mut best_blocks) = (0, 0, 0);
     let sizes =
@@ -195,7 +163,7 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
             Some(shared_for) => unsafe { shared_for(size) },
             None => dynamicSMemSize,
         };
-        let blocks = blocks((context.handle, function, size, shared, flags, changeable))?;
+        let blocks = occupancy::blocks((context.handle, function, size, shared, flags, changeable))?;
         if blocks * size > best {
             (best, best_size, best_blocks) = (blocks * size, size, blocks);
         }

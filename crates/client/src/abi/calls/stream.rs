@@ -14,12 +14,13 @@ use crate::submit::send;
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
 use crate::submit::task;
-use crate::submit::{capture, event};
-use causeway_api::calls;
+use crate::submit::{addresses, capture, event};
+use causeway_api::calls::{self, Call};
 use causeway_api::handle::Stream;
 use causeway_api::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_wait_flags, CUgreenCtx, CUresult, CUstream,
     CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamCallback,
+    CUstreamWaitValue_flags, CUstreamWriteValue_flags,
 };
 use causeway_api::types::LaunchAttribute;
 use core::ffi::c_void;
@@ -122,6 +123,50 @@ pub unsafe fn cuStreamSynchronize(hStream: CUstream, ds: DefaultStream) -> Outco
     stream.synchronize()
 }
 
+/// Refuses a value of so many bytes at an address where none can be, and flags that are none.
+fn check_value(address: CUdeviceptr, bytes: u64, flags: u32, allowed: u32) -> Outcome {
+    if !address.is_multiple_of(bytes) || flags & !allowed != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    addresses::check_range(address, bytes)
+}
+
+/// Puts a command about a value at an address into a stream.
+fn post_value(state: &StreamState, address: CUdeviceptr, request: &impl Call<Reply = ()>) -> Outcome {
+    send::post(request)?;
+    if addresses::is_known(address) || capture::of(state) != 0 {
+        Ok(())
+    } else {
+        addresses::wait_for_server(state.context)
+    }
+}
+
+/// The flags of a wait: which comparison, and whether writes of other devices are to be seen behind it.
+const WAIT_FLAGS: u32 = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_NOR.0
+    | CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_FLUSH.0;
+const WRITE_FLAGS: u32 = CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER.0;
+
+macro_rules! writes_of_values {
+    ($($call:ident: $type:ty;)*) => {$(
+        pub unsafe fn $call(
+            stream: CUstream,
+            addr: CUdeviceptr,
+            value: $type,
+            flags: u32,
+            ds: DefaultStream,
+        ) -> Outcome {
+            let state = resolve(stream, ds)?;
+            check_value(addr, size_of::<$type>() as u64, flags, WRITE_FLAGS)?;
+            post_value(&state, addr, &calls::$call { stream: state.handle, addr, value, flags })
+        }
+    )*};
+}
+
+writes_of_values! {
+    cuStreamWriteValue32_v2: u32;
+    cuStreamWriteValue64_v2: u64;
+}
+
 /// A stream would not see what the program writes there while it waits.
 fn refuse_host_memory(address: CUdeviceptr) -> Outcome {
     if mirrored::contains(address) || crate::model::host_window::contains(address as usize) {
@@ -139,7 +184,8 @@ pub unsafe fn cuStreamWaitValue32_v2(
 ) -> Outcome {
     refuse_host_memory(addr)?;
     let state = resolve(stream, ds)?;
-    send::post(&calls::cuStreamWaitValue32_v2 { stream: state.handle, addr, value, flags })?;
+    check_value(addr, 4, flags, WAIT_FLAGS)?;
+    post_value(&state, addr, &calls::cuStreamWaitValue32_v2 { stream: state.handle, addr, value, flags })?;
     state.add_hazard();
     Ok(())
 }
@@ -153,7 +199,8 @@ pub unsafe fn cuStreamWaitValue64_v2(
 ) -> Outcome {
     refuse_host_memory(addr)?;
     let state = resolve(stream, ds)?;
-    send::post(&calls::cuStreamWaitValue64_v2 { stream: state.handle, addr, value, flags })?;
+    check_value(addr, 8, flags, WAIT_FLAGS)?;
+    post_value(&state, addr, &calls::cuStreamWaitValue64_v2 { stream: state.handle, addr, value, flags })?;
     state.add_hazard();
     Ok(())
 }
@@ -205,21 +252,17 @@ unsafe fn memory_operation(
             }
             CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32 => {
                 let write = operation.writeValue;
-                send::post(&calls::cuStreamWriteValue32_v2 {
-                    stream: state.handle,
-                    addr: write.address,
-                    value: write.__bindgen_anon_1.value,
-                    flags: write.flags,
-                })
+                cuStreamWriteValue32_v2(stream, write.address, write.__bindgen_anon_1.value, write.flags, ds)
             }
             CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
                 let write = operation.writeValue;
-                send::post(&calls::cuStreamWriteValue64_v2 {
-                    stream: state.handle,
-                    addr: write.address,
-                    value: write.__bindgen_anon_1.value64,
-                    flags: write.flags,
-                })
+                cuStreamWriteValue64_v2(
+                    stream,
+                    write.address,
+                    write.__bindgen_anon_1.value64,
+                    write.flags,
+                    ds,
+                )
             }
             kind @ CUstreamBatchMemOpType::CU_STREAM_MEM_OP_BARRIER => {
                 barrier(kind, operation.memoryBarrier.flags)

@@ -7,11 +7,13 @@ use causeway_api::snapshot;
 use causeway_api::sys::CUresult;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A range of addresses, and which of them are free.
 #[derive(Debug)]
 pub struct Window {
+    base: u64,
+    size: u64,
     granularity: u64,
     /// First address and size of each free range; neighbours are always merged.
     free: Mutex<rank::FreeAddresses, BTreeMap<u64, u64>>,
@@ -27,10 +29,18 @@ struct Windows {
     reserved: Mutex<rank::AddressWindows, Vec<Known>>,
     /// What is known of the window of the session with each server.
     of_servers: [OfServer; MAX_SERVERS],
+    /// The first address of all windows.
+    first: AtomicU64,
+    /// The address behind all windows.
+    end: AtomicU64,
 }
 
-static WINDOWS: Windows =
-    Windows { reserved: Mutex::new(Vec::new()), of_servers: [const { OfServer::new() }; MAX_SERVERS] };
+static WINDOWS: Windows = Windows {
+    reserved: Mutex::new(Vec::new()),
+    of_servers: [const { OfServer::new() }; MAX_SERVERS],
+    first: AtomicU64::new(u64::MAX),
+    end: AtomicU64::new(0),
+};
 
 /// What is known of the window of the session with a server.
 struct OfServer {
@@ -80,6 +90,8 @@ fn find(offered: snapshot::Window) -> Option<&'static Window> {
             let window = Window::new(offered.address, offered.size, offered.granularity);
             let window: &'static Window = Box::leak(Box::new(window));
             windows.push((offered_range, window));
+            WINDOWS.first.fetch_min(offered.address, Ordering::Relaxed);
+            WINDOWS.end.fetch_max(offered.address + offered.size, Ordering::Relaxed);
             Some(window)
         }
         Err(cause) => {
@@ -100,6 +112,16 @@ pub fn opened(
 ) -> Result<&'static Window, CUresult> {
     let window = window(server).ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     WINDOWS.of_servers[server].opened.get_or_init(open).map(|()| window)
+}
+
+/// The window in which an address lies, of whichever session.
+pub fn at(address: u64) -> Option<&'static Window> {
+    // Usually an address lies in none.
+    if !(WINDOWS.first.load(Ordering::Relaxed)..WINDOWS.end.load(Ordering::Relaxed)).contains(&address) {
+        return None;
+    }
+    let known = WINDOWS.of_servers.iter().filter_map(|own| *own.window.get()?);
+    known.into_iter().find(|window| address.wrapping_sub(window.base) < window.size)
 }
 
 /// Notes that a server cannot reserve the window.
@@ -129,12 +151,18 @@ fn reserve(address: u64, size: u64) -> std::io::Result<()> {
 
 impl Window {
     fn new(base: u64, size: u64, granularity: u64) -> Self {
-        Self { granularity, free: Mutex::new(BTreeMap::from([(base, size)])) }
+        Self { base, size, granularity, free: Mutex::new(BTreeMap::from([(base, size)])) }
     }
 
     /// What addresses and sizes of mappings are multiples of.
     pub fn granularity(&self) -> u64 {
         self.granularity
+    }
+
+    /// Whether nobody has taken an address.
+    pub fn is_free(&self, address: u64) -> bool {
+        let free = self.free.lock();
+        free.range(..=address).next_back().is_some_and(|(start, length)| address - start < *length)
     }
 
     /// Takes `size` bytes of addresses at a multiple of `alignment`: at `hint` when they are free, else the
@@ -193,6 +221,8 @@ mod tests {
         assert_eq!(window.take(2 * UNIT, 0, hint), Some(hint));
         assert_eq!(window.take(2 * UNIT, 4 * UNIT, hint), Some((1 << 40) + 4 * UNIT));
         assert_eq!(window.take(7 * UNIT, 0, 0), None);
+        assert!(!window.is_free(hint + 2 * UNIT - 1) && window.is_free(hint + 2 * UNIT));
+        assert!(window.is_free(hint - 1) && !window.is_free((1 << 40) - 1) && !window.is_free(1 << 41));
         window.release(hint, 2 * UNIT);
         window.release(first, UNIT);
         window.release((1 << 40) + 4 * UNIT, 2 * UNIT);

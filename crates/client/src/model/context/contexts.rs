@@ -13,10 +13,23 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+/// How a context came to be, which decides who may use what belongs to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ContextKind {
+    /// The primary context of a device.
+    Primary,
+    /// One that the program created.
+    Created,
+    /// The one of a green context, which lies in the primary context of its device.
+    Green,
+}
+
 /// What the client keeps of a context.
 pub struct ContextState {
     /// Its handle.
     pub handle: Handle<Context>,
+    /// How it came to be.
+    pub kind: ContextKind,
     /// The program's number of its device.
     pub device: CUdevice,
     /// The legacy default stream of the context.
@@ -35,6 +48,10 @@ pub struct ContextState {
     /// The streams of ours for copies that concern several servers.
     pub(crate) proxy_streams: Mutex<rank::ProxyStreams, ProxyStreams>,
     pub(crate) flags: AtomicU32,
+    /// The preferred division between cache and shared memory, which no device heeds since 2012.
+    pub cache_config: AtomicU32,
+    /// How often a context that the program created is held: by its creator, and by `cuCtxAttach`.
+    pub(crate) attached: AtomicU32,
     pub(crate) id: AtomicU64,
     /// How often a primary context is retained; nothing for others.
     pub(crate) retained: Option<Mutex<rank::PrimaryContexts, u32>>,
@@ -46,9 +63,10 @@ impl handles::Object for ContextState {
 }
 
 impl ContextState {
-    pub(crate) fn new(handle: Handle<Context>, device: CUdevice, flags: u32, primary: bool) -> Arc<Self> {
+    pub(crate) fn new(handle: Handle<Context>, device: CUdevice, flags: u32, kind: ContextKind) -> Arc<Self> {
         Arc::new(Self {
             handle,
+            kind,
             device,
             legacy_stream: StreamState::legacy(handle),
             watermark: Watermark::default(),
@@ -58,8 +76,10 @@ impl ContextState {
             peers: Mutex::default(),
             proxy_streams: Mutex::default(),
             flags: AtomicU32::new(flags),
+            cache_config: AtomicU32::new(0),
+            attached: AtomicU32::new(1),
             id: AtomicU64::new(numbers::of_context()),
-            retained: primary.then(Mutex::default),
+            retained: (kind == ContextKind::Primary).then(Mutex::default),
         })
     }
 
@@ -81,6 +101,14 @@ impl ContextState {
     /// Where its commands go that need no context.
     pub fn without_context(&self) -> Handle<Context> {
         Handle::null_of(self.handle.server())
+    }
+
+    /// Whether its objects can be used where `current` is the current context: where both are the same, and where
+    /// one is a green context of the other's device.
+    pub fn is_usable_in(&self, current: &Self) -> bool {
+        let is_green = |context: &Self| context.kind == ContextKind::Green;
+        self.handle == current.handle
+            || (self.device == current.device && (is_green(self) || is_green(current)))
     }
 
     /// Its device.
@@ -107,7 +135,7 @@ pub fn prepare(devices: &[Device]) {
         let state = |(number, device): (u32, &Device)| {
             let handle = Handle::new(number, 0).of(device.server);
             handles::fix(handle);
-            ContextState::new(handle, number as CUdevice, 0, true)
+            ContextState::new(handle, number as CUdevice, 0, ContextKind::Primary)
         };
         (0..).zip(devices).map(state).collect()
     });

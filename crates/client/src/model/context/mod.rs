@@ -23,7 +23,7 @@ pub mod proxy_streams;
 mod work;
 
 pub(crate) use contexts::active;
-pub use contexts::{ContextState, prepare, primary, resolve, state};
+pub use contexts::{ContextKind, ContextState, prepare, primary, resolve, state};
 pub use current::{anywhere, anywhere_on, current, current_or_none, current_state, pop, push, set_current};
 pub use pending_writes::{PendingWrites, pending_writes_of_all};
 pub use work::stream;

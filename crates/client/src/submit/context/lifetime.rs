@@ -1,7 +1,7 @@
 //! Creation, reset and destruction of contexts.
 
 use crate::model::context::current::{leave, push};
-use crate::model::context::{ContextState, primary};
+use crate::model::context::{ContextKind, ContextState, primary};
 use crate::model::host_window::Reserved;
 use crate::model::{array, device, handles, host_memory, memory, numbers, stream, texture};
 use crate::remote::session::faults;
@@ -20,7 +20,7 @@ pub fn create(device: CUdevice, flags: u32) -> Result<Handle<Context>, CUresult>
     let handle = handles::create_context(nowhere.server());
     // In no context: the one that the command makes cannot be entered before it.
     send::post_in(nowhere, &calls::context_create { context: handle, device: ordinal, flags })?;
-    handles::insert(handle, ContextState::new(handle, device, flags, false));
+    handles::insert(handle, ContextState::new(handle, device, flags, ContextKind::Created));
     push(handle);
     Ok(handle)
 }
@@ -42,9 +42,23 @@ pub fn destroy(state: &ContextState) -> Result<(), CUresult> {
     }
 }
 
-/// Keeps a context that the server has made in another way.
+/// Holds a context once more.
+pub fn attach(state: &ContextState) {
+    state.attached.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Undoes one [`attach`], or its creation; nobody holding it any more, a context that [`create`] made ends.
+pub fn detach(state: &ContextState) -> Result<(), CUresult> {
+    if state.kind == ContextKind::Created && state.attached.fetch_sub(1, Ordering::AcqRel) == 1 {
+        destroy(state)
+    } else {
+        Ok(())
+    }
+}
+
+/// Keeps the context of a green context that the server has made.
 pub fn adopt(handle: Handle<Context>, device: CUdevice) -> Arc<ContextState> {
-    let state = ContextState::new(handle, device, 0, false);
+    let state = ContextState::new(handle, device, 0, ContextKind::Green);
     handles::insert(handle, state.clone());
     state
 }
@@ -110,6 +124,7 @@ pub fn reset(device: CUdevice) -> Result<(), CUresult> {
     let owned = end_of_contents(state);
     handles::suspend(state.handle);
     state.limits.lock().clear();
+    state.cache_config.store(0, Ordering::Relaxed);
     let request = calls::primary_context_reset { context: state.handle, device: device::on_server(device)? };
     // The work before it may have failed, and still the context is to be reset.
     let reset = send::call_in(state.without_context(), &request);

@@ -67,8 +67,9 @@ impl Filling {
     pub fn new(parameters: CUDA_MEMSET_NODE_PARAMS, context: Handle<Context>) -> Result<Self, CUresult> {
         let element = u64::from(parameters.elementSize);
         let is_even = matches!(element, 1 | 2 | 4) && parameters.dst.is_multiple_of(element);
-        let fits = parameters.height <= 1
-            || parameters.pitch as u64 >= (parameters.width as u64).saturating_mul(element);
+        let row = (parameters.width as u64).saturating_mul(element);
+        let pitch = parameters.pitch as u64;
+        let fits = parameters.height <= 1 || (pitch >= row && pitch.is_multiple_of(element.max(1)));
         if !is_even || !fits || parameters.dst == 0 || parameters.width == 0 || parameters.height == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }

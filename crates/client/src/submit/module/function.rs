@@ -9,12 +9,15 @@ use crate::model::handles::RawHandle as _;
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle, Kernel, Kind, Library, Module};
-use causeway_api::sys::{CUfunction, CUfunction_attribute, CUkernel, CUresult};
+use causeway_api::sys::{CUdevice, CUfunction, CUfunction_attribute, CUkernel, CUresult};
 use causeway_api::types::{ClusterRules, FunctionInfo};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// No device's number: what is set of a function holds wherever its context is.
+const ANY_DEVICE: CUdevice = -1;
 
 /// What a function belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,8 +40,10 @@ pub struct FunctionState {
     pub name: CString,
     /// Bytes of its parameter buffer.
     pub parameter_bytes: usize,
-    /// Its attributes now.
-    attributes: Mutex<rank::FunctionAttributes, Vec<(i32, i32)>>,
+    /// The context whose functions can be launched there alone; null for a kernel, which is of no context.
+    pub context: Handle<Context>,
+    /// What the program has set of its attributes: device, attribute and value.
+    set: Mutex<rank::FunctionAttributes, Vec<(CUdevice, i32, i32)>>,
     /// Whether it says anything about the clusters of its launches.
     rules_clusters: AtomicBool,
     /// The function of a kernel in each context that asked for it.
@@ -87,8 +92,13 @@ pub(super) fn as_function(kernel: Handle<Kernel>) -> Handle<Function> {
 }
 
 /// Notes a function that a server has.
-pub(super) fn insert_function(handle: Handle<Function>, owner: Owner, server: usize, info: FunctionInfo) {
-    insert(handle, owner, None, server, info);
+pub(super) fn insert_function(
+    handle: Handle<Function>,
+    owner: Owner,
+    context: Handle<Context>,
+    info: FunctionInfo,
+) {
+    insert(handle, owner, None, context, context.server(), info);
 }
 
 /// Notes a kernel of a library that a server has.
@@ -99,13 +109,14 @@ pub(super) fn insert_kernel(
     server: usize,
     info: FunctionInfo,
 ) {
-    insert(as_function(kernel), Owner::Library(library), Some(image), server, info);
+    insert(as_function(kernel), Owner::Library(library), Some(image), Handle::NULL, server, info);
 }
 
 fn insert(
     handle: Handle<Function>,
     owner: Owner,
     library: Option<Arc<LibraryImage>>,
+    context: Handle<Context>,
     server: usize,
     info: FunctionInfo,
 ) {
@@ -113,14 +124,15 @@ fn insert(
         owner,
         name: CString::new(info.name.as_str()).unwrap_or_default(),
         parameter_bytes: info.parameter_bytes(),
-        attributes: Mutex::new(info.attributes.clone()),
+        context,
+        set: Mutex::default(),
         rules_clusters: AtomicBool::new(false),
         functions: Mutex::default(),
         library,
         servers: Servers::only(server),
         info,
     };
-    state.note_clusters();
+    state.note_clusters(ANY_DEVICE);
     handles::insert(handle, Arc::new(state));
 }
 
@@ -168,41 +180,68 @@ impl FunctionState {
         let function = handles::create::<Function>();
         send::post_in(context, &calls::kernel_function { function, kernel })?;
         // It is the kernel's code, so all that is known of that holds for it.
-        let info = FunctionInfo { attributes: self.attributes.lock().clone(), ..self.info.clone() };
-        insert_function(function, Owner::Kernel(kernel, context), context.server(), info);
+        let attributes = self.attributes_on(context::state(context)?.device);
+        let info = FunctionInfo { attributes, ..self.info.clone() };
+        insert_function(function, Owner::Kernel(kernel, context), context, info);
         functions.insert(context, function);
         Ok(function)
     }
 
-    /// The value of an attribute.
+    /// The value of an attribute on a device.
     #[inline]
-    pub fn attribute(&self, attribute: CUfunction_attribute) -> Option<i32> {
-        let attributes = self.attributes.lock();
-        attributes.iter().find(|(number, _)| *number == attribute.0 as i32).map(|(_, value)| *value)
-    }
-
-    /// Notes that the server has set an attribute. What is set of a kernel is set of its functions, too, also of
-    /// those that there are already, but not the other way round (NVIDIA's driver 580).
-    pub fn note_attribute(&self, attribute: CUfunction_attribute, value: i32) {
-        self.note(attribute, value);
-        self.functions().iter().for_each(|function| function.note(attribute, value));
-    }
-
-    fn note(&self, attribute: CUfunction_attribute, value: i32) {
+    pub fn attribute(&self, attribute: CUfunction_attribute, device: CUdevice) -> Option<i32> {
         let number = attribute.0 as i32;
-        let mut attributes = self.attributes.lock();
-        match attributes.iter_mut().find(|(known, _)| *known == number) {
-            Some((_, known)) => *known = value,
-            None => attributes.push((number, value)),
+        let device = self.device_of_settings(device);
+        let set = self.set.lock();
+        let changed = set.iter().find(|(on, known, _)| (*on, *known) == (device, number));
+        let value = changed.map(|(_, _, value)| *value);
+        drop(set);
+        value.or_else(|| {
+            self.info.attributes.iter().find(|(known, _)| *known == number).map(|(_, value)| *value)
+        })
+    }
+
+    /// All of them, with their values.
+    fn attributes_on(&self, device: CUdevice) -> Vec<(i32, i32)> {
+        let mut attributes = self.info.attributes.clone();
+        let device = self.device_of_settings(device);
+        for (_, number, value) in self.set.lock().iter().filter(|(on, _, _)| *on == device) {
+            match attributes.iter_mut().find(|(known, _)| known == number) {
+                Some((_, known)) => *known = *value,
+                None => attributes.push((*number, *value)),
+            }
         }
-        drop(attributes);
-        self.note_clusters();
+        attributes
+    }
+
+    /// The device under which its settings are noted: a kernel has its own on each device, while a function is
+    /// of one context.
+    fn device_of_settings(&self, device: CUdevice) -> CUdevice {
+        if self.context.is_null() { device } else { ANY_DEVICE }
+    }
+
+    /// Notes that the server has set an attribute. What is set of a kernel is set of its functions on that device,
+    /// also of those that exist already, but not the other way round (NVIDIA's driver 580).
+    pub fn note_attribute(&self, attribute: CUfunction_attribute, device: CUdevice, value: i32) {
+        self.note(attribute, device, value);
+        self.functions_on(device).iter().for_each(|function| function.note(attribute, device, value));
+    }
+
+    fn note(&self, attribute: CUfunction_attribute, device: CUdevice, value: i32) {
+        let (number, on) = (attribute.0 as i32, self.device_of_settings(device));
+        let mut set = self.set.lock();
+        match set.iter_mut().find(|(noted, known, _)| (*noted, *known) == (on, number)) {
+            Some((_, _, known)) => *known = value,
+            None => set.push((on, number, value)),
+        }
+        drop(set);
+        self.note_clusters(device);
     }
 
     /// What it says about the clusters of its launches.
-    pub fn cluster_rules(&self) -> ClusterRules {
+    pub fn cluster_rules(&self, device: CUdevice) -> ClusterRules {
         type A = CUfunction_attribute;
-        let number = |attribute| self.attribute(attribute).unwrap_or(0).max(0).cast_unsigned();
+        let number = |attribute| self.attribute(attribute, device).unwrap_or(0).max(0).cast_unsigned();
         ClusterRules {
             required: [
                 A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
@@ -216,41 +255,46 @@ impl FunctionState {
     }
 
     /// Those of a launch in the current context: what is set there of a kernel's function is not set of the kernel.
-    pub fn cluster_rules_here(&self) -> ClusterRules {
-        self.function_here().map_or_else(|| self.cluster_rules(), |function| function.cluster_rules())
+    pub fn cluster_rules_here(&self, device: CUdevice) -> ClusterRules {
+        self.function_here()
+            .map_or_else(|| self.cluster_rules(device), |function| function.cluster_rules(device))
     }
 
-    /// Whether [`Self::cluster_rules`] ask anything of a launch that asks for no clusters.
+    /// Whether [`Self::cluster_rules`] may ask anything of a launch that asks for no clusters, on any device.
     pub fn rules_clusters(&self) -> bool {
         self.rules_clusters.load(Relaxed)
     }
 
-    fn note_clusters(&self) {
-        let rules = self.cluster_rules();
-        self.rules_clusters.store(rules.must_be_set || rules.required != [0; 3], Relaxed);
+    fn note_clusters(&self, device: CUdevice) {
+        let rules = self.cluster_rules(device);
+        self.rules_clusters.fetch_or(rules.must_be_set || rules.required != [0; 3], Relaxed);
     }
 
-    /// Whether an attribute has this value, and has it in all functions of a kernel.
-    pub fn is_set(&self, attribute: CUfunction_attribute, value: i32) -> bool {
-        let has = |state: &Self| state.attribute(attribute) == Some(value);
-        has(self) && self.functions().iter().all(|function| has(function))
+    /// Whether an attribute has this value on a device, and has it in all functions of a kernel there.
+    pub fn is_set(&self, attribute: CUfunction_attribute, device: CUdevice, value: i32) -> bool {
+        let has = |state: &Self| state.attribute(attribute, device) == Some(value);
+        has(self) && self.functions_on(device).iter().all(|function| has(function))
     }
 
     /// Whether a launch may have so much dynamic shared memory. A kernel is launched as its function in the
     /// current context, which may have been allowed more.
-    pub fn allows_shared(&self, bytes: u32) -> bool {
+    pub fn allows_shared(&self, bytes: u32, device: CUdevice) -> bool {
         const MAX_DYNAMIC_SHARED_BYTES: CUfunction_attribute =
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let allows = |state: &Self| {
-            state.attribute(MAX_DYNAMIC_SHARED_BYTES).is_none_or(|limit| i64::from(bytes) <= i64::from(limit))
+            let limit = state.attribute(MAX_DYNAMIC_SHARED_BYTES, device);
+            limit.is_none_or(|limit| i64::from(bytes) <= i64::from(limit))
         };
         allows(self) || self.function_here().is_some_and(|function| allows(&function))
     }
 
-    /// A kernel's functions in the contexts that have asked for them.
-    fn functions(&self) -> Vec<Arc<Self>> {
-        let functions = self.functions.lock();
-        functions.values().filter_map(|function| handles::get(*function).ok()).collect()
+    /// A kernel's functions in the contexts of a device that have asked for them.
+    fn functions_on(&self, device: CUdevice) -> Vec<Arc<Self>> {
+        let functions: Vec<_> =
+            self.functions.lock().iter().map(|(context, function)| (*context, *function)).collect();
+        let is_there = |context| context::state(context).is_ok_and(|state| state.device == device);
+        let of_device = functions.into_iter().filter(|(context, _)| is_there(*context));
+        of_device.filter_map(|(_, function)| handles::get(function).ok()).collect()
     }
 
     /// The one of the current context.

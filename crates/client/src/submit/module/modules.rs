@@ -98,7 +98,7 @@ impl ModuleState {
         let function = handles::create::<Function>();
         let info =
             send::call_in(self.context, &calls::module_function { function, module: self.handle, name })?;
-        insert_function(function, Owner::Module(self.handle), self.context.server(), info);
+        insert_function(function, Owner::Module(self.handle), self.context, info);
         functions.insert(name.to_owned(), function);
         Ok(function)
     }

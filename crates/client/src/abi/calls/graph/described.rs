@@ -94,7 +94,7 @@ pub(super) fn fill(parameters: &CUDA_MEMSET_NODE_PARAMS, context: CUcontext) -> 
     let fill = filling.fill();
     let row = fill.width.saturating_mul(fill.element.into());
     let rest = fill.pitch.saturating_mul(fill.height.saturating_sub(1));
-    crate::model::memory::check_range(fill.address, rest.saturating_add(row))?;
+    crate::submit::addresses::check_range(fill.address, rest.saturating_add(row))?;
     Ok(Work::Fill(filling))
 }
 
