@@ -93,10 +93,11 @@ static void end(struct operation *operation) {
 
 // Whether the receiver of a descriptor is late to fetch the message. It may be in a call of the MPI (MPI_Barrier),
 // which makes no progress on fetches, and wait there for what this rank does after its send. A receiver that computes
-// is not late: the sender waits long for a long message, whose copy takes memory and time. It waits for a short one as
-// long as some copies would take; in that time the receiver may fetch others.
+// is not late: the sender waits long for a long message, whose copy takes memory and time (from here on, crates/comm decides
+// by the message's length). It waits for a short one as long as some copies would take; in that time the receiver may fetch
+// others.
 static bool is_late(struct operation *operation) {
-    enum { OF_LONG_NS = 1000000000, OF_SHORT_NS = 50000, COPIES = 3 };
+    enum { OF_LONG_NS = 100000000, OF_SHORT_NS = 50000, COPIES = 3 };
     long at = now();
     if (operation->announced_at == 0) operation->announced_at = at;
     if (!operation->is_short) return at - operation->announced_at > OF_LONG_NS;

@@ -8,7 +8,7 @@ use crate::cuda::{self, CudaError, DeviceMemory, Driver};
 use crate::matching::{Descriptor, Source};
 use crate::report::{Inline, MessagePath};
 use crate::tracer::{Operation, Traffic};
-use crate::transfer::offers::{DETACH_TIMEOUT, DetachedCopy, Offer, OfferState};
+use crate::transfer::offers::{DetachedCopy, Offer, OfferState};
 use crate::verbs;
 
 /// How many buffers are known to be open at peers.
@@ -197,7 +197,7 @@ impl World {
     /// The same, where the peer is late: a program that waits for its send may be what the receiver waits
     /// for.
     pub fn detach_late(&self, operation: u64) -> bool {
-        self.detach_after(operation, DETACH_TIMEOUT)
+        self.detach_after(operation, self.shared.offers.timeout(operation))
     }
 
     fn detach_after(&self, operation: u64, min_wait: Duration) -> bool {

@@ -17,8 +17,18 @@ use crate::cuda::{DeviceMemory, Driver, Pinned, Scope, synchronize};
 /// Bytes that a rank has in such memory at most, of several messages.
 const MAX_DETACHED_BYTES: u64 = 64 << 20;
 
-/// A receiver that has fetched nothing for so long is late for a long message.
+/// A receiver that has fetched nothing for so long is late for any message.
 pub(crate) const DETACH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Nor is one late for a long message before so long: programs compute between two messages.
+const MIN_DETACH_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// When a receiver that has fetched nothing is late for a message of so many bytes: after ten copies of it to
+/// the host at 1 GB/s. So that copy adds little to the wait.
+pub(crate) fn detach_timeout(bytes: u64) -> Duration {
+    const NS_PER_BYTE: u64 = 10;
+    Duration::from_nanos(bytes.saturating_mul(NS_PER_BYTE)).clamp(MIN_DETACH_TIMEOUT, DETACH_TIMEOUT)
+}
 
 /// After so long it is in spite of the limit.
 const MAX_DETACH_WAIT: Duration = Duration::from_secs(10);
@@ -114,6 +124,12 @@ impl Entry {
     fn is_in_flight(&self, number: u64) -> bool {
         self.state(number) == OfferState::InFlight
     }
+
+    /// Whether the peer has begun to fetch it, and has not come to an end with it.
+    fn is_being_fetched(&self, number: u64) -> bool {
+        let is_taken = |word: &Word| word.state_words.is_taken(word.slot, number);
+        (self.is_served || self.word.as_ref().is_some_and(is_taken)) && self.is_in_flight(number)
+    }
 }
 
 impl Table {
@@ -126,6 +142,10 @@ impl Table {
         {
             of_peer.free.push(slot);
         }
+    }
+
+    fn is_fetching(&self, peer: u32) -> bool {
+        self.offers.iter().any(|(number, entry)| entry.offer.peer == peer && entry.is_being_fetched(*number))
     }
 
     fn remove(&mut self, number: u64) {
@@ -247,9 +267,15 @@ impl Offers {
         // A receiver that fetches one message after the other does come.
         let fetched = table.fetched.get(&entry.offer.peer).copied();
         let waited = fetched.map_or(entry.since, |fetched| entry.since.max(fetched)).elapsed();
-        if waited < min_wait && !entry.offer.is_short {
+        let (peer, is_short) = (entry.offer.peer, entry.offer.is_short);
+        if waited < min_wait && !is_short {
             return None;
         }
+        // Nor is one late that is fetching a longer one.
+        if waited < DETACH_TIMEOUT && min_wait > Duration::ZERO && !is_short && table.is_fetching(peer) {
+            return None;
+        }
+        let entry = table.offers.get_mut(&number)?;
         let share = self.detached.take(entry.offer.bytes, waited)?;
         let is_open = |word: &Word| word.state_words.withdraw(word.slot, number);
         entry.is_leaving = entry.word.as_ref().is_none_or(is_open);
@@ -311,6 +337,12 @@ impl Offers {
         }
     }
 
+    /// When the receiver of an offer is late; 0 if there is no such offer.
+    pub(crate) fn timeout(&self, number: u64) -> Duration {
+        let table = self.table.lock();
+        table.offers.get(&number).map_or(Duration::ZERO, |entry| detach_timeout(entry.offer.bytes))
+    }
+
     /// Whether a peer has still to fetch something.
     pub(crate) fn any_in_flight(&self) -> bool {
         self.table.lock().offers.iter().any(|(number, entry)| entry.is_in_flight(*number))
@@ -324,13 +356,7 @@ impl Offers {
 
     /// Whether a peer has begun to fetch something, and has not come to an end with it.
     pub(crate) fn are_being_fetched(&self) -> bool {
-        let is_taken = |number: u64, word: &Word| word.state_words.is_taken(word.slot, number);
-        let table = self.table.lock();
-        table.offers.iter().any(|(number, entry)| {
-            let is_started =
-                entry.is_served || entry.word.as_ref().is_some_and(|word| is_taken(*number, word));
-            is_started && entry.is_in_flight(*number)
-        })
+        self.table.lock().offers.iter().any(|(number, entry)| entry.is_being_fetched(*number))
     }
 
     /// Whether a short message from a buffer is offered to a peer.

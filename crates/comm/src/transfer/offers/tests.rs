@@ -177,3 +177,25 @@ fn what_is_taken_back_has_a_limit_until_a_send_has_waited_too_long() {
     drop(longest);
     assert!(take(1, DETACH_TIMEOUT).is_some());
 }
+
+#[test]
+fn a_receiver_is_late_after_some_copies_of_the_message() {
+    let millis = |bytes| detach_timeout(bytes).as_millis();
+    assert_eq!([0, 1 << 20, 10_000_000, 50_000_000].map(millis), [100, 100, 100, 500]);
+    assert_eq!([100_000_000, u64::MAX].map(millis), [1000, 1000]);
+}
+
+#[test]
+fn a_receiver_that_is_fetching_is_not_late() {
+    let offers = Offers::default();
+    let copy = |_: &Offer, share| Some(DetachedCopy::of(&[1], share));
+    let (first, second) = (offers.add(offer()).0, offers.add(offer()).0);
+    let one = Duration::from_nanos(1);
+    assert!(offers.begin(first, 3).is_some());
+    std::thread::sleep(one);
+    let is_early = offers.detach(second, one, copy).is_none();
+    // Unless this thread was asleep for long.
+    assert!(is_early || offers.state(second) == OfferState::Done);
+    offers.end(first, 3, OfferState::Failed);
+    assert!(!is_early || offers.detach(second, one, copy).is_some());
+}
