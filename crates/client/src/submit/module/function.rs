@@ -309,3 +309,45 @@ impl FunctionState {
         Ok((parameter.offset as usize, parameter.size as usize))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARED: CUfunction_attribute =
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    const MUST_BE_SET: CUfunction_attribute =
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET;
+
+    fn inserted(owner: Owner, context: Handle<Context>) -> Arc<FunctionState> {
+        let handle = handles::create::<Function>();
+        let attributes = vec![(SHARED.0 as i32, 100)];
+        let info = FunctionInfo { attributes, ..FunctionInfo::default() };
+        insert(handle, owner, None, context, 0, info);
+        handles::get::<FunctionState>(handle).unwrap()
+    }
+
+    #[test]
+    fn kernel_has_its_attributes_on_each_device() {
+        let kernel = inserted(Owner::Library(Handle::NULL), Handle::NULL);
+        let on = |device| kernel.attribute(SHARED, device);
+        kernel.note_attribute(SHARED, 0, 300);
+        kernel.note_attribute(SHARED, 1, 200);
+        assert_eq!([on(0), on(1), on(2)], [Some(300), Some(200), Some(100)]);
+        assert!(kernel.is_set(SHARED, 0, 300) && !kernel.is_set(SHARED, 1, 300));
+        assert!(
+            kernel.allows_shared(300, 0) && !kernel.allows_shared(201, 1) && !kernel.allows_shared(101, 2)
+        );
+        assert_eq!(kernel.attributes_on(1), [(SHARED.0 as i32, 200)]);
+        kernel.note_attribute(MUST_BE_SET, 1, 1);
+        assert!(kernel.rules_clusters() && kernel.cluster_rules(1).must_be_set);
+        assert!(!kernel.cluster_rules(0).must_be_set);
+    }
+
+    #[test]
+    fn function_of_a_context_has_one_value_of_an_attribute() {
+        let function = inserted(Owner::Module(Handle::NULL), Handle::new(904, 1));
+        function.note_attribute(SHARED, 1, 300);
+        assert_eq!([0, 1].map(|device| function.attribute(SHARED, device)), [Some(300); 2]);
+    }
+}
