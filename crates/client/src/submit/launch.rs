@@ -149,7 +149,8 @@ pub fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresu
     Ok(())
 }
 
-/// Refuses a launch whose stream or function belongs to another context than the current one.
+/// Refuses a launch whose stream or function belongs to another context than the current one. A kernel of a library
+/// belongs to none, and runs in the stream's (`cuLaunchKernel` in `cuda.h`), if that one's server is the current one.
 #[inline]
 fn check_contexts(stream: Handle<Stream>, function: &FunctionState) -> Result<(), CUresult> {
     let current = context::current()?;
@@ -164,8 +165,11 @@ fn check_contexts(stream: Handle<Stream>, function: &FunctionState) -> Result<()
 #[cold]
 fn check_other_contexts(stream: Handle<Stream>, function: &FunctionState) -> Result<(), CUresult> {
     let current = context::current_state()?;
-    let owners = [context::stream(stream)?.context, function.context];
-    for owner in owners.into_iter().filter(|owner| !owner.is_null()) {
+    let of_stream = context::stream(stream)?.context;
+    if function.context.is_null() && of_stream.server() == current.handle.server() {
+        return Ok(());
+    }
+    for owner in [of_stream, function.context].into_iter().filter(|owner| !owner.is_null()) {
         if !context::state(owner)?.is_usable_in(&current) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
