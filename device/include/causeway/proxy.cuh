@@ -35,7 +35,11 @@ __device__ inline Queue *queue_of(const Team &team) {
 // Waits until the proxy has come to a number; what is seen is kept, since every look at the host's memory
 // goes over the bus.
 __device__ inline Status wait_for(const Team &team, u64 *seen, const u64 *counter, u64 number) {
-    if (order::load_relaxed(seen) >= number) return Status::ok;
+    if (order::load_relaxed(seen) >= number) {
+        // Another thread has acquired it: this one does so by the fence, before it reads what a get has brought.
+        order::fence();
+        return Status::ok;
+    }
     Timeout timeout(team);
     while (true) {
         // Acquired: after `quiet` the caller may read what a get has brought.

@@ -1,4 +1,4 @@
-// Who calls together: one thread, the 32 of a warp, or all of a block.
+// Who calls together: one thread, those of a warp, or all of a block.
 //
 // An operation is called by all threads of its scope with the same arguments, and returns to all of them. The
 // bytes of a copy are divided among them; the first sends the signal, after a barrier of the scope, so that
@@ -20,10 +20,15 @@ struct Thread {
 
 struct Warp {
     static constexpr u32 INDEX = 1;
-    __device__ static u32 rank() {
-        return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
+    __device__ static u32 rank() { return in_block() % 32; }
+    // The last warp of a block may have fewer threads.
+    __device__ static u32 size() {
+        u32 left = blockDim.x * blockDim.y * blockDim.z - (in_block() & ~31u);
+        return left < 32 ? left : 32;
     }
-    __device__ static u32 size() { return 32; }
+    __device__ static u32 in_block() {
+        return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    }
     __device__ static void sync() { __syncwarp(); }
     // The shuffle orders no memory. Behind the barrier all see what the first thread has seen: the bytes in
     // front of a signal.

@@ -6,9 +6,8 @@
 
 namespace causeway::shmem {
 
-// Of kernels; the host's own barrier is another one.
+// The barrier of kernels. Those of the host are others.
 constexpr u32 KERNELS_BARRIER = 0;
-constexpr u32 HOSTS_BARRIER = 1;
 
 // A team that these functions know: all PEs.
 __device__ inline void must_be_world(nvshmem_team_t which) {

@@ -49,6 +49,10 @@ enum { NVSHMEMX_INIT_WITH_MPI_COMM = 1 << 1, NVSHMEMX_INIT_WITH_UNIQUEID = 1 << 
 
 namespace causeway::shmem {
 
+// The barriers of the host's calls and of its streams, which may run at the same time.
+constexpr u32 HOSTS_BARRIER = 1;
+constexpr u32 STREAMS_BARRIER = 2;
+
 // What a kernel does for the host.
 struct Task {
     enum Kind {
@@ -366,7 +370,13 @@ inline void *allocate(u64 bytes, u64 alignment, bool is_zeroed) {
     }
     if (bytes == 0) return nullptr;
     if (alignment < 256) alignment = 256;
-    u64 at = own.ranges.take((bytes + 255) / 256 * 256, alignment);
+    // The heap begins at a multiple of what the driver maps, which is all that a greater alignment can count on.
+    u64 at = bytes <= ~255ull ? own.ranges.take((bytes + 255) / 256 * 256, alignment) : 0;
+    if (at != 0 && (own.state.heap.base + at) % alignment != 0) {
+        own.ranges.give_up(at);
+        report("no memory of the symmetric heap lies at a multiple of %llu at all PEs", alignment);
+        return nullptr;
+    }
     if (at == 0) {
         report("the symmetric heap has no %llu bytes left: set NVSHMEM_SYMMETRIC_SIZE higher", bytes);
         return nullptr;

@@ -66,7 +66,7 @@ CAUSEWAY_SHMEM_BOTH void barrier_by_both() {
     barrier<Thread>();
 #else
     ready();
-    run_and_wait({Task::barrier, nullptr, nullptr, 0, nullptr, 0, 0, 0}, "nvshmem_barrier_all");
+    run_and_wait({Task::barrier, nullptr, nullptr, 0, nullptr, HOSTS_BARRIER, 0, 0}, "nvshmem_barrier_all");
 #endif
 }
 

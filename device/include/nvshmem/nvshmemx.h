@@ -142,7 +142,8 @@ inline void run_on_stream(const Task &task, cudaStream_t stream) {
 } // namespace causeway::shmem
 
 inline void nvshmemx_barrier_all_on_stream(cudaStream_t stream) {
-    causeway::shmem::run_on_stream({causeway::shmem::Task::barrier, nullptr, nullptr, 0, nullptr, 0, 0, 0},
+    causeway::shmem::run_on_stream({causeway::shmem::Task::barrier, nullptr, nullptr, 0, nullptr,
+                                     causeway::shmem::STREAMS_BARRIER, 0, 0},
                                    stream);
 }
 

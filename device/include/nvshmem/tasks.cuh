@@ -22,7 +22,7 @@ __device__ inline void compare_words(u64 value, u64 row) {
 
 __global__ static void do_task(Task task) {
     switch (task.kind) {
-    case Task::barrier: barrier<Block>(HOSTS_BARRIER); break;
+    case Task::barrier: barrier<Block>(static_cast<u32>(task.value)); break;
     case Task::agree: compare_words(task.value, task.bytes); break;
     case Task::put: put<Block, true>(task.to, task.from, task.bytes, task.pe); break;
     case Task::get: get<Block, true>(task.to, task.from, task.bytes, task.pe); break;

@@ -4,6 +4,9 @@
 use super::ELF_MAGIC;
 use super::cubin::{HEADER_BYTES, SECTION_HEADER_BYTES, SYMBOL_BYTES, SYMBOL_TABLE, long, u32_at};
 
+/// A symbol whose section has a number that does not fit (`SHN_XINDEX`).
+const SECTION_ELSEWHERE: u16 = 0xffff;
+
 /// The type of a symbol that is a variable (`STT_OBJECT`).
 const OBJECT: u8 = 1;
 /// The type of a symbol that is a function (`STT_FUNC`).
@@ -60,6 +63,10 @@ pub fn cubin_variables(cubin: &[u8]) -> Option<Variables> {
     }
     let sections_at = long(header, 40)?;
     let count = usize::from(u16::from_le_bytes([header[60], header[61]]));
+    // With 65,280 sections or more the counts stand elsewhere, and symbols name their sections elsewhere.
+    if count == 0 {
+        return None;
+    }
     let section = |index: usize| {
         let start = sections_at.checked_add(index.checked_mul(SECTION_HEADER_BYTES)?)?;
         cubin.get(start..)?.first_chunk::<SECTION_HEADER_BYTES>()
@@ -83,6 +90,9 @@ pub fn cubin_variables(cubin: &[u8]) -> Option<Variables> {
             let (kind, at) = (symbol[4] & 0xf, u16::from_le_bytes([symbol[6], symbol[7]]));
             if kind == FUNCTION && at == 0 {
                 found.uses_heap |= text(names, u32_at(symbol, 0)? as usize)? == "malloc";
+            }
+            if kind == OBJECT && at == SECTION_ELSEWHERE {
+                return None;
             }
             let (offset, bytes) = (long(symbol, 8)? as u64, long(symbol, 16)? as u64);
             let is_variable = kind == OBJECT && has_variables.get(usize::from(at)) == Some(&true);
@@ -130,12 +140,20 @@ fn text(names: &[u8], at: usize) -> Option<&str> {
     core::str::from_utf8(&name[..end]).ok()
 }
 
-/// The variables that PTX text declares outside of its functions; nothing when there are too many, or too long names.
+/// The variables that PTX text declares outside of its functions; nothing when there are too many, or where the text is not
+/// written as compilers write it: with comments of several lines, or several variables in one statement.
 pub fn ptx_variables(ptx: &str) -> Option<Variables> {
     let mut found = Variables::default();
     let (mut statement, mut depth) = (String::new(), 0_usize);
+    if ptx.contains("/*") {
+        return None;
+    }
     for line in ptx.lines() {
         let line = line.split("//").next().unwrap_or_default();
+        // A directive without an end, whose text is any.
+        if line.trim_start().starts_with(".file") {
+            continue;
+        }
         found.uses_heap |= line.contains("malloc") && tokens(line).any(|token| token == "malloc");
         for character in line.chars() {
             match character {
@@ -146,7 +164,7 @@ pub fn ptx_variables(ptx: &str) -> Option<Variables> {
             let is_function = || tokens(&statement).any(|token| matches!(token, ".entry" | ".func"));
             match character {
                 ';' if depth == 0 => {
-                    found.list.extend(declared(&statement, found.list.len() as u32));
+                    found.list.extend(declared(&statement, found.list.len() as u32)?);
                     statement.clear();
                 }
                 '}' if depth == 0 && is_function() => statement.clear(),
@@ -163,24 +181,32 @@ pub fn ptx_variables(ptx: &str) -> Option<Variables> {
     Some(found)
 }
 
-/// The variable that a statement declares, if it does.
-fn declared(statement: &str, number: u32) -> Option<Variable> {
+/// The variable that a statement declares, if it does; nothing where it declares several.
+fn declared(statement: &str, number: u32) -> Option<Option<Variable>> {
     let (head, value) = statement.split_once('=').unwrap_or((statement, ""));
     let mut is_variable = false;
     for token in tokens(head) {
         match token {
-            ".entry" | ".func" | ".extern" => return None,
+            // References are no memory.
+            ".entry" | ".func" | ".extern" | ".texref" | ".samplerref" | ".surfref" => return Some(None),
             ".global" | ".const" => is_variable = true,
             _ => {}
         }
     }
+    if !is_variable {
+        return Some(None);
+    }
+    let values_end = value.rfind('}').map_or(0, |end| end + 1);
+    if head.contains(',') || value[values_end..].contains(',') {
+        return None;
+    }
     let head = head.split('[').next()?;
-    let name = tokens(head).last().filter(|_| is_variable)?;
+    let name = tokens(head).last()?;
     let is_managed = tokens(head).any(|token| token == ".managed");
     let is_name =
         |token: &str| token.starts_with(|first: char| first.is_alphabetic() || "_$%".contains(first));
     let pointers = if tokens(value).any(is_name) { None } else { Some(Vec::new()) };
-    Some(Variable { name: name.to_owned(), section: number, offset: 0, bytes: 0, is_managed, pointers })
+    Some(Some(Variable { name: name.to_owned(), section: number, offset: 0, bytes: 0, is_managed, pointers }))
 }
 
 /// The names, directives and numbers of a text.
@@ -249,6 +275,12 @@ mod tests {
         let unknown: Vec<bool> = found.list.iter().map(|variable| variable.pointers.is_none()).collect();
         assert_eq!(unknown, [false, false, false, true, false, false]);
         assert!(found.list[4].is_managed && !found.list[3].is_managed && !found.uses_heap);
+        for unreadable in [".global .u32 a, b;", "/* .global .u32 a; */", ".global .u32 a = 1, b = 2;"] {
+            assert_eq!(ptx_variables(unreadable), None, "{unreadable}");
+        }
+        let text = ".file 1 \"a=b[\"\n.global .u32 a[2] = {1, 2};\n.global .texref t;";
+        let names: Vec<_> = ptx_variables(text).unwrap().list.into_iter().map(|found| found.name).collect();
+        assert_eq!(names, ["a"]);
         assert!(ptx_variables(".func f() { call.uni (r), malloc, (p); }").unwrap().uses_heap);
     }
 }

@@ -267,7 +267,10 @@ impl Proxy {
         // What goes over the same link comes before it by itself.
         let needs = self.in_flight_elsewhere(is_linked.then_some(to.peer));
         let path = if is_linked { SignalPath::Linked } else { SignalPath::Mapped };
-        let behind = self.signals.push(to.peer, path, number).filter(|before| !self.is_done(*before));
+        let behind = self
+            .signals
+            .push(to.peer, path, number)
+            .filter(|before| !self.is_done(*before, self.lane.done()));
         let what = if is_linked {
             Then::Linked { peer: to.peer, to: located.position, value, adds }
         } else {
@@ -401,7 +404,7 @@ impl Proxy {
             let Some(deferred) = self.deferred.pop_front() else { break };
             let is_ready = deferred.after <= done
                 && deferred.needs.iter().all(|(peer, number)| self.is_completed(*peer, *number))
-                && deferred.behind.is_none_or(|before| self.is_done(before));
+                && deferred.behind.is_none_or(|before| self.is_done(before, done));
             match if is_ready { self.carry_out(&deferred)? } else { None } {
                 Some(state) => {
                     self.states[(deferred.number - self.first) as usize] = state;
@@ -435,10 +438,10 @@ impl Proxy {
         }
     }
 
-    /// Whether a request of the queue is done.
-    fn is_done(&self, number: u64) -> bool {
+    /// Whether a request of the queue is done, where the lane has come so far.
+    fn is_done(&self, number: u64, done: u64) -> bool {
         let Some(at) = number.checked_sub(self.first) else { return true };
-        self.states.get(at as usize).is_none_or(|state| self.has_passed(*state, self.lane.done()))
+        self.states.get(at as usize).is_none_or(|state| self.has_passed(*state, done))
     }
 
     /// Does what has waited long enough: what has become of the request; `None` where it has to wait on.
