@@ -167,6 +167,10 @@ fn check_other_contexts(stream: Handle<Stream>, function: &FunctionState) -> Res
     let current = context::current_state()?;
     let of_stream = context::stream(stream)?.context;
     if function.context.is_null() && of_stream.server() == current.handle.server() {
+        // The runtime launches such kernels alone: its next launch into the stream is not to come here.
+        if context::state(of_stream).is_ok_and(|owner| owner.is_usable_in(&current)) {
+            LAST_STREAM.set((stream, current.handle));
+        }
         return Ok(());
     }
     for owner in [of_stream, function.context].into_iter().filter(|owner| !owner.is_null()) {
