@@ -1,7 +1,7 @@
 //! What a fat binary holds, as far as the driver's back end must know before the driver sees it.
 
 use causeway_api::image::{ELF_MAGIC, Entry, EntryKind, FATBIN_MAGIC, entries, runs_on};
-use causeway_gpu::unpack::unpack;
+use causeway_gpu::device_code::unpack;
 use std::borrow::Cow;
 
 /// The name by which device code calls the driver's `printf`.

@@ -7,12 +7,12 @@ use crate::waits::{Join, Source};
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::{CUipcEventHandle, CUresult};
-use causeway_gpu::code_memory::{CodeMemory, LoadedCode};
+use causeway_gpu::device_code::{CodeMemory, LoadedCode};
+use causeway_gpu::device_memory::{ImportError, ImportedMemory};
+use causeway_gpu::device_memory::{ResumeError, SuspendError, SuspendedTo};
 use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
+use causeway_gpu::host_memory::SetAside;
 use causeway_gpu::idle_poller::IdlePoller;
-use causeway_gpu::imported::{ImportError, ImportedMemory};
-use causeway_gpu::set_aside::SetAside;
-use causeway_gpu::suspend::{ResumeError, SuspendError, SuspendedTo};
 use causeway_gpu::{
     Completion, CuResult, Gate, Gpu, NativeLocation, OutputSink, Registration, Shared, Staging,
 };

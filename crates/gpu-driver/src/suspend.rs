@@ -13,7 +13,7 @@ use causeway_api::sys::{
     CUprocessState, CUresult,
 };
 use causeway_gpu::CuResult;
-use causeway_gpu::suspend::{Failure, ResumeError, SuspendError, SuspendedTo};
+use causeway_gpu::device_memory::{Failure, ResumeError, SuspendError, SuspendedTo};
 use std::path::{Path, PathBuf};
 
 /// How long the driver may take to stop its calls; nothing is under way then.

@@ -6,7 +6,7 @@
 use crate::functions::Functions;
 use causeway_api::snapshot::Window;
 use causeway_api::sys::CUresult;
-use causeway_gpu::{CuResult, taken};
+use causeway_gpu::{CuResult, device_memory};
 use causeway_sync::face::Mutex;
 use core::ops::Range;
 
@@ -28,8 +28,9 @@ impl WindowAddresses {
     /// Where the client's program has nothing.
     pub(crate) fn choose() -> Self {
         let moved = (0..4).map(|number| number * (4 << 40));
-        let taken = taken::of_client();
-        taken::first_free(moved, |by| Self::moved(by).ranges(), &taken).map_or(Self::moved(0), Self::moved)
+        let taken = device_memory::ranges_taken_by_client();
+        device_memory::first_free_address(moved, |by| Self::moved(by).ranges(), &taken)
+            .map_or(Self::moved(0), Self::moved)
     }
 
     fn moved(by: u64) -> Self {

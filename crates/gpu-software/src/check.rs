@@ -5,7 +5,7 @@ use crate::{image, programs};
 use causeway_api::image::{
     ELF_MAGIC, EntryKind, FATBIN_MAGIC, Form, cubin_architecture, cubin_kernels, entries, split_linked,
 };
-use causeway_gpu::unpack::unpack;
+use causeway_gpu::device_code::unpack;
 use causeway_ptx::CompileError;
 use std::collections::BTreeSet;
 

@@ -26,12 +26,12 @@ use causeway_api::sys::{CUdevice, CUresult};
 use causeway_api::types::Region;
 use causeway_api::visible::DuplicateDevice;
 use causeway_config::ValueError;
-use causeway_gpu::code_memory::{CodeMemory, LoadedCode};
+use causeway_gpu::device_code::{CodeMemory, LoadedCode};
+use causeway_gpu::device_memory;
+use causeway_gpu::device_memory::{ImportError, ImportedMemory};
+use causeway_gpu::device_memory::{ResumeError, SuspendError, SuspendedTo};
 use causeway_gpu::gpudirect::{GpuDirectChoice, GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
-use causeway_gpu::imported::{ImportError, ImportedMemory};
-use causeway_gpu::set_aside::{AfterFailure, SetAside};
-use causeway_gpu::suspend::{ResumeError, SuspendError, SuspendedTo};
-use causeway_gpu::taken;
+use causeway_gpu::host_memory::{AfterFailure, SetAside};
 use causeway_gpu::{
     Completion, CuResult, Gate, Gpu, KernelTimer, NativeLocation, OutputSink, Registration, Shared, Staging,
 };
@@ -99,7 +99,12 @@ fn location(bytes: u64) -> u64 {
     let first = PREFERRED_BASE.next_multiple_of(bytes);
     // Up to 64 TiB; programs, libraries and stacks lie above.
     let places = (0..).map(|number| first + number * bytes).take_while(|base| base + bytes <= 1 << 46);
-    taken::first_free(places, |base| Some(base..base + bytes), &taken::of_client()).unwrap_or(PREFERRED_BASE)
+    device_memory::first_free_address(
+        places,
+        |base| Some(base..base + bytes),
+        &device_memory::ranges_taken_by_client(),
+    )
+    .unwrap_or(PREFERRED_BASE)
 }
 
 impl SoftwareGpu {

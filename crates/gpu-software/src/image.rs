@@ -3,7 +3,7 @@
 use causeway_api::image::texts::texts_of;
 use causeway_api::image::{ELF_MAGIC, Entry, EntryKind, FATBIN_MAGIC, Form, entries, split_linked};
 use causeway_api::sys::CUresult;
-use causeway_gpu::unpack::unpack;
+use causeway_gpu::device_code::unpack;
 use thiserror::Error;
 
 /// PTX longer than this is refused: nvcc's is far shorter, and hostile data unpacks to anything.

@@ -11,7 +11,7 @@ use causeway_api::image::texts::container;
 use causeway_api::sys::{CUjitInputType, CUresult};
 use causeway_api::types::{JitOptions, JitReport};
 use causeway_gpu::CuResult;
-use causeway_gpu::reports::Reports;
+use causeway_gpu::device_code::Reports;
 use causeway_ptx::{CompileError, CompileOptions, Program};
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -9,7 +9,7 @@ use causeway_api::handle::Native;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{FunctionInfo, JitOptions};
 use causeway_gpu::CuResult;
-use causeway_gpu::code_memory::{CodeMemory, CodeOwner};
+use causeway_gpu::device_code::{CodeMemory, CodeOwner};
 use causeway_ptx::memory::AddressSpace;
 use causeway_ptx::{Global, Program};
 use parking_lot::{Mutex, RwLock};

@@ -4,7 +4,7 @@ use super::image;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{JitOptions, JitReport};
 use causeway_gpu::CuResult;
-use causeway_gpu::reports::Reports;
+use causeway_gpu::device_code::Reports;
 use causeway_ptx::{CompileError, CompileOptions, Program};
 use parking_lot::Mutex;
 use std::collections::VecDeque;

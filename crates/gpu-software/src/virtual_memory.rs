@@ -7,7 +7,7 @@ use causeway_api::sys::{
     CUdevice, CUmemAccess_flags, CUmemAllocationHandleType, CUmemLocationType, CUresult,
 };
 use causeway_api::types::{AddressAccess, AllocationProperties};
-use causeway_gpu::imported::{ImportError, ImportedMemory};
+use causeway_gpu::device_memory::{ImportError, ImportedMemory};
 use causeway_gpu::{CuResult, Staging};
 use causeway_ptx::memory::{Access, AddressSpace, MemoryError};
 use parking_lot::Mutex;

@@ -1,19 +1,21 @@
-//! The trait of a back end: what the worker's engine needs besides the calls of the declaration list.
+//! GPU back end: its trait, what the worker's engine needs besides the calls of the declaration list, and its
+//! types.
 
-use crate::calls::Calls;
-use crate::code_memory::{CodeMemory, LoadedCode};
-use crate::gpudirect::{GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
-use crate::idle_poller::IdlePoller;
-use crate::imported::{ImportError, ImportedMemory};
-use crate::set_aside::SetAside;
-use crate::staging::Staging;
-use crate::suspend::{ResumeError, SuspendError, SuspendedTo};
-use crate::types::{Completion, CuResult, KernelTimer, NativeLocation, OutputSink};
-use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
-use causeway_api::snapshot::Snapshot;
-use causeway_api::sys::CUresult;
+use core::time::Duration;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+use causeway_api::handle::{Allocation, Array, Context, Event, Library, MipmappedArray, Native, Stream};
+use causeway_api::snapshot::Snapshot;
+use causeway_api::sys::CUresult;
+use causeway_api::types::{DeviceLocation, TextureSource};
+
+use crate::calls::Calls;
+use crate::device_code::{CodeMemory, LoadedCode};
+use crate::device_memory::{ImportError, ImportedMemory, ResumeError, SuspendError, SuspendedTo};
+use crate::gpudirect::{GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
+use crate::host_memory::{SetAside, Staging};
+use crate::idle_poller::IdlePoller;
 
 /// A back end: the calls of the declaration list, and what the worker's engine needs besides.
 ///
@@ -295,3 +297,30 @@ pub trait Gate: Send {
     /// Lets the stream go on.
     fn open(self: Box<Self>);
 }
+
+/// The outcome of a driver call.
+pub type CuResult<T> = Result<T, CUresult>;
+
+/// One end of a copy, as the back end knows it.
+pub type NativeLocation = DeviceLocation<Native<Array>>;
+
+/// What a texture looks into, as the back end knows it.
+pub type NativeSource = TextureSource<Native<Array>, Native<MipmappedArray>>;
+
+/// Called once when work is done, on whatever thread noticed it; gets the error that ended the work, if any.
+pub type Completion = Box<dyn FnOnce(CuResult<()>) + Send>;
+
+/// Which stream of the program something is printed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OutputStream {
+    /// Standard output, where `printf` of kernels goes.
+    Standard,
+    /// Standard error, where failed assertions of kernels are told.
+    Error,
+}
+
+/// Takes what kernels print.
+pub type OutputSink = Box<dyn Fn(OutputStream, &[u8]) + Send + Sync>;
+
+/// Gets how long a kernel has run, when it has ended.
+pub type KernelTimer = Box<dyn Fn(Duration) + Send + Sync>;

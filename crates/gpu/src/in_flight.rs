@@ -6,7 +6,7 @@
 //! again, since the device may read or write it at any time. Dropping what is in flight sets it aside, so
 //! that no path on which something fails can give it back by mistake.
 
-use crate::set_aside::SetAside;
+use crate::host_memory::SetAside;
 use crate::{Completion, CuResult, Gpu, NativeLocation, Staging};
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;

@@ -5,25 +5,21 @@
 //! end gets its own handles.
 
 pub mod calls;
-pub mod code_memory;
+pub mod device_code;
+pub mod device_memory;
 mod gpu;
 pub mod gpudirect;
+pub mod host_memory;
 pub mod idle_poller;
-pub mod imported;
 pub mod in_flight;
 pub mod monitor;
 pub mod objects;
-pub mod reports;
-pub mod set_aside;
-mod staging;
-pub mod suspend;
-pub mod taken;
-mod types;
-pub mod unpack;
 
 pub use calls::Calls;
-pub use gpu::{DeviceBytes, Gate, Gpu, Registration, Shared};
+pub use gpu::{
+    Completion, CuResult, DeviceBytes, Gate, Gpu, KernelTimer, NativeLocation, NativeSource, OutputSink,
+    OutputStream, Registration, Shared,
+};
+pub use host_memory::Staging;
 pub use idle_poller::IdlePoller;
 pub use objects::dispatch;
-pub use staging::Staging;
-pub use types::{Completion, CuResult, KernelTimer, NativeLocation, NativeSource, OutputSink, OutputStream};

@@ -12,7 +12,7 @@ use causeway_api::image::{Form, Variable, Variables, cubin_variables, ptx_variab
 use causeway_api::sys::CUresult;
 use causeway_gpu::CuResult;
 use causeway_gpu::calls::ModuleCalls as _;
-use causeway_gpu::code_memory::{CodeMemory, CodeOwner, CodeVariable, LoadedCode};
+use causeway_gpu::device_code::{CodeMemory, CodeOwner, CodeVariable, LoadedCode};
 use std::collections::HashSet;
 
 /// Variables with at most so many bytes between them are one range: sections are padded, and a copy costs more than that.

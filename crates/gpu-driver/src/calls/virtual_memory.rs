@@ -11,7 +11,7 @@ use causeway_api::sys::{
 };
 use causeway_api::types::{AddressAccess, AllocationProperties};
 use causeway_gpu::calls::VirtualMemoryCalls;
-use causeway_gpu::imported::{ImportError, ImportedMemory};
+use causeway_gpu::device_memory::{ImportError, ImportedMemory};
 use causeway_gpu::{CuResult, Staging};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 

@@ -4,7 +4,7 @@ use super::{BUSY, Failing, Fake};
 use causeway_api::sys::CUresult;
 use causeway_gpu::Gpu;
 use causeway_gpu::calls::*;
-use causeway_gpu::suspend::{ResumeError, SuspendError, SuspendedTo};
+use causeway_gpu::device_memory::{ResumeError, SuspendError, SuspendedTo};
 
 const REFUSED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
 const SHORT: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;

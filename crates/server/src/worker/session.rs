@@ -7,7 +7,7 @@ use crate::handover::Exchange;
 use causeway_api::calls::Opcode;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_gpu::imported::ImportedMemory;
+use causeway_gpu::device_memory::ImportedMemory;
 use causeway_gpu::objects::Objects;
 use causeway_gpu::{CuResult, Gpu};
 use causeway_link::Link;

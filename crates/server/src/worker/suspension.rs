@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_gpu::suspend::{ResumeError, SuspendError, SuspendedTo};
+use causeway_gpu::device_memory::{ResumeError, SuspendError, SuspendedTo};
 
 use super::release_check::NotReleased;
 use super::residency::{Entered, Leaving, MemoryLost};

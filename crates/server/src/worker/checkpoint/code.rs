@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use causeway_api::calls::Request;
 use causeway_api::handle::{Context, Handle, Library, Module, Native};
-use causeway_gpu::code_memory::{CodeMemory, CodeOwner, CodeVariable, LoadedCode};
+use causeway_gpu::device_code::{CodeMemory, CodeOwner, CodeVariable, LoadedCode};
 use core::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 

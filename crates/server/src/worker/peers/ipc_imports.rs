@@ -12,7 +12,7 @@ use causeway_api::handle::{Allocation, Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DeviceLocation, Region};
 use causeway_gpu::CuResult;
-use causeway_gpu::imported::ImportedMemory;
+use causeway_gpu::device_memory::ImportedMemory;
 use causeway_gpu::in_flight::InFlight;
 use causeway_gpu::objects::Translate as _;
 use causeway_wire::codec::Encode;
