@@ -71,6 +71,7 @@ mod prestarted;
 mod refusal;
 mod session;
 mod session_clock;
+mod session_watch;
 mod sessions;
 mod shared;
 mod spawn;
