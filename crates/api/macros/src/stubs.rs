@@ -118,9 +118,9 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
                 many => quote!((#(#many),*)),
             };
             let call = match (entry.pure, entry.anywhere) {
-                (true, true) => quote!(crate::submit::result_cache::call_cached(target, &request)),
+                (true, true) => quote!(crate::submit::send::call_cached(target, &request)),
                 (true, false) => {
-                    quote!(crate::submit::result_cache::call_cached(
+                    quote!(crate::submit::send::call_cached(
                         crate::model::context::current()?,
                         &request
                     ))

@@ -10,8 +10,7 @@
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;
-use crate::model::handles;
-use crate::model::numbers;
+use crate::model::{handles, numbers};
 use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle, MAX_SERVERS};
 use causeway_api::sys::CUresult;

@@ -8,8 +8,7 @@
 use crate::locks::{RwLock, rank};
 use crate::log::error;
 use crate::model::address::heap::Heap;
-use crate::model::context;
-use crate::model::numbers;
+use crate::model::{context, numbers};
 use causeway_api::handle::{Context, Handle, MAX_SERVERS};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use std::collections::BTreeMap;

@@ -1,13 +1,10 @@
 //! Allocation of device memory (`cuMemAlloc`, `cuMemFree`).
 
-use crate::model::context;
 use crate::model::memory::{self, Origin, Piece};
-use crate::model::numbers;
+use crate::model::{context, numbers};
 use crate::remote::session;
-use crate::submit::blocks;
-use crate::submit::ipc;
 use crate::submit::pool::host_ranges;
-use crate::submit::send;
+use crate::submit::{device_memory, ipc, send};
 use causeway_api::calls;
 use causeway_api::sys::{CUdeviceptr, CUresult};
 
@@ -16,7 +13,7 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
     let context = context::current_state()?;
     session::of(context.handle)?.faults().check()?;
     let (handle, device) = (context.handle, context.device);
-    if let Some(heap) = blocks::of_context(handle, device) {
+    if let Some(heap) = device_memory::of_context(handle, device) {
         match heap.allocate(size as u64, None) {
             // The window has turned out not to be there.
             Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {}

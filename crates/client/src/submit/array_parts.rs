@@ -1,7 +1,6 @@
 //! Arrays that are parts of others: mipmap levels and planes.
 
-use crate::model::array;
-use crate::model::handles;
+use crate::model::{array, handles};
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Array, Context, Handle, MipmappedArray};

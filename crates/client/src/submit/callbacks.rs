@@ -2,33 +2,38 @@
 //! accesses to its memory for copies that must not be made earlier.
 //!
 //! Host functions run on one thread, one after the other, as CUDA runs them. Copies have a thread of their
-//! own: a host function may wait for a stream whose next copy needs it. Either thread is there before a server hears of
-//! what it is to do, so that a stream never stops for nobody.
+//! own: a host function may wait for a stream whose next copy needs it. Either thread is there before a
+//! server hears of what it is to do, so that a stream never stops for nobody.
 //!
-//! A stream that fails does not get as far. Then the server says so, and what was to be done is settled as CUDA has it:
-//! a callback hears of the error, a host function is not called.
+//! A stream that fails does not get as far. Then the server says so, and what was to be done is settled as
+//! CUDA has it: a callback hears of the error, a host function is not called.
+//!
+//! Watches of events and streams call when the work before them is done.
 
-use crate::arguments::Address;
-use crate::locks::{Mutex, rank};
-use crate::log::error;
-use crate::model::context::PendingWrites;
-use crate::model::stream::StreamState;
-use crate::remote::mirrored;
-use crate::remote::session;
-use crate::remote::session::faults::LOST;
-use crate::submit::send;
+use core::cell::Cell;
+use core::ffi::c_void;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use causeway_api::calls;
+use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::{CUresult, CUstream};
 use causeway_link::TransferOptions;
 use causeway_sync::queue::Receiver;
 use causeway_sync::{LazyThread, delays, threads};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, HOST_DONE_TRANSFER};
-use core::cell::Cell;
-use core::ffi::c_void;
-use std::collections::HashMap;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::arguments::Address;
+use crate::locks::{Mutex, rank};
+use crate::log::error;
+use crate::model::completion::{self, Watermark};
+use crate::model::context::PendingWrites;
+use crate::model::stream::StreamState;
+use crate::remote::session::faults::LOST;
+use crate::remote::{mirrored, session};
+use crate::submit::send;
 
 thread_local! {
     /// Whether the calling thread carries out a function of the program for a stream, or a destructor. Without a
@@ -310,10 +315,42 @@ fn run(task: Task, outcome: Result<(), CUresult>, server: Option<usize>) {
     }
 }
 
+impl Watermark {
+    /// Gets what kernels wrote up to `sequence` to memory of the program, unless the program has it.
+    /// Everything up to there must be done. `server` is where the work was done.
+    pub fn fetch(&self, server: usize, sequence: u64) -> Result<(), CUresult> {
+        if mirrored::is_any() && !self.has_fetched(sequence) {
+            mirrored::fetch(server)?;
+            self.note_fetched(sequence);
+        }
+        Ok(())
+    }
+}
+
+impl StreamState {
+    /// Gets what kernels wrote to memory of the program up to `sequence`, which must be done.
+    pub fn fetch(&self, sequence: u64) -> Result<(), CUresult> {
+        self.watermark.fetch(self.context.server(), sequence)
+    }
+}
+
+/// Calls `call` when the last record of an event is done, or never will be, on a thread that must not be held
+/// up.
+pub fn when_recorded(
+    context: Handle<Context>,
+    event: Handle<Event>,
+    call: impl FnOnce() + Send + 'static,
+) -> Result<(), CUresult> {
+    completion::watch(context.server(), call, |token| {
+        send::post_in(context, &calls::event_watch { event, token })
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
 
     /// What a function of the program says of its call.
     type Said = Sender<(CUresult, bool)>;

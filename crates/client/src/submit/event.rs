@@ -5,21 +5,13 @@
 
 use crate::locks::{Mutex, rank};
 use crate::log::refuse_use;
-use crate::model::completion;
-use crate::model::context;
 use crate::model::context::PendingWrites;
 use crate::model::exchange::{self, Kind};
-use crate::model::handles;
 use crate::model::handles::RawHandle as _;
-use crate::model::numbers;
 use crate::model::stream::StreamState;
-use crate::model::transfers;
-use crate::remote::mirrored;
-use crate::remote::session;
-use crate::submit::callbacks;
-use crate::submit::capture;
-use crate::submit::send;
-use crate::submit::watches;
+use crate::model::{completion, context, handles, numbers, transfers};
+use crate::remote::{mirrored, session};
+use crate::submit::{callbacks, capture, send};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::{CUevent, CUevent_flags, CUevent_record_flags, CUevent_wait_flags, CUresult};
@@ -355,7 +347,7 @@ fn wait_elsewhere(
     // The other server's device may write to the program's memory before the event.
     stream.add_hazard();
     let (server, other, pending) = (stream.context.server(), context.server(), pending.clone());
-    watches::when_recorded(context, event, move || {
+    callbacks::when_recorded(context, event, move || {
         if mirrored::is_any() {
             callbacks::release_hold_after(server, token, pending, other);
         } else {

@@ -8,10 +8,8 @@ use crate::log::refuse_use;
 use crate::model::address::heap;
 use crate::model::exchange::{self, Kind};
 use crate::model::memory::{self, Origin, Piece};
-use crate::model::numbers;
 use crate::model::stream::StreamState;
-use crate::model::{context, device, handles};
-use crate::submit::address_window;
+use crate::model::{context, device, handles, numbers};
 use crate::submit::context::work;
 use crate::submit::send;
 use causeway_api::calls;
@@ -128,7 +126,7 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
 /// Maps a block of another process.
 fn import(token: ExportToken, number: i32) -> Result<Imported, CUresult> {
     let nowhere = device::without_context(number)?;
-    let window = address_window::opened(nowhere.server())?;
+    let window = send::opened(nowhere.server())?;
     let block = handles::create::<Allocation>();
     let request = calls::allocation_import { allocation: block, token };
     let (size, _) = send::call_in(nowhere, &request).inspect_err(|_| {
@@ -216,7 +214,7 @@ fn drop_piece(address: CUdeviceptr) -> Result<(), CUresult> {
     }
     let Some(Imported { nowhere, block, base, size, .. }) = imported.remove(&token) else { return Ok(()) };
     send::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
-    address_window::opened(nowhere.server())?.release(base, size);
+    send::opened(nowhere.server())?.release(base, size);
     handles::drop_handle(block);
     send::post_in(nowhere, &calls::allocation_release { allocation: block })
 }

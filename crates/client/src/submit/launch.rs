@@ -3,16 +3,11 @@
 use crate::arguments::list;
 use crate::log::refuse_use;
 use crate::model::context;
-use crate::remote::mirrored;
-use crate::remote::session;
+use crate::remote::{mirrored, session};
 use crate::statistics;
-use crate::submit::capture;
-use crate::submit::device_times;
 use crate::submit::module::{self, FunctionState};
-use crate::submit::occupancy;
-use crate::submit::send;
-use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
+use crate::submit::{capture, device_times, occupancy, send, streams};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle, Stream};
 use causeway_api::sys::{

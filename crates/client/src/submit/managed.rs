@@ -2,9 +2,8 @@
 //! its back end can; else there is a mirror from the beginning.
 
 use crate::log::info;
-use crate::model::context;
 use crate::model::memory::{self, Origin, Piece};
-use crate::model::{advice, host_window, transfers};
+use crate::model::{advice, context, host_window, transfers};
 use crate::remote::mirrored::shared::window::{self, Window};
 use crate::remote::mirrored::{self, regions};
 use crate::remote::session;

@@ -10,31 +10,25 @@
 //! | [`launch`] | Launches: what a kernel gets, and what can be refused before the server sees it |
 //! | [`occupancy`] | Occupancy: how many blocks of a function a multiprocessor holds |
 //! | [`callbacks`], [`task`] | Stream callbacks in the client, and host functions in a stream |
-//! | [`result_cache`] | Result cache: replies to calls whose results depend on their arguments alone |
-//! | [`watches`] | Completion watches: notification of the end of work, and fetching of what kernels wrote |
 //! | [`context`], [`streams`], [`event`] | Contexts, streams and events: creation, destruction, waiting |
 //! | [`graph`] | Graphs on the server: instantiation and launch |
-//! | [`allocation`], [`blocks`], [`address_window`], [`array_parts`], [`pinned`], [`pool`], [`managed`], [`virtual_memory`] | Memory: device, pinned, pooled, managed and virtual memory, and arrays |
+//! | [`allocation`], [`device_memory`], [`array_parts`], [`pinned`], [`pool`], [`managed`], [`virtual_memory`] | Memory: device, pinned, pooled, managed and virtual memory, and arrays |
 //! | [`ipc`], [`ipc_imports`] | Sharing of memory with other processes and servers |
-//! | [`addresses`] | Addresses that the program passes: checks |
-//! | [`module`], [`jit`], [`linker`] | Modules, libraries, JIT compilation and linking |
+//! | [`module`], [`linker`] | Modules, libraries, JIT compilation and linking |
 
-pub mod address_window;
-pub mod addresses;
 pub mod allocation;
 pub mod array_parts;
-pub mod blocks;
 pub mod callbacks;
 pub mod capture;
 pub mod content_upload;
 pub mod context;
 pub mod copy;
+pub mod device_memory;
 pub mod device_times;
 pub mod event;
 pub mod graph;
 pub mod ipc;
 pub mod ipc_imports;
-pub mod jit;
 pub mod launch;
 pub mod linker;
 pub mod managed;
@@ -42,10 +36,8 @@ pub mod module;
 pub mod occupancy;
 pub mod pinned;
 pub mod pool;
-pub mod result_cache;
 pub mod send;
 pub mod session_callbacks;
 pub mod streams;
 pub mod task;
 pub mod virtual_memory;
-pub mod watches;

@@ -1,15 +1,10 @@
 //! Pinned host memory (`cuMemHostAlloc`, `cuMemHostRegister`).
 
-use crate::model::context;
 use crate::model::host_memory::{self, Range};
-use crate::model::host_window;
-use crate::model::numbers;
-use crate::model::transfers;
-use crate::remote::mirrored;
+use crate::model::{context, host_window, numbers, transfers};
 use crate::remote::mirrored::shared::window::{self, Window};
-use crate::remote::registered;
-use crate::remote::session;
-use crate::submit::addresses;
+use crate::remote::{mirrored, registered, session};
+use crate::submit::device_memory;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CU_MEMHOSTREGISTER_READ_ONLY, CUresult};
 use causeway_memory::pages::{self, Access, page_size};
@@ -103,7 +98,7 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
     if base == 0 || size == 0 || base.checked_add(size).is_none() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    addresses::check_host(base)?;
+    device_memory::check_host(base)?;
     if !pages::are_mapped(base, size) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

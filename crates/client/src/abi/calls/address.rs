@@ -5,9 +5,7 @@ use crate::arguments::{list, write_out};
 use crate::log::{refuse_probe, refuse_use};
 use crate::model::device;
 use crate::model::handles::RawHandle as _;
-use crate::submit::pool;
-use crate::submit::send;
-use crate::submit::virtual_memory as memory;
+use crate::submit::{pool, send, virtual_memory as memory};
 use causeway_api::calls;
 use causeway_api::sys::{
     CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,

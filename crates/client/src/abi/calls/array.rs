@@ -4,8 +4,7 @@ use crate::abi::outcome::Outcome;
 use crate::arguments::write_out;
 use crate::model::handles::RawHandle as _;
 use crate::model::{array, context, handles};
-use crate::submit::array_parts;
-use crate::submit::send;
+use crate::submit::{array_parts, send};
 use causeway_api::calls;
 use causeway_api::handle::{Array, MipmappedArray};
 use causeway_api::sys::{

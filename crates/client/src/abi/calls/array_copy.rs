@@ -1,7 +1,6 @@
 //! Copies of rows between arrays, device memory and host memory.
 
-use super::copy::{asynchronous, synchronous};
-use super::copy::{host, linear, on_device};
+use super::copy::{asynchronous, host, linear, on_device, synchronous};
 use crate::abi::outcome::Outcome;
 use crate::model::array;
 use crate::model::region::Endpoint;

@@ -1,8 +1,7 @@
 //! Batches of copies. They go into the stream one after the other, which is one of the orders that CUDA
 //! allows.
 
-use super::copy::{CopyMode, run};
-use super::copy::{anywhere, linear};
+use super::copy::{CopyMode, anywhere, linear, run};
 use crate::abi::outcome::Outcome;
 use crate::arguments::{list, write_optional};
 use crate::model::array;

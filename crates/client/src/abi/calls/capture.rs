@@ -3,10 +3,9 @@
 use super::graph::structure::edges;
 use crate::abi::outcome::Outcome;
 use crate::arguments::{write_optional, write_out};
-use crate::model::context;
-use crate::model::graph;
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::StreamState;
+use crate::model::{context, graph};
 use crate::submit::capture::{self, Info};
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;

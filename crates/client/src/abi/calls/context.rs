@@ -5,9 +5,8 @@ use crate::arguments::{write_optional, write_out};
 use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, device};
-use crate::submit::capture;
 use crate::submit::context::lifetime;
-use crate::submit::send;
+use crate::submit::{capture, send};
 use causeway_api::calls;
 use causeway_api::handle::Handle;
 use causeway_api::sys::{

@@ -4,9 +4,8 @@
 use crate::abi::outcome::Outcome;
 use crate::model::{context, memory};
 use crate::submit::copy::{self, Contexts, Endpoint, HostRegion, Mode, endpoints};
-use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
-use crate::submit::{addresses, capture};
+use crate::submit::{capture, device_memory, streams};
 use causeway_api::sys::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUcontext, CUdeviceptr, CUmemorytype, CUresult,
     CUstream,
@@ -40,13 +39,13 @@ pub(in crate::abi::calls) unsafe fn run(
     let stream = context::stream(streams::resolve(copy_mode.stream, copy_mode.default_stream)?)?;
     let is_unknown = |endpoint: &Endpoint| {
         let Endpoint::Device(DeviceLocation::Memory(region)) = endpoint else { return false };
-        !addresses::is_known(region.address)
+        !device_memory::is_known(region.address)
     };
     let is_unchecked = copy_mode.mode != Mode::InGraph && (is_unknown(&destination) || is_unknown(&source));
     // SAFETY: as this function demands.
     unsafe { copy::copy(destination, source, &stream, copy_mode.mode) }?;
     if is_unchecked && capture::of(&stream) == 0 {
-        addresses::wait_for_server(stream.context)?;
+        device_memory::wait_for_server(stream.context)?;
     }
     Ok(())
 }
@@ -72,7 +71,7 @@ pub(in crate::abi::calls) fn host(address: *mut c_void) -> impl FnOnce(usize) ->
         if address.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        addresses::check_host(address as usize)?;
+        device_memory::check_host(address as usize)?;
         Ok(Endpoint::Host(HostRegion::linear(address.cast(), bytes)))
     }
 }
@@ -81,7 +80,7 @@ pub(in crate::abi::calls) fn on_device(
     address: CUdeviceptr,
 ) -> impl FnOnce(usize) -> Result<Endpoint, CUresult> {
     move |bytes| {
-        addresses::check_range(address, bytes as u64)?;
+        device_memory::check_range(address, bytes as u64)?;
         Ok(Endpoint::Device(Region::linear(address, bytes as u64).into()))
     }
 }

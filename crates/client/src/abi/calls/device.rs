@@ -122,7 +122,7 @@ pub unsafe fn cuDeviceGetAttribute(pi: *mut i32, attrib: CUdevice_attribute, dev
             crate::model::host_window::is_open_for(session::with(device.server)?.snapshot.host_window).into()
         }
         // Which node is meant makes no difference here.
-        _ if HOST_ALLOCATIONS.contains(&attrib) => virtual_memory::host::is_supported(device.server).into(),
+        _ if HOST_ALLOCATIONS.contains(&attrib) => virtual_memory::is_supported(device.server).into(),
         Some(value) => value,
         // The runtime asks for attributes that are newer than a server's driver; that is "no".
         None if (1..CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX.0).contains(&attrib.0) => 0,

@@ -4,9 +4,8 @@ use crate::abi::outcome::Outcome;
 use crate::arguments::write_out;
 use crate::model::context;
 use crate::model::handles::RawHandle as _;
-use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
-use crate::submit::{capture, event};
+use crate::submit::{capture, event, streams};
 use causeway_api::sys::{CUevent, CUevent_record_flags, CUresult, CUstream};
 
 pub unsafe fn cuEventCreate(phEvent: *mut CUevent, Flags: u32) -> Outcome {

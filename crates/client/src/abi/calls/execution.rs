@@ -2,17 +2,14 @@
 
 use super::context::check_cache_config;
 use crate::abi::outcome::Outcome;
-use crate::arguments::Address;
-use crate::arguments::{write_optional, write_out};
+use crate::arguments::{Address, write_optional, write_out};
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, device};
 use crate::submit::callbacks::Task;
 use crate::submit::launch::{self, Arguments};
 use crate::submit::module::{self, FunctionState, Owner};
-use crate::submit::send;
-use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
-use crate::submit::task;
+use crate::submit::{send, streams, task};
 use causeway_api::calls::{self, Call};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{

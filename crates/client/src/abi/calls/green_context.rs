@@ -10,9 +10,8 @@ use crate::model::device::{device, on_server, without_context};
 use crate::model::handles;
 use crate::model::handles::RawHandle as _;
 use crate::submit::context::lifetime;
-use crate::submit::send;
-use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
+use crate::submit::{send, streams};
 use causeway_api::calls;
 use causeway_api::handle::{Context, GreenContext, Handle, ResourceDescription};
 use causeway_api::sys::{

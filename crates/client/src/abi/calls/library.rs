@@ -8,10 +8,9 @@ use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, device, handles};
 use crate::remote::image;
-use crate::submit::jit::Jit;
-use crate::submit::module;
+use crate::submit::linker::Jit;
 use crate::submit::module::{ImageLifetime, Owner};
-use crate::submit::send;
+use crate::submit::{module, send};
 use causeway_api::calls;
 use causeway_api::handle::Library;
 use causeway_api::sys::{

@@ -3,12 +3,10 @@
 use crate::abi::outcome::Outcome;
 use crate::arguments::{list, write_out};
 use crate::model::advice::{self, Advice, HOST, Location, NOWHERE};
-use crate::model::context;
-use crate::model::{device, memory};
+use crate::model::{context, device, memory};
 use crate::remote::mirrored;
-use crate::submit::capture;
-use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
+use crate::submit::{capture, streams};
 use causeway_api::sys::{
     CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUmemAttach_flags, CUmemLocation,
     CUmemLocationType, CUresult, CUstream,

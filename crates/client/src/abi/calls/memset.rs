@@ -4,11 +4,8 @@
 use crate::abi::outcome::Outcome;
 use crate::model::context;
 use crate::remote::{mirrored, session};
-use crate::submit::copy;
-use crate::submit::send;
-use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
-use crate::submit::{addresses, capture};
+use crate::submit::{capture, copy, device_memory, send, streams};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUdeviceptr, CUresult, CUstream};
@@ -88,7 +85,7 @@ fn put(
 ) -> Outcome {
     let current = context::current()?;
     mirrored::note_address(address)?;
-    let is_known = addresses::is_known(address);
+    let is_known = device_memory::is_known(address);
     let elsewhere =
         || copy::owner_of(address).filter(|owning_context| owning_context.server() != current.server());
     match if session::are_several() { elsewhere() } else { None } {
@@ -100,7 +97,7 @@ fn put(
     if is_known || capture::of(&*context::stream(stream)?) != 0 {
         Ok(())
     } else {
-        addresses::wait_for_server(current)
+        device_memory::wait_for_server(current)
     }
 }
 
@@ -129,7 +126,7 @@ fn check(address: CUdeviceptr, element: usize, width: usize, height: usize, pitc
         return Ok(());
     }
     let bytes = (height - 1).checked_mul(pitch).and_then(|rows| rows.checked_add(row)).ok_or(invalid)?;
-    addresses::check_range(address, bytes as u64)
+    device_memory::check_range(address, bytes as u64)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::arguments::{list, text, write_optional, write_out};
 use crate::log::info;
 use crate::model::handles::RawHandle as _;
 use crate::remote::image;
-use crate::submit::jit::Jit;
+use crate::submit::linker::Jit;
 use crate::submit::{linker, module};
 use causeway_api::handle::Kind;
 use causeway_api::sys::{

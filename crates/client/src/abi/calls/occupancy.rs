@@ -5,8 +5,7 @@ use crate::arguments::write_out;
 use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::submit::occupancy::{self, changeable};
-use crate::submit::send;
-use crate::submit::{launch, module};
+use crate::submit::{launch, module, send};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle};
 use causeway_api::sys::{

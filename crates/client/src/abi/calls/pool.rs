@@ -10,14 +10,12 @@ use crate::model::graph::work::Work;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::{self, Origin};
 use crate::model::{context, device, graph};
-use crate::submit::graph::memory::Servers;
+use crate::submit::graph::build::Servers;
 use crate::submit::pool::PoolLocation;
 use crate::submit::pool::host_ranges::Ranges;
 use crate::submit::pool::{self, PoolState};
-use crate::submit::send;
-use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
-use crate::submit::{capture, ipc};
+use crate::submit::{capture, ipc, send, streams};
 use causeway_api::calls;
 use causeway_api::handle::Handle;
 use causeway_api::sys::{

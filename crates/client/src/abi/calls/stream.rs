@@ -1,20 +1,15 @@
 //! Streams.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::Address;
-use crate::arguments::{list, write_optional, write_out};
+use crate::arguments::{Address, list, write_optional, write_out};
 use crate::log::refuse_use;
-use crate::model::context;
-use crate::model::handles;
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::StreamState;
+use crate::model::{context, handles};
 use crate::remote::mirrored;
 use crate::submit::callbacks::Task;
-use crate::submit::send;
-use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
-use crate::submit::task;
-use crate::submit::{addresses, capture, event};
+use crate::submit::{capture, device_memory, event, send, streams, task};
 use causeway_api::calls::{self, Call};
 use causeway_api::handle::Stream;
 use causeway_api::sys::{
@@ -128,16 +123,16 @@ fn check_value(address: CUdeviceptr, bytes: u64, flags: u32, allowed: u32) -> Ou
     if !address.is_multiple_of(bytes) || flags & !allowed != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    addresses::check_range(address, bytes)
+    device_memory::check_range(address, bytes)
 }
 
 /// Puts a command about a value at an address into a stream.
 fn post_value(state: &StreamState, address: CUdeviceptr, request: &impl Call<Reply = ()>) -> Outcome {
     send::post(request)?;
-    if addresses::is_known(address) || capture::of(state) != 0 {
+    if device_memory::is_known(address) || capture::of(state) != 0 {
         Ok(())
     } else {
-        addresses::wait_for_server(state.context)
+        device_memory::wait_for_server(state.context)
     }
 }
 

@@ -7,11 +7,10 @@
 
 use super::{ContextState, state};
 use crate::locks::{Mutex, rank};
-use crate::model::completion;
-use crate::model::handles;
 use crate::model::stream::held::{Entry, Transfers};
 use crate::model::stream::{self, StreamState};
 use crate::model::transfers::{self, Transfer};
+use crate::model::{completion, handles};
 use causeway_api::handle::{Handle, Stream};
 use causeway_api::sys::CUresult;
 use std::sync::Arc;

@@ -10,8 +10,7 @@ pub mod held;
 
 use crate::locks::{Mutex, rank};
 use crate::model::completion::Watermark;
-use crate::model::handles;
-use crate::model::numbers;
+use crate::model::{handles, numbers};
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
 use held::{OrphanedWrites, Transfers};

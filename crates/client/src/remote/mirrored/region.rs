@@ -1,8 +1,7 @@
 //! One piece of memory with a mirror: what both ends agree on, and which places are to be compared.
 
-use super::dirty_pages;
-use super::long_ranges;
 use super::ranges::Ranges;
+use super::{dirty_pages, long_ranges};
 use crate::model::host_window::{HUGE_PAGE, Reserved};
 use causeway_api::handle::{Context, Handle};
 use causeway_memory::mirror::{Changes, find_changes};

@@ -1,9 +1,7 @@
 //! Memory gets a mirror, is looked for, and loses its mirror.
 
-use super::exchange;
-use super::flags;
 use super::region::{Pages, Region};
-use super::table;
+use super::{exchange, flags, table};
 use crate::locks::{Monitor, rank};
 use crate::log::error;
 use crate::model::host_memory::Range;

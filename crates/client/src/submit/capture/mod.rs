@@ -5,17 +5,14 @@
 //! program are the only ones to which the modes of capture apply.
 
 mod commands;
-mod info;
 mod lifetime;
-mod nodes;
-mod refusals;
 mod table;
 
+pub use commands::{add, join, record, wait_outside};
 pub use commands::{add_copy, refuse_called, take};
-pub use info::{Info, capture_point, info, update_dependencies};
+pub use lifetime::{Info, capture_point, info, update_dependencies};
 pub use lifetime::{begin, context_ends, end, refuse_to_remove, stream_ends};
-pub use nodes::{add, join, record, wait_outside};
-pub use refusals::{
+pub use table::{
     exchange_mode, invalidate_if_error, refuse_context_wait, refuse_implicit, refuse_invalid, refuse_unsafe,
     refuse_wait,
 };

@@ -7,7 +7,7 @@ use crate::model::{array, device, handles, host_memory, memory, numbers, stream,
 use crate::remote::session::faults;
 use crate::remote::{mirrored, session};
 use crate::submit::pool::host_ranges;
-use crate::submit::{blocks, capture, event, ipc, managed, module, pinned, send};
+use crate::submit::{capture, device_memory, event, ipc, managed, module, pinned, send};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdevice, CUresult};
@@ -197,12 +197,12 @@ fn end_of_contents(state: &ContextState) -> Owned {
     module::context_ends(state.handle);
     array::context_ends(state.handle);
     texture::context_ends(state.handle);
-    let (managed, imported) = blocks::end_pieces(state.handle)
+    let (managed, imported) = device_memory::end_pieces(state.handle)
         .into_iter()
         .partition(|piece| piece.origin == memory::Origin::Managed);
     let (host, addresses) = mirrored::context_ends(state.handle);
     host_ranges::context_ends(state.handle);
-    blocks::context_ends(state.handle);
+    device_memory::context_ends(state.handle);
     // Pools belong to devices, and give their memory back themselves.
     let managed: Vec<memory::Piece> = managed;
     let managed = managed.into_iter().filter(|piece| host_ranges::pool_of(piece.base).is_none()).collect();

@@ -2,7 +2,7 @@
 
 use crate::model::region::{Endpoint, HostRegion};
 use crate::model::{array, context, memory};
-use crate::submit::addresses;
+use crate::submit::device_memory;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype, CUresult};
 use causeway_api::types::{DeviceLocation, Region};
@@ -73,7 +73,7 @@ impl CopyBox {
         }
         let address = address.checked_add(start as u64).ok_or(invalid)?;
         if is_device {
-            addresses::check_range(address, length as u64)?;
+            device_memory::check_range(address, length as u64)?;
             let region = Region {
                 address,
                 row_pitch: pitch as u64,
@@ -84,7 +84,7 @@ impl CopyBox {
             };
             return Ok(Endpoint::Device(region.into()));
         }
-        addresses::check_host(address as usize)?;
+        device_memory::check_host(address as usize)?;
         let address = address as *mut u8;
         Ok(Endpoint::Host(HostRegion { address, row_pitch: pitch, slice_pitch: slice, width, height, depth }))
     }

@@ -6,15 +6,14 @@
 //! then, so that a command exposes much.
 
 use super::endpoint::Mode;
-use super::pieces::pieces;
-use crate::model::memory;
-use crate::model::numbers;
 use crate::model::region::HostRegion;
 use crate::model::stream::StreamState;
 use crate::model::uploads::Reading;
+use crate::model::{memory, numbers};
 use crate::remote::registered;
 use crate::remote::session::faults::LOST;
 use crate::remote::session::{self, Session};
+use crate::submit::copy::download::pieces;
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;

@@ -14,7 +14,7 @@
 //! | Module | Contents |
 //! |---|---|
 //! | `endpoint` | Endpoints of a copy, and its synchronisation mode |
-//! | `pieces` | Pieces of a copy, by the plan for its size |
+//! | `download` | Pieces of a copy, by the plan for its size |
 //! | `upload` | Host-to-device copies, and synchronous ones that return before the device has the bytes |
 //! | `gpudirect` | Host-to-device copies that the server's RDMA device reads by itself |
 //! | `download` | Device-to-host copies |
@@ -26,7 +26,6 @@ mod download;
 mod endpoint;
 mod gpudirect;
 mod peer_copy;
-mod pieces;
 mod upload;
 
 use crate::model::stream::StreamState;

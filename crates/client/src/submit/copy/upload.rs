@@ -17,7 +17,6 @@
 
 use super::endpoint::Mode;
 use super::gpudirect;
-use super::pieces::{Part, pieces};
 use crate::model::context::{self, ContextState};
 use crate::model::region::HostRegion;
 use crate::model::stream::StreamState;
@@ -28,6 +27,7 @@ use crate::remote::session::{self, INLINE_BYTES, Session};
 use crate::remote::{mirrored, registered};
 use crate::statistics::copies::{self, By};
 use crate::submit::callbacks::{self, Task};
+use crate::submit::copy::download::{Part, pieces};
 use crate::submit::{content_upload, send, virtual_memory};
 use causeway_api::calls;
 use causeway_api::sys::CUresult;

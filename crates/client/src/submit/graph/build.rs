@@ -1,20 +1,28 @@
-//! Sends what an executable graph consists of.
+//! Graphs on the server: checks of node descriptions (`CUDA_KERNEL_NODE_PARAMS` and others), what an
+//! executable graph consists of, and the backing of graph memory.
+
+use std::collections::HashMap;
+
+use causeway_api::calls;
+use causeway_api::handle::{Allocation, Context, Graph, GraphExec, Handle};
+use causeway_api::sys::{
+    CUDA_MEMSET_NODE_PARAMS, CUdevice, CUdeviceptr, CUfunction, CUgraphConditionalNodeType, CUgraphEdgeData,
+    CUresult,
+};
+use causeway_api::types::{DeviceLocation, GraphEdge, LaunchAttribute, LaunchShape};
 
 use crate::log::refuse_use;
 use crate::model::graph::order::{Order, Ordered};
-use crate::model::graph::work::{Conditional, Copying, Work};
+use crate::model::graph::reservation::{Addresses, Backing};
+use crate::model::graph::work::{Conditional, Copying, Filling, Kernel, Work};
 use crate::model::graph::{GraphStore, OnServer, Removed};
-use crate::model::handles::RawHandle as _;
+use crate::model::handles::{self, RawHandle as _};
 use crate::model::region::Endpoint;
-use crate::model::{context, handles};
-use crate::remote::mirrored;
-use crate::submit::copy;
-use crate::submit::send;
-use causeway_api::calls;
-use causeway_api::handle::{Context, Graph, GraphExec, Handle};
-use causeway_api::sys::{CUgraphConditionalNodeType, CUgraphEdgeData, CUresult};
-use causeway_api::types::{DeviceLocation, GraphEdge};
-use std::collections::HashMap;
+use crate::model::{context, device};
+use crate::remote::{mirrored, session};
+use crate::submit::launch::{self, Arguments};
+use crate::submit::module::{self, Owner};
+use crate::submit::{allocation, copy, device_memory, send};
 
 /// A node of an executable graph on the server.
 #[derive(Clone, Copy, Debug)]
@@ -259,4 +267,132 @@ fn complete_bodies(graphs: &mut GraphStore, conditional: &Conditional) -> Result
         graphs.graph_mut(*body)?.on_server = Some(on_server);
     }
     Ok(())
+}
+
+impl Kernel {
+    /// A kernel with parameters that the program passes as to a launch.
+    ///
+    /// # Safety
+    /// `arguments` must be what `cuLaunchKernel` demands for this function.
+    pub unsafe fn new(
+        function: CUfunction,
+        context: Handle<Context>,
+        shape: LaunchShape,
+        attributes: Vec<LaunchAttribute>,
+        arguments: Arguments,
+    ) -> Result<Self, CUresult> {
+        let (_, state) = module::resolve_function(function)?;
+        launch::check(&shape, &state)?;
+        // SAFETY: as this function demands.
+        unsafe {
+            launch::with_parameters(&state, arguments, CUresult::CUDA_ERROR_INVALID_VALUE, |params| {
+                Self::with_buffer(function, context, shape, attributes, params)
+            })
+        }
+    }
+
+    /// A kernel with a ready parameter buffer.
+    pub fn with_buffer(
+        function: CUfunction,
+        context: Handle<Context>,
+        shape: LaunchShape,
+        attributes: Vec<LaunchAttribute>,
+        params: &[u8],
+    ) -> Result<Self, CUresult> {
+        let (function, state) = module::resolve_function(function)?;
+        mirrored::note_parameters(params)?;
+        // What a short buffer leaves out is zero, so that every parameter has its place.
+        let mut params = params.to_vec();
+        params.resize(state.parameter_bytes.max(params.len()), 0);
+        let params = params.into_boxed_slice();
+        let address = |offset: u32| params.as_ptr().wrapping_add(offset as usize).cast_mut().cast();
+        let addresses = state.info.parameters.iter().map(|parameter| address(parameter.offset)).collect();
+        let kernel = match state.owner {
+            Owner::Module(_) => Handle::NULL,
+            Owner::Library(_) => Handle::from_value(function.value()),
+            Owner::Kernel(kernel, _) => kernel,
+        };
+        Ok(Self { function, kernel, context, shape, attributes, params, addresses })
+    }
+
+    /// The same kernel with other attributes.
+    pub fn with_attributes(&self, attributes: Vec<LaunchAttribute>) -> Result<Self, CUresult> {
+        let function = self.function.as_raw();
+        Self::with_buffer(function, self.context, self.shape, attributes, &self.params)
+    }
+}
+
+impl Filling {
+    /// Checks a description.
+    pub fn new(parameters: CUDA_MEMSET_NODE_PARAMS, context: Handle<Context>) -> Result<Self, CUresult> {
+        let element = u64::from(parameters.elementSize);
+        let is_even = matches!(element, 1 | 2 | 4) && parameters.dst.is_multiple_of(element);
+        let row = (parameters.width as u64).saturating_mul(element);
+        let pitch = parameters.pitch as u64;
+        let fits = parameters.height <= 1 || (pitch >= row && pitch.is_multiple_of(element.max(1)));
+        if !is_even || !fits || parameters.dst == 0 || parameters.width == 0 || parameters.height == 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        mirrored::note_address(parameters.dst)?;
+        Ok(Self { parameters, context })
+    }
+}
+
+/// Servers: addresses are taken from the session's window and so ask nobody; where there is none, they come
+/// with memory.
+#[derive(Debug)]
+pub struct Servers;
+
+impl Backing for Servers {
+    fn reserve(&self, device: CUdevice, size: u64) -> Result<Addresses, CUresult> {
+        let context = context::current_state()?.handle;
+        session::of(context)?.faults().check()?;
+        let Ok(window) = send::opened(context.server()) else {
+            let base: CUdeviceptr = allocation::allocate(size as usize)?;
+            return Ok(Addresses { base, size, device, context, is_of_window: false });
+        };
+        let rounded = size.checked_next_multiple_of(window.granularity());
+        let size = rounded.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let base = window.take(size, 0, 0).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        Ok(Addresses { base, size, device, context, is_of_window: true })
+    }
+
+    fn release_addresses(&self, addresses: &Addresses) {
+        if !addresses.is_of_window {
+            // An error of the work before is reported by the stream; the context may be gone, and its memory
+            // with it.
+            let _ = allocation::free(addresses.base);
+        } else if let Ok(window) = send::opened(addresses.context.server()) {
+            window.release(addresses.base, addresses.size);
+        }
+    }
+
+    fn make(&self, addresses: &Addresses) -> Result<Handle<Allocation>, CUresult> {
+        let block = handles::create::<Allocation>();
+        let request = calls::memory_block_create {
+            block,
+            address: addresses.base,
+            size: addresses.size as usize,
+            device: device::on_server(addresses.device)?,
+            accessors: device_memory::peers_of(addresses.device).collect(),
+        };
+        send::call_in(device::without_context(addresses.device)?, &request).inspect_err(|_| {
+            handles::drop_handle(block);
+        })?;
+        Ok(block)
+    }
+
+    fn release(&self, addresses: &Addresses, block: Handle<Allocation>) {
+        handles::drop_handle(block);
+        let (address, size) = (addresses.base, addresses.size as usize);
+        let request = calls::memory_block_release { block, address, size };
+        // An error means that the session is lost, and its memory with it.
+        let _ =
+            device::without_context(addresses.device).and_then(|nowhere| send::post_in(nowhere, &request));
+    }
+
+    fn finish(&self, context: Handle<Context>) {
+        // The error of that work is its stream's.
+        let _ = context::state(context).and_then(|context| context.synchronize());
+    }
 }

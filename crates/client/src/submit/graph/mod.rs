@@ -2,14 +2,11 @@
 //!
 //! | Module | Contents |
 //! |---|---|
-//! | `nodes` | Checks of node descriptions (`CUDA_KERNEL_NODE_PARAMS` and others) |
+//! | `build` | Checks of node descriptions (`CUDA_KERNEL_NODE_PARAMS` and others) |
 //! | [`build`] | Sends what an executable graph consists of |
 //! | [`executable`] | Executable graphs: made, changed, launched |
-//! | [`memory`] | Backing of graph memory: addresses, and the memory there |
 //! | [`dot`] | A graph as text in the DOT language (`cuGraphDebugDotPrint`) |
 
 pub mod build;
 pub mod dot;
 pub mod executable;
-pub mod memory;
-mod nodes;

@@ -1,11 +1,9 @@
 //! Functions and kernels: their parameters and attributes, and which servers have them.
 
-use super::library_image::LibraryImage;
-use super::servers::Servers;
 use crate::locks::{Mutex, rank};
-use crate::model::context;
-use crate::model::handles;
 use crate::model::handles::RawHandle as _;
+use crate::model::{context, handles};
+use crate::submit::module::image::{LibraryImage, Servers};
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle, Kernel, Kind, Library, Module};

@@ -1,18 +1,14 @@
 //! Libraries, which belong to no context: a server gets one when it is first needed there.
 
 use super::function::{self, as_function, forget_function, insert_kernel};
-use super::library_image::LibraryImage;
-use super::load::ImageLifetime;
 use super::modules::{self, Variable, insert_module, note_variable};
 use crate::locks::{Mutex, rank};
-use crate::model::context;
-use crate::model::device;
-use crate::model::handles;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::{self, Origin};
+use crate::model::{context, device, handles};
 use crate::remote::image::Image;
-use crate::remote::mirrored;
-use crate::remote::session;
+use crate::remote::{mirrored, session};
+use crate::submit::module::image::{ImageLifetime, LibraryImage};
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Kernel, Library, Module};

@@ -4,15 +4,13 @@
 //! about it need no round trip. A function is asked for once a module, however often the program does.
 
 mod function;
+mod image;
 mod library;
-mod library_image;
-mod load;
 mod modules;
-mod servers;
 
 pub use function::{FunctionState, Owner, resolve_function, resolve_kernel, resolve_kernel_on};
+pub use image::ImageLifetime;
 pub use library::{load_library, resolve_library, unload_library};
-pub use load::ImageLifetime;
 pub use modules::{load, resolve, unload};
 
 use causeway_api::handle::{Context, Handle};

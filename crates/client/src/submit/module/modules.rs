@@ -1,13 +1,13 @@
 //! Modules, which belong to a context, and what is in them.
 
 use super::function::{Owner, forget_function, insert_function};
-use super::load::{ImageLifetime, send_image};
 use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::model::handles::{self, RawHandle as _};
 use crate::model::memory::{self, Origin};
 use crate::remote::image::Image;
 use crate::remote::session;
+use crate::submit::module::image::{ImageLifetime, send_image};
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle, Module};

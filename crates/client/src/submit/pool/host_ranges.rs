@@ -7,12 +7,9 @@
 
 use crate::locks::{Mutex, rank};
 use crate::model::address::heap::{Gauge, ReusePoint};
-use crate::model::context;
-use crate::model::host_memory;
-use crate::model::host_window;
 use crate::model::memory::{self, Origin, Piece};
-use crate::model::numbers;
 use crate::model::stream::StreamState;
+use crate::model::{context, host_memory, host_window, numbers};
 use crate::remote::session;
 use crate::submit::pinned;
 use causeway_api::handle::{Context, Handle, MemoryPool};

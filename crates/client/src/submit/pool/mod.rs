@@ -14,7 +14,7 @@ use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
 use crate::model::{context, device, host_window, numbers};
 use crate::remote::session;
-use crate::submit::{blocks, capture, event, ipc, send};
+use crate::submit::{capture, device_memory, event, ipc, send};
 use causeway_api::calls;
 use causeway_api::handle::{Handle, MemoryPool};
 use causeway_api::sys::{
@@ -223,7 +223,9 @@ impl PoolState {
             device,
             handle_types,
             is_imported,
-            heap: known.and_then(|known| window::window(known.server)).map(|_| blocks::new(device, limit)),
+            heap: known
+                .and_then(|known| window::window(known.server))
+                .map(|_| device_memory::new(device, limit)),
             ranges: location.kind().map(|kind| Ranges::new(kind, handle, limit)),
             reuse: [const { AtomicBool::new(true) }; 3],
             release_threshold: AtomicU64::new(0),

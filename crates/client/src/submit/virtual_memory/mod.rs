@@ -1,23 +1,18 @@
 //! Memory that the program gives addresses to itself: what it reserved, made and mapped.
 //!
 //! Everything that can be checked is checked here, so that mapping needs no answer of the server. Addresses
-//! come from the session's window. Memory of the host is the program's own as well: see [`host`].
+//! come from the session's window. Memory of the host is the program's own as well: see [`allocation`].
 
 mod allocation;
-pub mod host;
-mod map;
 
-pub use allocation::AllocationState;
-use allocation::Uses;
+pub use allocation::{AllocationState, is_supported};
+use allocation::{HostPages, Map, Mapping, Uses};
 
 use crate::locks::{Mutex, rank};
 use crate::log::refuse_use;
-use crate::model::handles;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::{self, Origin, Piece};
-use crate::model::numbers;
-use crate::model::{context, device, exchange, host_mappings};
-use crate::submit::address_window;
+use crate::model::{context, device, exchange, handles, host_mappings, numbers};
 use crate::submit::context::work;
 use crate::submit::send;
 use causeway_api::calls;
@@ -30,9 +25,6 @@ use causeway_api::types::{AddressAccess, AllocationProperties, ExportToken};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use host::HostPages;
-use map::{Map, Mapping};
-
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 static MAP: Mutex<rank::VirtualMemory, Map> = Mutex::new(Map::new());
@@ -41,8 +33,8 @@ static MAP: Mutex<rank::VirtualMemory, Map> = Mutex::new(Map::new());
 pub fn reserve(size: u64, alignment: u64, hint: CUdeviceptr) -> Result<CUdeviceptr, CUresult> {
     // They are the program's, for memory of any server that has the same window.
     let server = context::current_or_none().server();
-    let window = address_window::opened(server)
-        .map_err(|_| refuse_use!("reserving addresses: the session has no window"))?;
+    let window =
+        send::opened(server).map_err(|_| refuse_use!("reserving addresses: the session has no window"))?;
     let is_round = size > 0 && size.is_multiple_of(window.granularity());
     if !is_round || (alignment != 0 && !alignment.is_power_of_two()) {
         return Err(INVALID);
@@ -84,12 +76,12 @@ pub fn create(
 pub fn create_in_host(size: u64, properties: AllocationProperties) -> Result<Handle<Allocation>, CUresult> {
     let current = context::current_or_none();
     let nowhere = Handle::null_of(current.server());
-    if !host::is_supported(nowhere.server()) {
+    if !is_supported(nowhere.server()) {
         return Err(refuse_use!(
             "memory of the host by virtual memory management: the server's driver has none"
         ));
     }
-    if !size.is_multiple_of(address_window::opened(nowhere.server())?.granularity()) {
+    if !size.is_multiple_of(send::opened(nowhere.server())?.granularity()) {
         return Err(INVALID);
     }
     let device = match context::state(current) {
@@ -106,12 +98,12 @@ pub fn create_in_host(size: u64, properties: AllocationProperties) -> Result<Han
 /// What sizes and addresses of memory of the host are multiples of.
 pub fn host_granularity() -> Result<u64, CUresult> {
     let server = context::current_or_none().server();
-    if !host::is_supported(server) {
+    if !is_supported(server) {
         return Err(refuse_use!(
             "memory of the host by virtual memory management: the server's driver has none"
         ));
     }
-    Ok(address_window::opened(server)?.granularity())
+    Ok(send::opened(server)?.granularity())
 }
 
 fn keep(
@@ -141,7 +133,7 @@ pub fn release(state: &AllocationState) -> Result<(), CUresult> {
 
 /// Maps an allocation from its start on, without access.
 pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result<(), CUresult> {
-    let window = address_window::opened(state.nowhere.server())?;
+    let window = send::opened(state.nowhere.server())?;
     let end = base.checked_add(size).ok_or(INVALID)?;
     let is_round = [base, size].iter().all(|value| value.is_multiple_of(window.granularity()));
     let mut map = MAP.lock();
@@ -208,7 +200,7 @@ pub fn set_access(base: CUdeviceptr, size: u64, entries: &[CUmemAccessDesc]) -> 
         .iter()
         .all(|start| map.mappings.get(start).is_some_and(|mapping| mapping.allocation.host.is_some()));
     let (of_host, of_devices): (Vec<_>, Vec<_>) =
-        entries.iter().partition(|entry| is_hosts && host::is_host(entry.location.type_));
+        entries.iter().partition(|entry| is_hosts && allocation::is_host(entry.location.type_));
     let access =
         of_devices.iter().map(|entry| on_server(nowhere.server(), entry)).collect::<Result<Vec<_>, _>>()?;
     if !access.is_empty() {
@@ -219,10 +211,10 @@ pub fn set_access(base: CUdeviceptr, size: u64, entries: &[CUmemAccessDesc]) -> 
         let Some(mapping) = map.mappings.get_mut(&start) else { continue };
         access.iter().for_each(|entry| mapping.note(*entry));
         if mapping.allocation.host.is_some() {
-            host::note_device_access(start as usize, mapping.max_access());
+            allocation::note_device_access(start as usize, mapping.max_access());
         }
         for entry in &of_host {
-            host::protect(start as usize, entry.flags.0)?;
+            allocation::protect(start as usize, entry.flags.0)?;
         }
     }
     Ok(())
@@ -263,7 +255,7 @@ pub fn is_writable(address: CUdeviceptr) -> bool {
 
 /// What a location may do at an address: `CUmemAccess_flags`.
 pub fn access(address: CUdeviceptr, location: &CUmemLocation) -> Result<u32, CUresult> {
-    if host::is_host(location.type_)
+    if allocation::is_host(location.type_)
         && let Some(mapping) = host_mappings::find(address as usize)
     {
         return Ok(mapping.host_access);

@@ -5,10 +5,9 @@ use crate::model::context;
 use crate::model::graph::memory::Allocation;
 use crate::model::graph::work::{Calling, Copying, Filling, Kernel, Values, Work};
 use crate::model::graph::{self, Edge};
-use crate::submit::copy;
-use crate::submit::event;
-use crate::submit::graph::memory::Servers;
+use crate::submit::graph::build::Servers;
 use crate::submit::launch::Arguments;
+use crate::submit::{copy, event};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
@@ -94,7 +93,7 @@ pub(super) fn fill(parameters: &CUDA_MEMSET_NODE_PARAMS, context: CUcontext) -> 
     let fill = filling.fill();
     let row = fill.width.saturating_mul(fill.element.into());
     let rest = fill.pitch.saturating_mul(fill.height.saturating_sub(1));
-    crate::submit::addresses::check_range(fill.address, rest.saturating_add(row))?;
+    crate::submit::device_memory::check_range(fill.address, rest.saturating_add(row))?;
     Ok(Work::Fill(filling))
 }
 

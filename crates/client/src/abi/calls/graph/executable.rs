@@ -2,9 +2,8 @@
 
 use crate::abi::outcome::Outcome;
 use crate::arguments::{write_optional, write_out};
-use crate::model::context;
-use crate::model::graph;
 use crate::model::handles::RawHandle as _;
+use crate::model::{context, graph};
 use crate::submit::graph::executable::{self, Mismatch};
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;

@@ -7,8 +7,7 @@ use crate::log::refuse_use;
 use crate::model::graph::work::Work;
 use crate::model::graph::{self, GraphStore};
 use crate::model::handles::RawHandle as _;
-use crate::submit::graph::build;
-use crate::submit::graph::executable;
+use crate::submit::graph::{build, executable};
 use causeway_api::sys::{
     CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS,
     CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphChildGraphNodeOwnership, CUgraphConditionalNodeType,

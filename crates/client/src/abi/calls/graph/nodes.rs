@@ -10,8 +10,7 @@ use crate::arguments::write_out;
 use crate::model::graph::work::Work;
 use crate::model::graph::{self, graphs};
 use crate::model::handles::RawHandle as _;
-use crate::submit::graph::build;
-use crate::submit::graph::executable;
+use crate::submit::graph::{build, executable};
 use crate::submit::send;
 use causeway_api::sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,

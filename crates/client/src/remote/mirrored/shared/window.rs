@@ -2,8 +2,7 @@
 
 use super::{Piece, note};
 use crate::log::info;
-use crate::model::host_window;
-use crate::model::numbers;
+use crate::model::{host_window, numbers};
 use crate::remote::session;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};

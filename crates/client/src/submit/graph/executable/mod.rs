@@ -31,12 +31,10 @@ use causeway_api::sys::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-mod plan;
 mod state;
 mod update;
 
-use plan::{Facts, Refusal, Share};
-use state::{Node, Part, State, Step, destroy_parts};
+use state::{Facts, Node, Part, Refusal, Share, State, Step, destroy_parts};
 
 pub use state::Executable;
 pub use update::Mismatch;
@@ -114,7 +112,7 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
     }
     let sole_of = is_sole.then_some(graph);
     let facts = facts(&order, graph)?;
-    let shares = plan::shares(&facts, graphs.graph(graph)?.on_server.as_ref()).map_err(Refusal::refuse)?;
+    let shares = state::shares(&facts, graphs.graph(graph)?.on_server.as_ref()).map_err(Refusal::refuse)?;
     reservation::trim();
     // Before anything is sent: the driver looks at addresses of copies and fills.
     let memory = hold(&graphs, graph)?;

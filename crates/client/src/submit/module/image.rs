@@ -1,17 +1,18 @@
-//! Library image: which servers have it, and loading on the others.
+//! Images of modules and libraries: their load, the lifetime of their bytes, and which servers have one.
 
-use super::load::{ImageLifetime, send_image};
-use super::servers::Servers;
-use crate::locks::{Mutex, rank};
-use crate::model::context;
-use crate::remote::image::Image;
-use crate::remote::image::pending_images::PendingImage;
-use crate::remote::session::{self, Session};
-use crate::submit::send;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use causeway_api::calls;
 use causeway_api::handle::{Handle, Library};
 use causeway_api::sys::CUresult;
-use causeway_api::types::JitOptions;
+use causeway_api::types::{JitOptions, Payload};
+
+use crate::locks::{Mutex, rank};
+use crate::model::context;
+use crate::remote::image::pending_images::{self, PendingImage};
+use crate::remote::image::{Image, compatible};
+use crate::remote::session::{self, Session};
+use crate::submit::send;
 
 /// The image of a library, on servers and here.
 pub(super) struct LibraryImage {
@@ -106,4 +107,75 @@ fn load_on(
         let request = calls::library_load { library, form, options: options.clone(), image: payload };
         if posted { send::post_in(context, &request) } else { send::call_in(context, &request) }
     })
+}
+
+/// How long the bytes of an image stay as they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ImageLifetime {
+    /// They may be gone when the call returns.
+    Call,
+    /// Until the program unloads what was made of them (`CU_LIBRARY_BINARY_IS_PRESERVED`).
+    UntilUnload,
+}
+
+/// Offers an image to a server and lets `send` send the command that loads it, posted or waiting. The load is
+/// posted when its outcome is certain and the program does not ask what the compiler said. Returns the
+/// pending image if the bytes must stay beyond the call.
+pub(super) fn send_image(
+    session: &Session,
+    image: &Image<'_>,
+    lifetime: ImageLifetime,
+    options: &JitOptions,
+    send: impl FnOnce(Payload<'_>, bool) -> Result<(), CUresult>,
+) -> Result<Option<PendingImage>, CUresult> {
+    /// Copying a larger image costs more than waiting for the server's word that it has it.
+    const MAX_COPIED_BYTES: usize = 1 << 20;
+    let posted = options.report == 0 && compatible::all_devices(session, image);
+    let stays = lifetime == ImageLifetime::UntilUnload && matches!(image, Image::Single(_));
+    let is_copied = posted && !stays && image.bytes().len() <= MAX_COPIED_BYTES;
+    let server = session.server();
+    let offered = if is_copied {
+        pending_images::copy_of(server, image)
+    } else {
+        pending_images::refer_to(server, image)
+    };
+    let Ok(pending) = offered else {
+        // Nobody could send it when the server asks: so it goes along.
+        let payload = pending_images::send_inline(session, image.bytes())?;
+        return send(payload, posted).map(|()| None);
+    };
+    let sent = send(pending.payload(), posted);
+    if sent.is_err() || !posted {
+        pending.withdraw();
+        return sent.map(|()| None);
+    }
+    if stays {
+        return Ok(Some(pending));
+    }
+    if !is_copied {
+        pending.wait();
+    }
+    Ok(None)
+}
+
+/// Some of the program's servers.
+#[derive(Default)]
+pub(super) struct Servers(AtomicU32);
+
+impl Servers {
+    /// One of them.
+    pub(super) fn only(server: usize) -> Self {
+        Self(AtomicU32::new(1 << server))
+    }
+
+    /// Whether a server is among them.
+    #[inline]
+    pub(super) fn contain(&self, server: usize) -> bool {
+        self.0.load(Ordering::Acquire) & 1 << server != 0
+    }
+
+    /// Adds a server.
+    pub(super) fn add(&self, server: usize) {
+        self.0.fetch_or(1 << server, Ordering::AcqRel);
+    }
 }

@@ -1,24 +1,27 @@
-//! Block source of a heap: blocks from the server, their size, and their release.
+//! Device memory: the blocks that the server makes for a heap, and checks of addresses that the program
+//! passes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use causeway_api::calls;
+use causeway_api::handle::{Allocation, Context, Handle};
+use causeway_api::sys::{
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAllocationHandleType, CUmemAllocationType,
+    CUmemLocationType, CUresult,
+};
+use causeway_api::types::{AddressAccess, AllocationProperties, ExportToken};
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;
 use crate::model::address::free_ranges::UNIT;
 use crate::model::address::heap::{Block, BlockSource, Heap, of_device};
 use crate::model::address::window::{self, Window};
-use crate::model::exchange;
-use crate::model::memory::{Origin, Piece};
+use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
-use crate::model::{context, device, handles, memory};
-use crate::remote::session;
+use crate::model::{context, device, exchange, handles, host_mappings};
+use crate::remote::{mirrored, session};
 use crate::submit::{ipc_imports, send};
-use causeway_api::calls;
-use causeway_api::handle::{Allocation, Context, Handle};
-use causeway_api::sys::{
-    CUdevice, CUmemAccess_flags, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUresult,
-};
-use causeway_api::types::{AddressAccess, AllocationProperties, ExportToken};
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
 
 /// Smaller allocations share blocks; larger ones have one of their own.
 const MAX_SHARED_BYTES: u64 = 8 << 20;
@@ -251,4 +254,35 @@ fn set_access(
     let location = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
     let access = vec![AddressAccess { location, location_id: device, flags: flags.0 }];
     send::call_in(nowhere, &calls::address_access { address: base, size: size as usize, access })
+}
+
+/// Refuses a range that begins in known memory of a device and ends outside it, and one in memory that was freed.
+/// Only the server knows of other ranges: one may be a variable that the program never asked for.
+pub fn check_range(address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
+    if memory::contains_range(address, bytes)? || !is_vacant(address) {
+        Ok(())
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+/// Refuses an address as the program's own that is one of a device: nothing can be read or written there.
+pub fn check_host(address: usize) -> Result<(), CUresult> {
+    if window::at(address as u64).is_some() && host_mappings::find(address).is_none() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(())
+}
+
+/// Whether the client itself knows what lies at an address.
+pub fn is_known(address: CUdeviceptr) -> bool {
+    memory::is_known(address) || mirrored::contains(address)
+}
+
+/// Waits until the server has used an address that is not known here, so that the call that passed it reports the
+/// error, and no other thread.
+#[cold]
+pub fn wait_for_server(context: Handle<Context>) -> Result<(), CUresult> {
+    send::call_in(context, &calls::cuMemGetInfo_v2 {})?;
+    session::of(context)?.faults().take()
 }
