@@ -297,7 +297,7 @@ unsafe extern "C" fn check_integrity(version: u32, seconds: u64, out: *mut [u64;
         // SAFETY: neither call has requirements.
         let (process, thread) = unsafe { (libc::getpid() as u32, libc::pthread_self() as u32) };
         let response = integrity::response(&integrity::Challenge {
-            driver_version: session::version::reported_driver_version() as u32,
+            driver_version: session::connect::reported_driver_version() as u32,
             version,
             process,
             thread,

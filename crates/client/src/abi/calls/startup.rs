@@ -27,7 +27,7 @@ pub unsafe fn cuInit(Flags: u32) -> Outcome {
 
 pub unsafe fn cuDriverGetVersion(driverVersion: *mut i32) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { write_out(driverVersion, session::version::reported_driver_version()) }
+    unsafe { write_out(driverVersion, session::connect::reported_driver_version()) }
 }
 
 pub unsafe fn cuGetErrorString(error: CUresult, pStr: *mut *mut c_void) -> Outcome {

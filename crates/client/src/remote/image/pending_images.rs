@@ -4,9 +4,10 @@
 //! server has said so, the bytes must stay: they are the program's own where it promises to keep them, else a
 //! copy.
 
-use super::{Image, hashes};
+use super::Image;
 use crate::log::{error, info};
 use crate::model::numbers;
+use crate::remote::image::origin;
 use crate::remote::session::{self, INLINE_BYTES, Session};
 use crate::statistics;
 use causeway_api::sys::CUresult;
@@ -89,7 +90,7 @@ pub fn copy_of(server: usize, image: &Image<'_>) -> Result<PendingImage, CUresul
 }
 
 fn insert(server: usize, bytes: &[u8], data: Bytes) -> Result<PendingImage, CUresult> {
-    insert_named(server, bytes.len(), hashes::of(bytes), data)
+    insert_named(server, bytes.len(), origin::hash_of(bytes), data)
 }
 
 fn insert_named(

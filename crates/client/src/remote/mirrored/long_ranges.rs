@@ -1,22 +1,24 @@
 //! Long stretches of memory with a mirror: read from the server as transfers, and compared and put in place
 //! by several threads.
 
-use crate::model::host_window::HUGE_PAGE;
-use crate::model::transfers::{self, Transfer};
-use crate::remote::session;
-use crate::remote::transfers::expect;
-use crate::remote::transfers::receive_buffer::ReceiveBuffer;
+use core::ops::Range;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_api::types::MemoryRange;
 use causeway_memory::copy_threads;
 use causeway_memory::mirror::merge_changes;
-use core::ops::Range;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::model::host_window::HUGE_PAGE;
+use crate::model::transfers::{self, Transfer};
+use crate::remote::session;
+use crate::remote::transfers::expect;
+use crate::remote::transfers::receive_buffer::ReceiveBuffer;
 
 /// What is asked for at a time; the server gives no more.
 const READ: usize = 4 << 20;
@@ -185,6 +187,50 @@ fn parts(found: &MemoryRange) -> impl Iterator<Item = (u64, usize)> + use<> {
     (address..end).step_by(READ).map(move |start| (start, (end - start).min(READ as u64) as usize))
 }
 
+/// A set of bytes, as ranges.
+#[derive(Debug, Default, Clone)]
+pub struct Ranges {
+    /// From the first byte to the one behind the last.
+    ends: BTreeMap<usize, usize>,
+}
+
+impl Ranges {
+    /// Adds the bytes of a range.
+    pub fn add(&mut self, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (range.start, range.end);
+        while let Some((&other, &other_end)) = self.ends.range(..=end).next_back()
+            && other_end >= start
+        {
+            self.ends.remove(&other);
+            (start, end) = (start.min(other), end.max(other_end));
+        }
+        self.ends.insert(start, end);
+    }
+
+    /// Adds the bytes of all ranges of another set.
+    pub fn add_all(&mut self, other: &Self) {
+        other.iter().for_each(|range| self.add(range));
+    }
+
+    /// The ranges in order.
+    pub fn iter(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.ends.iter().map(|(start, end)| *start..*end)
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Takes all bytes out.
+    pub fn clear(&mut self) {
+        self.ends.clear();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,5 +268,22 @@ mod tests {
         unsafe { merge(memory.as_mut_ptr() as usize, &mut base, &new) };
         assert!((0..size).all(|at| memory[at] == [1, 2][at % 2]));
         assert_eq!(base, new);
+    }
+
+    #[test]
+    fn ranges_that_touch_are_one() {
+        let mut ranges = Ranges::default();
+        for range in [10..20, 40..50, 30..30, 20..22, 5..6, 45..60] {
+            ranges.add(range);
+        }
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), [5..6, 10..22, 40..60]);
+        ranges.add(6..41);
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), [5..60]);
+        let mut others = Ranges::default();
+        others.add(0..1);
+        others.add_all(&ranges);
+        assert_eq!(others.iter().collect::<Vec<_>>(), [0..1, 5..60]);
+        others.clear();
+        assert!(others.is_empty());
     }
 }

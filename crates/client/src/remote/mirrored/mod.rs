@@ -17,21 +17,17 @@
 //! | `dirty_pages` | Which pages of mirrored memory the program has written to |
 //! | `other_writers` | Writers past the page table: pinned pages, RDMA devices |
 //! | `long_ranges` | Long stretches of memory with a mirror: read from the server as transfers, and compared and put in place by several threads |
-//! | `ranges` | Ranges of bytes in order, none of which touches another |
 //! | [`shared`] | Memory that the program and the worker of a server on its own host both have: the very same pages |
-//! | [`variable`] | Variables declared `__managed__` |
 
 mod dirty_pages;
 mod exchange;
 mod flags;
 mod long_ranges;
 mod other_writers;
-mod ranges;
 mod region;
 pub mod regions;
 pub mod shared;
 mod table;
-pub mod variable;
 
 pub use exchange::{after, before, fetch, send};
 pub use regions::is_read;

@@ -1,8 +1,8 @@
 //! One piece of memory with a mirror: what both ends agree on, and which places are to be compared.
 
-use super::ranges::Ranges;
 use super::{dirty_pages, long_ranges};
 use crate::model::host_window::{HUGE_PAGE, Reserved};
+use crate::remote::mirrored::long_ranges::Ranges;
 use causeway_api::handle::{Context, Handle};
 use causeway_memory::mirror::{Changes, find_changes};
 use causeway_memory::pages::{self, Access, page_size};

@@ -1,33 +1,38 @@
-//! Session setup: from `CAUSEWAY_ON` to running connections.
+//! Session setup: from `CAUSEWAY_ON` to running connections, with the address ranges in use where a server
+//! would reserve windows, and the driver version that the program gets (`cuDriverGetVersion`).
 
-use super::commands::CommonCommands;
-use super::faults::Faults;
-use super::replies::Replies;
-use super::{Direct, SESSIONS, Session, receive, taken};
-use crate::locks::{Mutex, rank};
-use crate::log::{Level, debug, info};
-use crate::model::address::window;
-use crate::model::{completion, context, device, rdma_devices};
-use crate::remote::callbacks::SessionCallbacks;
-use crate::remote::plans::Plans;
-use crate::{environment, log, process};
+use core::ops::Range;
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Once, OnceLock};
+use std::time::Instant;
+
 use causeway_access::{Target, servers};
 use causeway_api::calls::COMMANDS;
 use causeway_api::handle::MAX_SERVERS;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_config::read::PROCESS;
-use causeway_config::table::{CUDA_LAUNCH_BLOCKING, ON, PIPELINE, SOCKET_DIR, SYNC, VIA};
+use causeway_config::table::{ADDRESSES_TAKEN, CUDA_LAUNCH_BLOCKING, ON, PIPELINE, SOCKET_DIR, SYNC, VIA};
 use causeway_link::{ConnectOptions, Relocations, SharedReceiver, TransportChoice, describe_process};
 use causeway_pipeline::{DEFAULT_LANES, Table};
 use causeway_sync::threads;
 use causeway_wire::codec::Decoder;
 use causeway_wire::handshake::OwnVersion;
-use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Once};
-use std::time::Instant;
+
+use crate::locks::{Mutex, rank};
+use crate::log::{self, Level, debug, info};
+use crate::model::address::window;
+use crate::model::{completion, context, device, rdma_devices};
+use crate::remote::callbacks::SessionCallbacks;
+use crate::remote::plans::Plans;
+use crate::remote::session::faults::Faults;
+use crate::remote::session::replies::{CommonCommands, Replies};
+use crate::remote::session::{Direct, SESSIONS, Session, all, receive};
+use crate::{environment, process};
 
 /// Opens the sessions if they are not open yet. When there is no server, or none has a device for us, the
 /// program learns what a machine without a GPU tells it, which every runtime handles; the reason goes to the
@@ -180,8 +185,8 @@ fn wait_for_loader() {
 fn request_session(target: &Target) -> Result<Granted, String> {
     let started = Instant::now();
     let mut for_worker = environment::for_worker();
-    let taken = taken::variable()
-        .filter(|(name, _)| !for_worker.iter().any(|(last_message, _)| last_message == name));
+    let taken =
+        variable().filter(|(name, _)| !for_worker.iter().any(|(last_message, _)| last_message == name));
     for_worker.extend(taken);
     debug!("variables for the worker: {for_worker:?}");
     let mut hello = describe_process(COMMANDS, for_worker);
@@ -318,4 +323,113 @@ fn open_one(
     threads::spawn("replies", move || receive::run(session))
         .map_err(|cause| format!("cannot start a thread for the server's replies: {cause}"))?;
     Ok(session)
+}
+
+/// Where servers place windows: from 16 to 64 TiB. Programs, their libraries and stacks lie above.
+const WINDOW_RANGE: Range<u64> = 1 << 44..1 << 46;
+
+/// What lies nearer together than this is one range: no window fits between.
+const GAP: u64 = 1 << 30;
+
+/// Maximum number of ranges that are sent.
+const MAX_TAKEN: usize = 64;
+
+/// The ranges as a variable for the worker, with its value; nothing if there are none, as in most programs.
+///
+/// It is found out once: windows that servers have come to have later are no obstacle to those of other servers.
+pub fn variable() -> Option<(String, String)> {
+    static FOUND: OnceLock<String> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let maps = std::fs::File::open("/proc/self/maps");
+        maps.map_or_else(|_| String::new(), |maps| text(&ranges(BufReader::new(maps))))
+    });
+    (!found.is_empty()).then(|| (ADDRESSES_TAKEN.name.to_owned(), found.clone()))
+}
+
+/// The ranges of a list of mappings that lie where servers place windows.
+fn ranges(maps: impl BufRead) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for line in maps.lines().map_while(Result::ok) {
+        let mut ends = line.split([' ', '-']).map(|text| u64::from_str_radix(text, 16));
+        let (Some(Ok(start)), Some(Ok(end))) = (ends.next(), ends.next()) else { continue };
+        let found = start.max(WINDOW_RANGE.start)..end.min(WINDOW_RANGE.end);
+        if found.is_empty() {
+            continue;
+        }
+        let is_full = ranges.len() == MAX_TAKEN;
+        match ranges.last_mut() {
+            Some(last) if is_full || found.start - last.end < GAP => last.end = found.end,
+            _ => ranges.push(found),
+        }
+    }
+    ranges
+}
+
+fn text(ranges: &[Range<u64>]) -> String {
+    let mut text = String::new();
+    for range in ranges {
+        let comma = if text.is_empty() { "" } else { "," };
+        // Writing to a string does not fail.
+        let _ = write!(text, "{comma}{:x}-{:x}", range.start, range.end);
+    }
+    text
+}
+
+/// The CUDA version whose driver API this library has.
+const VERSION: i32 = 13000;
+
+/// The driver version that the program gets: the server's. The runtime asks before `cuInit`, and does not
+/// call that when the driver is older than itself. Without a server it is this library's own, so that
+/// `cuInit` says what is wrong. Once told it stays, for the runtime takes a later change for a broken driver.
+pub fn reported_driver_version() -> i32 {
+    static REPORTED: AtomicI32 = AtomicI32::new(0);
+    match REPORTED.load(Ordering::Acquire) {
+        0 => {}
+        reported => return reported,
+    }
+    let version = match all().map(|session| session.snapshot.driver_version).min() {
+        Some(version) => Some(version),
+        None if process::is_fresh() => driver_version_before_init(),
+        None => None,
+    };
+    let version = version.map_or(VERSION, |version| version.min(VERSION));
+    match REPORTED.compare_exchange(0, version, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => version,
+        Err(reported) => reported,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_where_windows_would_lie_are_told() {
+        let maps = "\
+00400000-00401000 r-xp 00000000 00:00 0 program
+040000000000-048000000000 ---p 00000000 00:00 0
+0fffffff0000-100080000000 ---p 00000000 00:00 0
+1000a0000000-1000b0000000 rw-p 00000000 00:00 0
+108000000000-108000001000 rw-p 00000000 00:00 0
+555555554000-555555555000 r-xp 00000000 00:00 0 program
+7ffff7fc5000-7ffff7fff000 r-xp 00000000 00:00 0 [vdso]
+";
+        let found = ranges(maps.as_bytes());
+        assert_eq!(text(&found), "100000000000-1000b0000000,108000000000-108000001000");
+        assert_eq!(text(&ranges(&b"no list\n"[..])), "");
+        let many: String = (0..2 * MAX_TAKEN as u64)
+            .map(|number| {
+                format!(
+                    "{:x}-{:x} rw-p\n",
+                    WINDOW_RANGE.start + (number << 32),
+                    WINDOW_RANGE.start + (number << 32) + 4096
+                )
+            })
+            .collect();
+        let found = ranges(many.as_bytes());
+        assert_eq!(
+            (found.len(), found[MAX_TAKEN - 1].end),
+            (MAX_TAKEN, WINDOW_RANGE.start + (127 << 32) + 4096)
+        );
+    }
 }

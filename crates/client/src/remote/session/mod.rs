@@ -7,15 +7,11 @@
 //! copies. Everything else of this library is the program's: its objects know their context, and with it
 //! their session.
 
-mod commands;
 pub mod connect;
 pub mod faults;
-mod output;
 mod progress;
 mod receive;
 mod replies;
-mod taken;
-pub mod version;
 
 use crate::locks::{Mutex, must_be_free, rank};
 use crate::log::{error, info};
@@ -39,11 +35,10 @@ use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::handshake::Locality;
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
 use causeway_wire::text::Printable;
-use commands::CommonCommands;
 use core::cell::Cell;
 use faults::{Faults, LOST};
 use progress::Upload;
-use replies::Replies;
+use replies::{CommonCommands, Replies};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Once};

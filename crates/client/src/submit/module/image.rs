@@ -10,7 +10,7 @@ use causeway_api::types::{JitOptions, Payload};
 use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::remote::image::pending_images::{self, PendingImage};
-use crate::remote::image::{Image, compatible};
+use crate::remote::image::{self, Image};
 use crate::remote::session::{self, Session};
 use crate::submit::send;
 
@@ -130,7 +130,7 @@ pub(super) fn send_image(
 ) -> Result<Option<PendingImage>, CUresult> {
     /// Copying a larger image costs more than waiting for the server's word that it has it.
     const MAX_COPIED_BYTES: usize = 1 << 20;
-    let posted = options.report == 0 && compatible::all_devices(session, image);
+    let posted = options.report == 0 && image::all_devices(session, image);
     let stays = lifetime == ImageLifetime::UntilUnload && matches!(image, Image::Single(_));
     let is_copied = posted && !stays && image.bytes().len() <= MAX_COPIED_BYTES;
     let server = session.server();

@@ -161,7 +161,7 @@ impl LibraryState {
         let request = calls::managed_variable { library: self.handle, name };
         let context = self.here()?;
         let (address, size) = send::call_in(context, &request)?;
-        mirrored::variable::adopt(context.server(), address, size)?;
+        mirrored::regions::adopt_variable(context.server(), address, size)?;
         // All devices of the server use it; the first stands for them.
         let nowhere = Handle::null_of(context.server());
         let first = device::all().iter().position(|device| device.server == context.server());

@@ -6,13 +6,11 @@
 //! |---|---|
 //! | [`window`] | New memory in the windows that the worker has, too: pinned and managed memory, at one address for both |
 //! | `moved` | Private memory made shareable, and private again |
-//! | `not_shared` | Reasons why registered memory has a mirror on the server's own host, too |
 //! | [`registered`] | Sharing of registered memory (`cuMemHostRegister`) with the worker |
 //!
 //! What is shared is kept here: where it lies in this process and where kernels have it.
 
 mod moved;
-mod not_shared;
 pub mod registered;
 pub mod window;
 

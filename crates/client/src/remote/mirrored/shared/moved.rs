@@ -5,22 +5,25 @@
 //! the program had asked of the memory (locked, left out of children, huge pages) is asked of the new pages.
 //!
 //! Not everything follows. What a device or the kernel has pinned would keep the old pages: then nothing is
-//! moved, and nothing put back. And such pages are not copied on write in a forked child, which would see what
-//! its parent writes: before a fork they are copied, and the child has the copies.
+//! moved, and nothing put back. And such pages are not copied on write in a forked child, which would see
+//! what its parent writes: before a fork they are copied, and the child has the copies.
 
-use super::not_shared::NotShared;
-use crate::locks::{Mutex, rank};
-use crate::log::info;
-use causeway_memory::SealedMemory;
-use causeway_memory::mappings::{self, Mapping};
-use causeway_memory::pages::{self, Access};
-use causeway_memory::replace::{Kind, WriteBarrier, replace_mapping};
 use core::cell::Cell;
+use core::fmt;
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::Once;
+
+use causeway_api::sys::CUresult;
+use causeway_memory::mappings::{self, Mapping};
+use causeway_memory::pages::{self, Access};
+use causeway_memory::replace::{Kind, WriteBarrier, replace_mapping};
+use causeway_memory::{SealedMemory, SharedFileError};
+
+use crate::locks::{Mutex, rank};
+use crate::log::info;
 
 /// Memory that was moved.
 #[derive(Clone)]
@@ -287,6 +290,62 @@ extern "C" fn after_fork_in_child() {
             }
         }
     });
+}
+
+/// Why the worker cannot have memory that the program has registered.
+#[derive(Debug)]
+pub enum NotShared {
+    /// The transport carries no descriptors: the server is on another host, or told to use another one.
+    Transport,
+    /// The server is of an earlier release.
+    OldServer,
+    /// The system does not say what is mapped.
+    Unknown(io::Error),
+    /// There is a gap in it, or it is made of several.
+    NotOne,
+    /// It is a copy of a file's contents.
+    PrivateFile,
+    /// The kernel notes this of it, which a file in memory cannot have or which is not known here.
+    Property([u8; 2]),
+    /// Some of it is pinned where it is, or a forked child has it, too.
+    Pinned,
+    /// It is the stack of the thread that shares it.
+    Stack,
+    /// It cannot be moved while others use it.
+    NoBarrier(io::Error),
+    /// The program may not write to it.
+    ReadOnly,
+    /// Its file cannot be had.
+    File(SharedFileError),
+    /// The host window is full, or there is none.
+    NoAddresses,
+    /// The server's back end does not take it.
+    Refused(CUresult),
+}
+
+impl fmt::Display for NotShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Transport => f.write_str("the transport hands no memory to the server"),
+            Self::OldServer => f.write_str("the server is of a release that takes no files"),
+            Self::Unknown(cause) => write!(f, "the system does not say what is mapped: {cause}"),
+            Self::NotOne => f.write_str("it is not one mapping"),
+            Self::PrivateFile => f.write_str("it is a private mapping of a file"),
+            Self::Property([first, second]) => {
+                let (first, second) = (char::from(*first), char::from(*second));
+                write!(f, "it is private memory of a kind that cannot be shared (`{first}{second}` in smaps)")
+            }
+            Self::Pinned => f.write_str("it is private, and pinned for a device or for system calls to come"),
+            Self::Stack => f.write_str("it is the stack of the thread that asks"),
+            Self::NoBarrier(cause) => {
+                write!(f, "it is private, and cannot be moved while others use it (userfaultfd): {cause}")
+            }
+            Self::ReadOnly => f.write_str("it may only be read"),
+            Self::File(cause) => cause.fmt(f),
+            Self::NoAddresses => f.write_str("there are no addresses left that both have"),
+            Self::Refused(status) => write!(f, "the server does not take it ({status:?})"),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,12 +9,12 @@
 //! What cannot be shared has a mirror, and the report of the session says why.
 
 use super::moved::Move;
-use super::not_shared::NotShared;
 use super::{Piece, device_address, note, release};
 use crate::locks::{Monitor, rank};
 use crate::log::info;
 use crate::model::host_memory::Range;
 use crate::model::{host_window, numbers, transfers};
+use crate::remote::mirrored::shared::moved::NotShared;
 use crate::remote::session;
 use crate::statistics;
 use causeway_api::calls::{self, Opcode};
