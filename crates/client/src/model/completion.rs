@@ -10,7 +10,7 @@
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;
-use crate::model::{handles, numbers};
+use crate::model::{device, handles};
 use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle, MAX_SERVERS};
 use causeway_api::sys::CUresult;
@@ -123,7 +123,7 @@ impl Watermark {
         sequence: u64,
         query: impl FnOnce(u64) -> Result<bool, CUresult>,
     ) -> Result<bool, CUresult> {
-        let token = numbers::fresh();
+        let token = device::fresh();
         // The report may come before the reply is read.
         WATCHES
             .lock()
@@ -195,7 +195,7 @@ pub fn watch(
     call: impl FnOnce() + Send + 'static,
     send: impl FnOnce(u64) -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
-    let token = numbers::fresh();
+    let token = device::fresh();
     WATCHES.lock().insert(token, Watch { server, on_complete: OnComplete::Call(Box::new(call)) });
     send(token).inspect_err(|_| {
         WATCHES.lock().remove(&token);

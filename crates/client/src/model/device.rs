@@ -3,13 +3,17 @@
 //!
 //! They are numbered in the order in which the program names the servers, then in each server's order.
 
-use crate::environment;
+use std::fs;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
 use causeway_api::handle::{Context, Handle};
 use causeway_api::snapshot::{self, Snapshot};
 use causeway_api::sys::{CUdevice, CUdevice_attribute, CUresult};
 use causeway_api::visible::{DuplicateDevice, choose};
 use causeway_config::table::{CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES};
-use std::sync::OnceLock;
+
+use crate::environment;
 
 /// A device that the program sees.
 #[derive(Debug)]
@@ -119,4 +123,86 @@ pub fn visible(snapshots: &[&Snapshot]) -> Result<Vec<Device>, DuplicateDevice> 
         Device::new(server, ordinal, info.clone())
     };
     Ok(chosen.into_iter().map(|index| device(order[index])).collect())
+}
+
+/// What descriptors of RDMA devices lead to.
+pub const FOLDER: &str = "/dev/infiniband/";
+
+/// How many were opened for sessions.
+static OWN: AtomicUsize = AtomicUsize::new(0);
+
+/// Opens sessions. RDMA devices that are open afterwards and were not before are this library's.
+pub fn while_opening<T>(open: impl FnOnce() -> T) -> T {
+    let before = count();
+    let opened = open();
+    OWN.fetch_add(count().unwrap_or(0).saturating_sub(before.unwrap_or(usize::MAX)), Ordering::Relaxed);
+    opened
+}
+
+/// Whether sessions have any open.
+pub fn are_ours_open() -> bool {
+    OWN.load(Ordering::Relaxed) != 0
+}
+
+/// Whether the program has any open; `true` where that is unknown.
+pub fn are_others_open() -> bool {
+    count().is_none_or(|count| count > OWN.load(Ordering::Relaxed))
+}
+
+/// The process's descriptors of such devices; nothing where the system does not say.
+fn count() -> Option<usize> {
+    let is_rdma_device =
+        |entry: &fs::DirEntry| fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(FOLDER));
+    Some(fs::read_dir("/proc/self/fd").ok()?.flatten().filter(is_rdma_device).count())
+}
+
+/// The next number of each sort.
+struct Numbers {
+    messages: AtomicU64,
+    contexts: AtomicU64,
+    streams: AtomicU64,
+    memory: AtomicU64,
+}
+
+static NUMBERS: Numbers = Numbers {
+    messages: AtomicU64::new(1),
+    contexts: AtomicU64::new(1),
+    streams: AtomicU64::new(1),
+    memory: AtomicU64::new(1),
+};
+
+fn next(number: &AtomicU64) -> u64 {
+    number.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A number that no transfer, watch or offer of any session has had.
+pub fn fresh() -> u64 {
+    next(&NUMBERS.messages)
+}
+
+/// What a program asks for as a context's id.
+pub fn of_context() -> u64 {
+    next(&NUMBERS.contexts)
+}
+
+/// What a program asks for as a stream's id.
+pub fn of_stream() -> u64 {
+    next(&NUMBERS.streams)
+}
+
+/// What a program asks for as the id of a piece of CUDA's memory, the device's or the host's.
+pub fn of_memory() -> u64 {
+    next(&NUMBERS.memory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_cards_has_none() {
+        assert_eq!(while_opening(|| 7), 7);
+        assert!(!are_ours_open());
+        assert_eq!(are_others_open(), count() != Some(0));
+    }
 }

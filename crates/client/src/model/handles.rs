@@ -6,10 +6,9 @@
 //! What the client knows of an object is [kept](Object) under its handle.
 
 mod addresses;
-mod objects;
 
-use objects::refusal;
-pub use objects::{Object, get, insert, remove, select};
+use addresses::refusal;
+pub use addresses::{Object, get, insert, remove, select};
 
 use crate::locks::{Mutex, rank};
 use causeway_api::handle::{Context, Handle, Kind};

@@ -8,7 +8,7 @@
 use crate::locks::{RwLock, rank};
 use crate::log::error;
 use crate::model::address::heap::Heap;
-use crate::model::{context, numbers};
+use crate::model::{context, device};
 use causeway_api::handle::{Context, Handle, MAX_SERVERS};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use std::collections::BTreeMap;
@@ -105,7 +105,7 @@ pub fn add(
     device: CUdevice,
     origin: Origin,
 ) -> Result<(), CUresult> {
-    insert(Piece { base, size, context, device, origin, id: numbers::of_memory(), heap: None })
+    insert(Piece { base, size, context, device, origin, id: device::of_memory(), heap: None })
 }
 
 /// Notes a piece of memory.

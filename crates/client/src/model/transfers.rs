@@ -4,19 +4,23 @@
 //! they go there in the order that [`host_writes`](crate::model::host_writes) keeps. So a stream keeps the
 //! transfers that its copies began, an event those that lie before it, and whoever says "done" waits for
 //! them.
+//!
+//! Uploads that are queued: memory of the program that the link's threads still read.
 
-use super::uploads;
+use core::fmt::Display;
+use core::ops::Range;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use causeway_api::sys::CUresult;
+use causeway_sync::spin;
+
 use crate::locks::{Monitor, Mutex, MutexGuard, rank};
 use crate::log::info;
 use crate::model::completion::{self, LOST};
+use crate::model::device;
 use crate::model::host_writes::{self, Key, Store, Writes};
-use crate::model::numbers;
-use causeway_api::sys::CUresult;
-use causeway_sync::spin;
-use core::fmt::Display;
-use core::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
 
 /// What brings transfers; it stays for as long as the process.
 pub trait Carrier: Sync {
@@ -111,7 +115,7 @@ pub fn enter(
     range: Range<usize>,
 ) -> Expected {
     let transfer = Arc::new(Transfer {
-        number: numbers::fresh(),
+        number: device::fresh(),
         carrier,
         start: range.start,
         end: range.end,
@@ -139,7 +143,7 @@ pub fn failed(number: u64, status: CUresult) {
 
 /// Waits for every transfer into or from this range of the program's memory, which is about to be freed.
 pub fn wait_for_range(start: usize, end: usize) {
-    uploads::wait_for_range(start, end);
+    wait_for_uploads(start, end);
     wait_for_writes(start, end);
 }
 
@@ -280,5 +284,77 @@ impl Transfer {
         TRANSFERS.count.fetch_sub(1, Ordering::AcqRel);
         then.into_iter().for_each(|call| call());
         next
+    }
+}
+
+/// First address and size of what is read, by number.
+type Ranges = HashMap<u64, (usize, usize)>;
+
+/// Memory that is being read for copies.
+struct Uploads {
+    /// By number; their ends are waited for.
+    ranges: LazyLock<Monitor<rank::Uploads, Ranges>>,
+    /// The next number.
+    next: AtomicU64,
+    /// The bytes of all, so that the common case of none costs one load.
+    bytes: AtomicUsize,
+}
+
+static UPLOADS: Uploads =
+    Uploads { ranges: LazyLock::new(Monitor::default), next: AtomicU64::new(0), bytes: AtomicUsize::new(0) };
+
+/// A range that is being read, as long as this lives.
+pub struct Reading(u64);
+
+impl Reading {
+    /// The addresses from `start` to before `end`.
+    pub fn of(start: usize, end: usize) -> Self {
+        let number = UPLOADS.next.fetch_add(1, Ordering::Relaxed);
+        UPLOADS.ranges.lock().insert(number, (start, end));
+        UPLOADS.bytes.fetch_add(end - start, Ordering::AcqRel);
+        Self(number)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if let Some((start, end)) = UPLOADS.ranges.change(|ranges| ranges.remove(&self.0)) {
+            UPLOADS.bytes.fetch_sub(end - start, Ordering::AcqRel);
+        }
+    }
+}
+
+/// How many bytes are being read.
+pub fn bytes() -> usize {
+    UPLOADS.bytes.load(Ordering::Acquire)
+}
+
+/// Waits until nothing reads in this range, which is about to be freed.
+pub fn wait_for_uploads(start: usize, end: usize) {
+    if bytes() == 0 {
+        return;
+    }
+    UPLOADS.ranges.wait(|ranges| {
+        let is_read = ranges.values().any(|range| range.0 < end && start < range.1);
+        (!is_read).then_some(())
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_frees_memory_waits_for_its_readers_alone() {
+        let reading = Reading::of(0x1000, 0x2000);
+        assert_eq!(bytes(), 0x1000);
+        wait_for_uploads(0x2000, 0x3000);
+        wait_for_uploads(0, 0x1000);
+        let waiting = std::thread::spawn(|| wait_for_uploads(0x1fff, 0x3000));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!waiting.is_finished());
+        drop(reading);
+        waiting.join().unwrap();
+        assert_eq!(bytes(), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! Allocation of device memory (`cuMemAlloc`, `cuMemFree`).
 
 use crate::model::memory::{self, Origin, Piece};
-use crate::model::{context, numbers};
+use crate::model::{context, device};
 use crate::remote::session;
 use crate::submit::pool::host_ranges;
 use crate::submit::{device_memory, ipc, send};
@@ -19,7 +19,7 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
             Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {}
             Err(error) => return Err(error),
             Ok(base) => {
-                let id = numbers::of_memory();
+                let id = device::of_memory();
                 let (size, heap) = (size as u64, Some(heap));
                 memory::insert(Piece {
                     base,

@@ -19,7 +19,7 @@ use crate::model::address::heap::{Block, BlockSource, Heap, of_device};
 use crate::model::address::window::{self, Window};
 use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
-use crate::model::{context, device, exchange, handles, host_mappings};
+use crate::model::{context, device, exchange, handles, host_memory};
 use crate::remote::{mirrored, session};
 use crate::submit::{ipc_imports, send};
 
@@ -268,7 +268,7 @@ pub fn check_range(address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
 
 /// Refuses an address as the program's own that is one of a device: nothing can be read or written there.
 pub fn check_host(address: usize) -> Result<(), CUresult> {
-    if window::at(address as u64).is_some() && host_mappings::find(address).is_none() {
+    if window::at(address as u64).is_some() && host_memory::find_mapping(address).is_none() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     Ok(())

@@ -9,7 +9,7 @@ use crate::model::context::PendingWrites;
 use crate::model::exchange::{self, Kind};
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::StreamState;
-use crate::model::{completion, context, handles, numbers, transfers};
+use crate::model::{completion, context, device, handles, transfers};
 use crate::remote::{mirrored, session};
 use crate::submit::{callbacks, capture, send};
 use causeway_api::calls;
@@ -252,7 +252,7 @@ impl EventState {
     /// Whether the last record is done and all bytes before it are there; "not ready" is an error.
     pub fn query(&self) -> Result<(), CUresult> {
         if self.is_shared() {
-            let token = numbers::fresh();
+            let token = device::fresh();
             let is_pending = send::call_in(self.context, &calls::event_query { event: self.handle, token })?;
             return if is_pending { Err(CUresult::CUDA_ERROR_NOT_READY) } else { Ok(()) };
         }

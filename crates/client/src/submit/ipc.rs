@@ -9,7 +9,7 @@ use crate::model::address::heap;
 use crate::model::exchange::{self, Kind};
 use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
-use crate::model::{context, device, handles, numbers};
+use crate::model::{context, device, handles};
 use crate::submit::context::work;
 use crate::submit::send;
 use causeway_api::calls;
@@ -114,7 +114,7 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
                 context: context.handle,
                 device: context.device,
                 origin,
-                id: numbers::of_memory(),
+                id: device::of_memory(),
                 heap: None,
             })?;
             vacant.insert(OpenPiece { size, times: 1 });

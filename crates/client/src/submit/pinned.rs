@@ -1,7 +1,7 @@
 //! Pinned host memory (`cuMemHostAlloc`, `cuMemHostRegister`).
 
 use crate::model::host_memory::{self, Range};
-use crate::model::{context, host_window, numbers, transfers};
+use crate::model::{context, device, host_window, transfers};
 use crate::remote::mirrored::shared::window::{self, Window};
 use crate::remote::{mirrored, registered, session};
 use crate::submit::device_memory;
@@ -22,7 +22,7 @@ pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
         Some(made) => made,
         None => map(mapped)?,
     };
-    let (base, id) = (address as usize, numbers::of_memory());
+    let (base, id) = (address as usize, device::of_memory());
     let (is_registered, is_pooled) = (false, false);
     host_memory::note(Range { base, size, capacity: size, flags, context, id, is_registered, is_pooled });
     Ok(address)
@@ -102,7 +102,7 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
     if !pages::are_mapped(base, size) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let id = numbers::of_memory();
+    let id = device::of_memory();
     let (is_registered, is_pooled) = (true, false);
     let range = Range { base, size, capacity: size, flags, context, id, is_registered, is_pooled };
     host_memory::note_registered(range)?;

@@ -5,8 +5,8 @@
 
 use crate::abi::outcome::Outcome;
 use crate::arguments::write_out;
+use crate::model::array::{Bound, Surface, TEXTURES, Texture};
 use crate::model::handles::RawHandle as _;
-use crate::model::texture::{Bound, Surface, TEXTURES, Texture};
 use crate::model::{array, context, handles};
 use crate::submit::send;
 use causeway_api::calls;

@@ -5,7 +5,7 @@ use crate::abi::outcome::Outcome;
 use crate::arguments::list;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::Origin;
-use crate::model::{host_mappings, host_memory, memory};
+use crate::model::{host_memory, memory};
 use crate::remote::mirrored;
 use crate::submit::{pool, virtual_memory};
 use causeway_api::handle::{Context, Handle, Kind as _, MemoryPool};
@@ -30,8 +30,8 @@ fn target(address: CUdeviceptr) -> Target {
 }
 
 /// The mapping of memory of the host in which an address lies.
-fn mapping_of_host(address: CUdeviceptr) -> Option<host_mappings::HostMapping> {
-    host_mappings::find(address as usize)
+fn mapping_of_host(address: CUdeviceptr) -> Option<host_memory::HostMapping> {
+    host_memory::find_mapping(address as usize)
 }
 
 /// The address that the program uses for memory of which `address` is this or the device's.

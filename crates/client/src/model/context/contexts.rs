@@ -1,17 +1,18 @@
-//! Context table: the state of each context.
+//! Context table: the state of each context, and its proxy streams: streams of ours for copies between
+//! servers.
 
-use super::proxy_streams::ProxyStreams;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use causeway_api::handle::{Context, Handle, Stream};
+use causeway_api::sys::{CUdevice, CUresult};
+
 use crate::locks::{Mutex, rank};
 use crate::model::completion::Watermark;
 use crate::model::device::{self, Device};
 use crate::model::handles::{self, RawHandle as _};
-use crate::model::numbers;
 use crate::model::stream::StreamState;
-use causeway_api::handle::{Context, Handle};
-use causeway_api::sys::{CUdevice, CUresult};
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// How a context came to be, which decides who may use what belongs to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +79,7 @@ impl ContextState {
             flags: AtomicU32::new(flags),
             cache_config: AtomicU32::new(0),
             attached: AtomicU32::new(1),
-            id: AtomicU64::new(numbers::of_context()),
+            id: AtomicU64::new(device::of_context()),
             retained: (kind == ContextKind::Primary).then(Mutex::default),
         })
     }
@@ -158,4 +159,28 @@ pub fn state(handle: Handle<Context>) -> Result<Arc<ContextState>, CUresult> {
 /// The context that the program passed.
 pub fn resolve(raw: causeway_api::sys::CUcontext) -> Result<Arc<ContextState>, CUresult> {
     state(Handle::from_raw(raw))
+}
+
+/// The streams of ours in a context for copies that concern several servers.
+#[derive(Default)]
+pub struct ProxyStreams {
+    /// By the number of the stream whose copies each carries.
+    pub of_streams: HashMap<u64, (StreamKey, Handle<Stream>)>,
+    /// The one in which other servers read.
+    pub reader: Option<Handle<Stream>>,
+}
+
+/// A stream of the program, which may be a legacy default stream.
+pub struct StreamKey {
+    /// Its handle; null for a legacy default stream.
+    pub handle: Handle<Stream>,
+    /// Its context.
+    pub context: Handle<Context>,
+}
+
+impl StreamKey {
+    /// Whether the proxy stream is still there.
+    pub fn exists(&self) -> bool {
+        handles::is_valid(self.context) && (self.handle.is_null() || handles::is_valid(self.handle))
+    }
 }

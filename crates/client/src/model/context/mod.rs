@@ -6,24 +6,17 @@
 //!
 //! | Module | Contents |
 //! |---|---|
-//! | `proxy_streams` | Proxy streams: streams of ours in a context for copies between servers |
 //! | `current` | Context stack of a thread (`cuCtxPushCurrent`), and its current context |
 //! | `contexts` | Context table: the state of each context |
 //! | [`pending_writes`] | Pending writes before a point of a stream to the program's memory |
-//! | `barrier` | Barrier: one entry that stands for all transfers before a stream's next command |
-//! | [`before`] | Order of device-to-host copies: the unfinished transfers before a copy |
-//! | `work` | Completion state of a context and its streams |
 
-mod barrier;
-pub mod before;
 mod contexts;
 pub mod current;
 pub mod pending_writes;
-pub mod proxy_streams;
-mod work;
 
 pub(crate) use contexts::active;
-pub use contexts::{ContextKind, ContextState, prepare, primary, resolve, state};
-pub use current::{anywhere, anywhere_on, current, current_or_none, current_state, pop, push, set_current};
+pub use contexts::{ContextKind, ContextState, StreamKey, prepare, primary, resolve, state};
+pub use current::{
+    anywhere, anywhere_on, current, current_or_none, current_state, pop, push, set_current, stream,
+};
 pub use pending_writes::{PendingWrites, pending_writes_of_all};
-pub use work::stream;

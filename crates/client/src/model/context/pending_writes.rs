@@ -4,17 +4,22 @@
 //! other streams that lie before what it waits for. The legacy default stream of a context is in order with
 //! all blocking ones, and by way of it these are with each other: its newest command comes after what they
 //! held when it was posted, and before all that they get afterwards. Sequence numbers say what was before it.
+//!
+//! A barrier is one entry that stands for all transfers before a stream's next command; a copy to the host
+//! begins after the unfinished transfers before it.
 
-use super::{ContextState, state};
-use crate::locks::{Mutex, rank};
-use crate::model::stream::held::{Entry, Transfers};
-use crate::model::stream::{self, StreamState};
-use crate::model::transfers::{self, Transfer};
-use crate::model::{completion, handles};
-use causeway_api::handle::{Handle, Stream};
-use causeway_api::sys::CUresult;
+use core::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use causeway_api::handle::{Handle, Stream};
+use causeway_api::sys::CUresult;
+
+use crate::locks::{Mutex, rank};
+use crate::model::context::{ContextState, state};
+use crate::model::stream::{self, Barrier, Entry, StreamState, Transfers};
+use crate::model::transfers::{self, Carrier, Expected, TRANSFERS, Transfer};
+use crate::model::{completion, handles};
 
 /// What lies before a point of a stream, as far as the program's memory is concerned.
 #[derive(Clone, Default)]
@@ -202,4 +207,50 @@ pub fn pending_writes_of_all(context: &ContextState) -> PendingWrites {
         }
     }
     pending
+}
+
+/// A barrier that stands for all transfers that lie before the next command of a stream, those of streams
+/// that it is in order with among them; nothing if there are none.
+pub fn of_stream(stream: &StreamState) -> Option<Barrier> {
+    if stream.is_legacy() {
+        let streams = stream.others_in_order();
+        let others = streams.iter().map(|(_, other)| &other.transfers);
+        return behind(stream, others.chain([&stream.left_behind.in_order]));
+    }
+    if stream.is_blocking()
+        && let Ok(context) = state(stream.context)
+    {
+        context.legacy_stream.take_over_blocking();
+        return behind(stream, [&context.legacy_stream.transfers]);
+    }
+    behind(stream, [])
+}
+
+fn behind<'a>(
+    stream: &StreamState,
+    others: impl IntoIterator<Item = &'a Mutex<rank::StreamTransfers, Transfers>>,
+) -> Option<Barrier> {
+    let mut table = TRANSFERS.pending.lock();
+    let others: Vec<_> = others.into_iter().filter_map(|held| held.lock().barrier(&mut table, &[])).collect();
+    stream.transfers.lock().barrier(&mut table, &others)
+}
+
+/// Behind what the pieces of one copy come: the first one decides.
+#[derive(Default)]
+pub struct CopyOrder(Option<Option<Barrier>>);
+
+/// Takes a transfer into `range` into the table, for a piece of a copy at the end of `stream`, behind all
+/// that lies before the copy.
+pub fn begin(
+    stream: &StreamState,
+    carrier: &'static dyn Carrier,
+    order: &mut CopyOrder,
+    range: Range<usize>,
+) -> Expected {
+    let of_copy = || if transfers::any_pending() { of_stream(stream) } else { None };
+    let barrier = *order.0.get_or_insert_with(of_copy);
+    let pending = TRANSFERS.pending.lock();
+    let barrier = barrier.filter(|barrier| pending.has_barrier(barrier.number));
+    let flow = barrier.map_or(stream.handle.value(), |barrier| barrier.flow);
+    transfers::enter(pending, carrier, flow, barrier.map(|barrier| barrier.number), range)
 }

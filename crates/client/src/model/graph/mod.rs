@@ -16,7 +16,6 @@
 //! | user objects | [`objects`] |
 
 mod allocate;
-mod ancestors;
 mod clones;
 mod copying;
 pub mod memory;

@@ -33,15 +33,13 @@
 //! |---|---|
 //! | `ranges` | Index of unfinished writes by address range |
 //! | `order` | Order of writes: which bytes of a transfer go in place, and which buffered ones may be stored |
-//! | `bounce` | Bounce buffer pool |
 //! | `store` | Store thread for bounce buffers |
 
-mod bounce;
 mod order;
 mod ranges;
 mod store;
 
-pub use bounce::Bounce;
 pub use order::Writes;
 pub use ranges::Key;
+pub use store::Bounce;
 pub use store::{Store, carry_out};

@@ -6,7 +6,7 @@
 
 use super::Image;
 use crate::log::{error, info};
-use crate::model::numbers;
+use crate::model::device;
 use crate::remote::image::origin;
 use crate::remote::session::{self, INLINE_BYTES, Session};
 use crate::statistics;
@@ -106,7 +106,7 @@ fn insert_named(
         );
         CUresult::CUDA_ERROR_OPERATING_SYSTEM
     })?;
-    let image = PendingImage { server, number: numbers::fresh(), length: length as u64, hash: hash.into() };
+    let image = PendingImage { server, number: device::fresh(), length: length as u64, hash: hash.into() };
     PENDING.offers.offer(image.number, data);
     Ok(image)
 }
@@ -168,7 +168,7 @@ pub fn send_inline<'a>(session: &Session, bytes: &'a [u8]) -> Result<Payload<'a>
         return Ok(Payload::Inline(bytes));
     }
     let _bar = session.watch_upload(bytes.len());
-    let number = numbers::fresh();
+    let number = device::fresh();
     // SAFETY: the bytes are borrowed for the duration of the call.
     unsafe { session.send_transfer(number, bytes.as_ptr(), bytes.len()) }?;
     Ok(Payload::Transfer { number, length: bytes.len() as u64 })

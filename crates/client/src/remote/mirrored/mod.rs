@@ -33,7 +33,6 @@ pub use exchange::{after, before, fetch, send};
 pub use regions::is_read;
 pub use table::is_any;
 
-use crate::model::host_mappings;
 use crate::model::host_memory::{self, Range};
 use crate::model::host_window::{self, Reserved};
 use crate::model::region::{Endpoint, HostRegion};
@@ -78,7 +77,7 @@ pub fn forget(host: usize) -> Result<(), CUresult> {
 /// The address on the device of memory that it reaches.
 pub fn device_address(host: usize) -> Option<u64> {
     shared::device_address(host)
-        .or_else(|| host_mappings::find(host).map(|_| host as u64))
+        .or_else(|| host_memory::find_mapping(host).map(|_| host as u64))
         .or_else(|| regions::device_address(host))
 }
 
@@ -87,7 +86,7 @@ pub fn device_address(host: usize) -> Option<u64> {
 pub fn is_same_memory(address: usize) -> bool {
     is_in_common(address)
         || shared::host_address(address as u64).is_some()
-        || host_mappings::find(address).is_some()
+        || host_memory::find_mapping(address).is_some()
 }
 
 /// Whether an address of this process lies in memory that the program and the server have in common.
@@ -98,7 +97,7 @@ pub fn is_in_common(address: usize) -> bool {
 /// The address in this process of an address of the device that lies in memory of the program.
 pub fn host_address(device: u64) -> Option<usize> {
     shared::host_address(device)
-        .or_else(|| host_mappings::find(device as usize).map(|_| device as usize))
+        .or_else(|| host_memory::find_mapping(device as usize).map(|_| device as usize))
         .or_else(|| regions::host_address(device))
 }
 
@@ -117,7 +116,7 @@ pub fn resolve_endpoint(server: usize, endpoint: Endpoint) -> Endpoint {
 fn mapped_endpoint(server: usize, endpoint: Endpoint) -> Endpoint {
     let Endpoint::Host(host) = endpoint else { return endpoint };
     let (start, end) = host.span();
-    if host_mappings::is_devices(server, start, end) {
+    if host_memory::is_devices(server, start, end) {
         Endpoint::Device(host.on_device(start as u64).into())
     } else {
         endpoint

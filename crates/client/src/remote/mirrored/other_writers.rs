@@ -15,7 +15,7 @@
 //! found written may be held from then on, and is compared at each command until this module says that
 //! nobody is there who could hold it.
 
-use crate::model::rdma_devices;
+use crate::model::device;
 use core::ffi::c_int;
 use core::time::Duration;
 use std::fs;
@@ -93,7 +93,7 @@ fn may_be_any() -> bool {
         status.map_or(true, |status| pinned_pages(&status) != Some(0))
     };
     // Sessions over RDMA pin pages of their own.
-    let are_held = if rdma_devices::are_ours_open() { rdma_devices::are_others_open() } else { are_pinned() };
+    let are_held = if device::are_ours_open() { device::are_others_open() } else { are_pinned() };
     are_held || fs::read_dir("/proc/self/fd").map_or(true, |mut all| all.any(is_writer))
 }
 
@@ -120,7 +120,7 @@ fn is_writer(entry: std::io::Result<fs::DirEntry>) -> bool {
 fn writes(target: &str, flags: impl FnOnce() -> c_int) -> bool {
     if target.starts_with("/dev/") {
         let is_harmless = HARMLESS.contains(&target)
-            || target.starts_with(rdma_devices::FOLDER)
+            || target.starts_with(device::FOLDER)
             || HARMLESS_FOLDERS.iter().any(|folder| target.starts_with(folder));
         return !is_harmless;
     }

@@ -26,7 +26,7 @@ use causeway_wire::handshake::OwnVersion;
 use crate::locks::{Mutex, rank};
 use crate::log::{self, Level, debug, info};
 use crate::model::address::window;
-use crate::model::{completion, context, device, rdma_devices};
+use crate::model::{completion, context, device};
 use crate::remote::callbacks::SessionCallbacks;
 use crate::remote::plans::Plans;
 use crate::remote::session::faults::Faults;
@@ -127,7 +127,7 @@ fn request_sessions() -> Result<Vec<Granted>, String> {
         return Err(format!("{origin} names {count} servers, and one program can have {MAX_SERVERS}"));
     }
     let (first, others) = targets.split_first().ok_or_else(|| format!("{origin} names no server"))?;
-    rdma_devices::while_opening(|| {
+    device::while_opening(|| {
         let others: Vec<_> = others.iter().map(BackgroundConnect::begin).collect();
         let first = request_session(first);
         let results: Vec<_> =

@@ -2,7 +2,7 @@
 
 use super::receive_buffer::{self, ReceiveBuffer};
 use crate::model::completion::LOST;
-use crate::model::context::before::{self, CopyOrder};
+use crate::model::context::pending_writes::{self, CopyOrder};
 use crate::model::stream::StreamState;
 use crate::model::transfers::{self, Carrier, Expected, Transfer};
 use crate::remote::session::{self, Session};
@@ -34,7 +34,7 @@ pub unsafe fn expect(
     threads: usize,
 ) -> Result<Expected, CUresult> {
     let session = session::of(stream.context)?;
-    let expected = before::begin(stream, session, order, buffer.range());
+    let expected = pending_writes::begin(stream, session, order, buffer.range());
     // SAFETY: as this function demands.
     unsafe { register(session, &expected, buffer, threads) }?;
     Ok(expected)

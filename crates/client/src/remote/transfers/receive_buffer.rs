@@ -139,7 +139,7 @@ impl ChooseMemory for OrderedBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::numbers;
+    use crate::model::device;
     use crate::model::transfers::{self, Carrier, TRANSFERS};
 
     struct Nowhere;
@@ -154,7 +154,7 @@ mod tests {
         let memory = Box::leak(Box::new([0_u8; 16])).as_mut_ptr();
         let address = memory.wrapping_add(8);
         let before = transfers::begin_apart(&Nowhere, 0, memory as usize..address as usize).transfer;
-        let barrier = numbers::fresh();
+        let barrier = device::fresh();
         assert!(TRANSFERS.pending.lock().add_barrier(barrier, [before.key()], []));
         let range = address as usize..address as usize + 8;
         let expected = transfers::enter(TRANSFERS.pending.lock(), &Nowhere, 0, Some(barrier), range);

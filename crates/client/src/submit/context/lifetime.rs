@@ -3,7 +3,7 @@
 use crate::model::context::current::{leave, push};
 use crate::model::context::{ContextKind, ContextState, primary};
 use crate::model::host_window::Reserved;
-use crate::model::{array, device, handles, host_memory, memory, numbers, stream, texture};
+use crate::model::{array, device, handles, host_memory, memory, stream};
 use crate::remote::session::faults;
 use crate::remote::{mirrored, session};
 use crate::submit::pool::host_ranges;
@@ -141,7 +141,7 @@ pub fn set_primary_flags(device: CUdevice, flags: u32) -> Result<(), CUresult> {
 /// Creates a primary context on the server.
 fn activate(state: &ContextState) -> Result<(), CUresult> {
     session::of(state.handle)?.faults().check()?;
-    state.id.store(numbers::of_context(), Ordering::Relaxed);
+    state.id.store(device::of_context(), Ordering::Relaxed);
     handles::revive(state.handle);
     let request = calls::primary_context_retain {
         context: state.handle,
@@ -196,7 +196,7 @@ fn end_of_contents(state: &ContextState) -> Owned {
     event::context_ends(state.handle);
     module::context_ends(state.handle);
     array::context_ends(state.handle);
-    texture::context_ends(state.handle);
+    array::unbind_textures(state.handle);
     let (managed, imported) = device_memory::end_pieces(state.handle)
         .into_iter()
         .partition(|piece| piece.origin == memory::Origin::Managed);

@@ -8,7 +8,7 @@ use causeway_api::calls;
 use causeway_api::handle::{Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
 
-use crate::model::context::proxy_streams::StreamKey;
+use crate::model::context::StreamKey;
 use crate::model::context::{self, ContextState};
 use crate::model::handles;
 use crate::model::stream::StreamState;

@@ -11,7 +11,7 @@ use causeway_sync::delays;
 use either::Either;
 
 use crate::model::context::PendingWrites;
-use crate::model::context::before::CopyOrder;
+use crate::model::context::pending_writes::CopyOrder;
 use crate::model::region::HostRegion;
 use crate::model::stream::StreamState;
 use crate::model::transfers::{self, Expected, Transfer};

@@ -8,8 +8,8 @@
 use super::endpoint::Mode;
 use crate::model::region::HostRegion;
 use crate::model::stream::StreamState;
-use crate::model::uploads::Reading;
-use crate::model::{memory, numbers};
+use crate::model::transfers::Reading;
+use crate::model::{device, memory};
 use crate::remote::registered;
 use crate::remote::session::faults::LOST;
 use crate::remote::session::{self, Session};
@@ -79,7 +79,7 @@ fn post(
     memory: RemoteRegion,
     stream: &StreamState,
 ) -> Result<(), CUresult> {
-    let data = Payload::Region { number: numbers::fresh(), length: length as u64, memory };
+    let data = Payload::Region { number: device::fresh(), length: length as u64, memory };
     let request = calls::copy_to_device { destination, stream: stream.handle, publish: false, data };
     send::post_in(stream.context, &request).inspect_err(|_| session.link().recall(memory))
 }

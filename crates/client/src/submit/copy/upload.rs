@@ -20,8 +20,8 @@ use super::gpudirect;
 use crate::model::context::{self, ContextState};
 use crate::model::region::HostRegion;
 use crate::model::stream::StreamState;
-use crate::model::uploads::{self, Reading};
-use crate::model::{array, completion, exchange, numbers};
+use crate::model::transfers::{self, Reading};
+use crate::model::{array, completion, device, exchange};
 use crate::remote::session::faults::LOST;
 use crate::remote::session::{self, INLINE_BYTES, Session};
 use crate::remote::{mirrored, registered};
@@ -146,7 +146,7 @@ unsafe fn enqueue(
     registered::note(session, &source);
     // Copies that follow one another are carried like one that is as long as all of them, whose ends this
     // one's are not.
-    let pending = uploads::bytes();
+    let pending = transfers::bytes();
     let plan = plan(session, pending + source.bytes());
     let options = TransferOptions::planned(&plan, stream.id);
     let (start, end) = source.span();
@@ -155,7 +155,7 @@ unsafe fn enqueue(
     let is_within_a_row = pending > 0 && plan.buffer_bytes > NONTEMPORAL_UP_TO;
     let taper = (!is_within_a_row).then_some(Direction::ToDevice);
     for (target, part) in pieces(destination, source, plan.buffer_bytes, taper) {
-        let number = numbers::fresh();
+        let number = device::fresh();
         let length = part.bytes();
         let put = || {
             // SAFETY: the memory stays readable until the stream has passed the copy, for which the bytes
@@ -208,7 +208,7 @@ unsafe fn send_now(
         spread: is_waited_for,
         ..TransferOptions::planned(&plan, stream.id)
     };
-    let numbered = parts.into_iter().map(|part| (numbers::fresh(), part));
+    let numbered = parts.into_iter().map(|part| (device::fresh(), part));
     // SAFETY: readable as this function demands, and held only as long as this function runs.
     let held = unsafe { send_pieces(session, numbered, &plan, options, post) }?;
     if is_waited_for {
@@ -303,7 +303,7 @@ unsafe fn read_later(
     let plan = plan(session, source.bytes());
     let options = TransferOptions::planned(&plan, stream.id);
     let numbered: Vec<_> = pieces(destination, source, plan.buffer_bytes, Some(Direction::ToDevice))
-        .map(|part| (numbers::fresh(), part))
+        .map(|part| (device::fresh(), part))
         .collect();
     let mut later = numbered.clone();
     // Whoever frees the memory waits for this.

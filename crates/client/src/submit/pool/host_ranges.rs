@@ -9,7 +9,7 @@ use crate::locks::{Mutex, rank};
 use crate::model::address::heap::{Gauge, ReusePoint};
 use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
-use crate::model::{context, host_memory, host_window, numbers};
+use crate::model::{context, device, host_memory, host_window};
 use crate::remote::session;
 use crate::submit::pinned;
 use causeway_api::handle::{Context, Handle, MemoryPool};
@@ -179,7 +179,7 @@ impl Ranges {
             Some(range) => range,
             None => self.make(bytes, stream.context)?,
         };
-        let (base, size, id) = (range.base, size as u64, numbers::of_memory());
+        let (base, size, id) = (range.base, size as u64, device::of_memory());
         match self.kind {
             Kind::Pinned => host_memory::note(host_memory::Range {
                 base: base as usize,

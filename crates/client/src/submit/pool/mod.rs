@@ -12,7 +12,7 @@ use crate::model::address::window;
 use crate::model::handles::{self, RawHandle as _};
 use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
-use crate::model::{context, device, host_window, numbers};
+use crate::model::{context, device, host_window};
 use crate::remote::session;
 use crate::submit::{capture, device_memory, event, ipc, send};
 use causeway_api::calls;
@@ -64,7 +64,7 @@ pub fn allocate(pool: &PoolState, size: usize, stream: &StreamState) -> Result<C
             context: stream.context,
             device: pool.device,
             origin: Origin::Pool,
-            id: numbers::of_memory(),
+            id: device::of_memory(),
             heap: Some(Arc::clone(heap)),
         })?;
         return Ok(base);

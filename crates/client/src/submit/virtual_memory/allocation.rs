@@ -24,8 +24,8 @@ use causeway_memory::SealedMemory;
 use crate::locks::{Mutex, rank};
 use crate::log::info;
 use crate::model::address::window::{self, Window};
-use crate::model::host_mappings::{self, HostMapping};
-use crate::model::{device, handles, numbers, transfers};
+use crate::model::host_memory::{self, HostMapping};
+use crate::model::{device, handles, transfers};
 use crate::remote::mirrored::regions;
 use crate::remote::session;
 use crate::submit::{ipc_imports, send};
@@ -161,13 +161,13 @@ impl HostPages {
         self.mirror(allocation)?;
         put(base, size, libc::PROT_NONE, Some(&self.pages))?;
         let server = self.nowhere.server();
-        host_mappings::note(base, HostMapping { size, server, host_access: 0, device_access: 0 });
+        host_memory::note_mapping(base, HostMapping { size, server, host_access: 0, device_access: 0 });
         Ok(())
     }
 
     /// Takes what [`Self::map`] put at `base` away, after the copies that still write to it.
     pub fn unmap(&self, base: usize, size: usize) -> Result<(), CUresult> {
-        host_mappings::forget(base);
+        host_memory::forget_mapping(base);
         transfers::wait_for_range(base, base + size);
         put(base, size, libc::PROT_NONE, None)
     }
@@ -201,7 +201,7 @@ impl HostPages {
 
 /// Sets what the program may do with a mapping (`CUmemAccess_flags`).
 pub fn protect(base: usize, flags: u32) -> Result<(), CUresult> {
-    let mapping = host_mappings::find(base).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let mapping = host_memory::find_mapping(base).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let access = match CUmemAccess_flags(flags) {
         CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE => libc::PROT_NONE,
         CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ => libc::PROT_READ,
@@ -212,14 +212,14 @@ pub fn protect(base: usize, flags: u32) -> Result<(), CUresult> {
     if unsafe { libc::mprotect(base as *mut libc::c_void, mapping.size, access) } != 0 {
         return Err(CUresult::CUDA_ERROR_OPERATING_SYSTEM);
     }
-    host_mappings::note(base, HostMapping { host_access: flags, ..mapping });
+    host_memory::note_mapping(base, HostMapping { host_access: flags, ..mapping });
     Ok(())
 }
 
 /// Notes what devices may do with a mapping at most (`CUmemAccess_flags`).
 pub fn note_device_access(base: usize, flags: u32) {
-    if let Some(mapping) = host_mappings::find(base) {
-        host_mappings::note(base, HostMapping { device_access: flags, ..mapping });
+    if let Some(mapping) = host_memory::find_mapping(base) {
+        host_memory::note_mapping(base, HostMapping { device_access: flags, ..mapping });
     }
 }
 
@@ -229,7 +229,7 @@ fn share(allocation: Handle<Allocation>, nowhere: Handle<Context>, pages: &Seale
     if !session.shares_memory() || IS_REFUSED.load(Ordering::Relaxed) {
         return false;
     }
-    let (number, size) = (numbers::fresh(), pages.bytes() as usize);
+    let (number, size) = (device::fresh(), pages.bytes() as usize);
     let shared = session
         .hand_over(number, pages)
         .and_then(|()| send::call_in(nowhere, &calls::client_allocation_create { allocation, size, number }));

@@ -12,7 +12,7 @@ use crate::locks::{Mutex, rank};
 use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::{self, Origin, Piece};
-use crate::model::{context, device, exchange, handles, host_mappings, numbers};
+use crate::model::{context, device, exchange, handles, host_memory};
 use crate::submit::context::work;
 use crate::submit::send;
 use causeway_api::calls;
@@ -163,7 +163,7 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
         context: state.nowhere,
         device: state.device,
         origin: Origin::Mapping,
-        id: numbers::of_memory(),
+        id: device::of_memory(),
         heap: None,
     })
 }
@@ -256,7 +256,7 @@ pub fn is_writable(address: CUdeviceptr) -> bool {
 /// What a location may do at an address: `CUmemAccess_flags`.
 pub fn access(address: CUdeviceptr, location: &CUmemLocation) -> Result<u32, CUresult> {
     if allocation::is_host(location.type_)
-        && let Some(mapping) = host_mappings::find(address as usize)
+        && let Some(mapping) = host_memory::find_mapping(address as usize)
     {
         return Ok(mapping.host_access);
     }

@@ -13,7 +13,7 @@ use super::{Piece, device_address, note, release};
 use crate::locks::{Monitor, rank};
 use crate::log::info;
 use crate::model::host_memory::Range;
-use crate::model::{host_window, numbers, transfers};
+use crate::model::{device, host_window, transfers};
 use crate::remote::mirrored::shared::moved::NotShared;
 use crate::remote::session;
 use crate::statistics;
@@ -82,7 +82,7 @@ fn try_to_share(range: &Range) -> Result<u64, NotShared> {
             return Err(NotShared::OldServer);
         }
         let piece = map_in_worker(range, &pages, |address, size| {
-            let (number, offset) = (numbers::fresh(), mapping.offset);
+            let (number, offset) = (device::fresh(), mapping.offset);
             session.hand_over_file(number, file.descriptor())?;
             session::call_in(range.context, &calls::client_file_map { address, size, offset, number })
         })?;
@@ -90,7 +90,7 @@ fn try_to_share(range: &Range) -> Result<u64, NotShared> {
     }
     let moving = Move::prepare(range.base, &mapping)?;
     let piece = map_in_worker(range, &pages, |address, size| {
-        let number = numbers::fresh();
+        let number = device::fresh();
         session.hand_over(number, moving.file())?;
         session::call_in(range.context, &calls::client_memory_map { address, size, number })
     })?;

@@ -2,7 +2,7 @@
 
 use super::{Piece, note};
 use crate::log::info;
-use crate::model::{host_window, numbers};
+use crate::model::{device, host_window};
 use crate::remote::session;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
@@ -88,7 +88,7 @@ fn hand_over(
     size: usize,
     memory: &SealedMemory,
 ) -> Result<(), CUresult> {
-    let number = numbers::fresh();
+    let number = device::fresh();
     session::of(context)?.hand_over(number, memory)?;
     session::call_in(context, &calls::client_memory_map { address, size, number })
 }
