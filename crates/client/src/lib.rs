@@ -21,12 +21,12 @@
 //! | `guard` | Panic boundary of the C functions |
 //! | [`environment`] | Environment variables and configuration files of this library |
 //! | `log`, `statistics` | Log lines and the session report |
-//! | `disk_cache` | Cache folder on disk: its path, and eviction of old files |
+//! | `files` | Cache folder on disk: its path, and eviction of old files |
 
 mod abi;
 mod arguments;
-mod disk_cache;
 pub mod environment;
+mod files;
 mod guard;
 mod locks;
 mod log;
@@ -34,7 +34,6 @@ mod model;
 mod nvidia;
 mod process;
 mod remote;
-mod report_file;
 mod statistics;
 mod submit;
 mod trace;

@@ -5,9 +5,9 @@
 //! together. Times on devices come from their events; `submit::device_times` finds out where those lie on
 //! this clock.
 
+use crate::files;
 use crate::locks::{Mutex, rank};
 use crate::log::error;
-use crate::report_file;
 use crate::statistics::file_of;
 use causeway_config::read::PROCESS;
 use causeway_config::table::TRACE;
@@ -135,7 +135,7 @@ pub fn write(servers: &[String]) {
     let path = file_of(&path, pid);
     let spans = core::mem::take(&mut *RECORDER.spans.lock());
     let trace = events(&spans, pid, &program(), servers, RECORDER.lost.load(Ordering::Relaxed));
-    if let Err(cause) = report_file::write(&path, &format!("{trace}\n")) {
+    if let Err(cause) = files::write(&path, &format!("{trace}\n")) {
         error!("the trace could not be written to {} (CAUSEWAY_TRACE): {cause}", path.display());
     }
 }

@@ -120,10 +120,7 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
             let call = match (entry.pure, entry.anywhere) {
                 (true, true) => quote!(crate::submit::send::call_cached(target, &request)),
                 (true, false) => {
-                    quote!(crate::submit::send::call_cached(
-                        crate::model::context::current()?,
-                        &request
-                    ))
+                    quote!(crate::submit::send::call_cached(crate::model::context::current()?, &request))
                 }
                 (_, true) => quote!(crate::submit::send::call_in(target, &request)),
                 _ => quote!(crate::submit::send::call(&request)),

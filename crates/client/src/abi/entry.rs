@@ -1,14 +1,16 @@
 //! Entry and exit of every exported symbol: readiness, trace, statistics.
 
+use core::ffi::c_void;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use causeway_api::coverage::{FUNCTIONS, Kind};
+use causeway_api::sys::CUresult;
+
 use crate::log::{self, Level, error, info};
 use crate::submit::callbacks;
 use crate::trace::{self, Category};
 use crate::{guard, process, statistics};
-use causeway_api::coverage::{FUNCTIONS, Kind};
-use causeway_api::sys::CUresult;
-use core::ffi::c_void;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The address of an exported symbol.
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +121,9 @@ pub fn unsupported(index: usize) -> CUresult {
     statistics::count_call(index, statistics::Carried::Local);
     CUresult::CUDA_ERROR_NOT_SUPPORTED
 }
+
+/// The outcome of an entry point.
+pub type Outcome = Result<(), CUresult>;
 
 #[cfg(test)]
 mod tests {

@@ -5,15 +5,12 @@
 //! |---|---|
 //! | `stubs` | Exported symbols |
 //! | [`entry`] | What every exported symbol goes through on its way in and out |
-//! | `tune` | What `causeway tune` and `causeway bench pipeline` ask of the library, beside CUDA |
-//! | `counts` | What a program asks of the library that wants to know what it has done so far, beside CUDA |
+//! | `causeway` | Entry points of Causeway beside CUDA: for `causeway tune`, and the statistics of the library |
 //! | [`calls`] | The entry points that are written by hand, named and grouped as in the declaration list |
 
 pub mod calls;
-mod counts;
+mod causeway;
 pub mod entry;
-mod outcome;
-mod tune;
 
 /// The exported symbols, made from the declaration list.
 #[allow(clippy::undocumented_unsafe_blocks)]

@@ -11,7 +11,6 @@
 //! as none.
 
 pub mod table;
-mod texts;
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::CUDA_CACHE_DISABLE;
@@ -24,7 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use blake3::{Hash, Hasher};
 
-use crate::disk_cache;
+use crate::files;
 
 /// The longest result that is kept.
 const MAX_ENTRY_BYTES: usize = 64 << 20;
@@ -85,7 +84,7 @@ impl Key {
 /// Where results are kept, if they are.
 pub fn folder() -> Option<PathBuf> {
     let is_disabled = PROCESS.text(&CUDA_CACHE_DISABLE).as_deref() == Some("1");
-    if is_disabled { None } else { disk_cache::folder("compiled") }
+    if is_disabled { None } else { files::folder("compiled") }
 }
 
 /// The result with this name, if it is kept.
@@ -112,8 +111,8 @@ pub fn keep(folder: &Path, key: &Key, result: &[u8]) -> io::Result<()> {
     if result.len() > MAX_ENTRY_BYTES {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
-    disk_cache::make(folder)?;
-    disk_cache::evict(folder, MAX_FILES, MAX_BYTES);
+    files::make(folder)?;
+    files::evict(folder, MAX_FILES, MAX_BYTES);
     // Under a name of its own until it is whole: other processes look for it at any time.
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let draft = folder.join(format!("{}-{number}.new", std::process::id()));

@@ -2,7 +2,7 @@
 //! allows.
 
 use super::copy::{CopyMode, anywhere, linear, run};
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::{list, write_optional};
 use crate::model::array;
 use crate::submit::copy::{CopyBox, Mode};

@@ -1,7 +1,7 @@
 //! Stream capture.
 
 use super::graph::structure::edges;
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::{write_optional, write_out};
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::StreamState;

@@ -1,6 +1,6 @@
 //! Contexts; the current one of a thread lives here and costs no round trip.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::{write_optional, write_out};
 use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;

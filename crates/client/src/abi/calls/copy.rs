@@ -1,7 +1,7 @@
 //! Copy calls (`cuMemcpy*`): every form is turned into two endpoints and one call of
 //! [`submit::copy::copy`](crate::submit::copy::copy).
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::model::{context, memory};
 use crate::submit::copy::{self, Contexts, Endpoint, HostRegion, Mode, endpoints};
 use crate::submit::streams::DefaultStream;

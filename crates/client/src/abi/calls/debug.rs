@@ -1,7 +1,7 @@
 //! Start and stop of a profiler, of which there is none: as in the driver when no tool is attached, nothing
 //! happens. And the log of the server's driver.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::{store, text, write_optional};
 use crate::model::context;
 use crate::submit::send;

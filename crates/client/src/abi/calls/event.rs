@@ -1,6 +1,6 @@
 //! Events.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::write_out;
 use crate::model::context;
 use crate::model::handles::RawHandle as _;

@@ -3,7 +3,7 @@
 //! What a resource is, only the server's driver knows: the program's structure holds the public numbers, and
 //! in its private part the number under which the server keeps the resource.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::{list, write_optional, write_out};
 use crate::model::context::{self, ContextState};
 use crate::model::device::{device, on_server, without_context};

@@ -1,6 +1,6 @@
 //! Memory and events that processes of the same server share (`cuIpc*`).
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::write_out;
 use crate::model::context;
 use crate::model::handles::RawHandle as _;

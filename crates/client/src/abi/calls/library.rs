@@ -1,8 +1,8 @@
 //! Libraries and kernels.
 
-use super::execution;
 use super::module::{read_file, write_handles};
-use crate::abi::outcome::Outcome;
+use crate::abi::calls::launch;
+use crate::abi::entry::Outcome;
 use crate::arguments::{list, text, write_optional, write_out};
 use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;
@@ -190,7 +190,7 @@ pub unsafe fn cuKernelSetAttribute(
     let (kernel, state) = module::resolve_kernel_on(kernel, server)?;
     let request = calls::kernel_attribute_set { kernel, device: device::on_server(dev)?, attribute, value };
     let context = context::anywhere_on(server);
-    execution::set_attribute(&state, dev, attribute, value, context, &request)
+    launch::set_attribute(&state, dev, attribute, value, context, &request)
 }
 
 pub unsafe fn cuLibraryGetUnifiedFunction(

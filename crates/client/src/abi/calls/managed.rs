@@ -1,6 +1,6 @@
 //! Managed memory: allocation, prefetching, advice, and the streams that it is attached to.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::{list, write_out};
 use crate::model::advice::{self, Advice, HOST, Location, NOWHERE};
 use crate::model::{context, device, memory};

@@ -1,7 +1,7 @@
 //! Device memory, pinned host memory, and devices by PCI address.
 
 use super::device::write_text;
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::{text, write_optional, write_out};
 use crate::log::refuse_use;
 use crate::model::address::heap;

@@ -1,7 +1,7 @@
 //! Memsets. Those that CUDA calls synchronous are not, of device memory, so they are posted to the default
 //! stream.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::model::context;
 use crate::remote::{mirrored, session};
 use crate::submit::streams::DefaultStream;

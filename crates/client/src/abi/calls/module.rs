@@ -1,6 +1,6 @@
 //! Modules.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::{list, text, write_optional, write_out};
 use crate::log::info;
 use crate::model::handles::RawHandle as _;

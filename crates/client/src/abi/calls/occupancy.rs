@@ -1,6 +1,6 @@
 //! The block size with the best occupancy, found by asking for the occupancy of each.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::write_out;
 use crate::locks::{Mutex, rank};
 use crate::model::context;

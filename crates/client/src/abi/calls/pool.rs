@@ -1,6 +1,6 @@
 //! Stream-ordered allocation.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::{list, write_out};
 use crate::log::{refuse_probe, refuse_use};
 use crate::model::address::window;

@@ -1,6 +1,6 @@
 //! Version, initialisation, error texts, entry points.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::abi::stubs::ENTRY_POINTS;
 use crate::arguments::{text, write_optional, write_out};
 use crate::nvidia;

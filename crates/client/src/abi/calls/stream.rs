@@ -1,6 +1,6 @@
 //! Streams.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::{Address, list, write_optional, write_out};
 use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;

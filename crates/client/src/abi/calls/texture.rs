@@ -3,7 +3,7 @@
 //! An object is the server's own number, since programs hand it to kernels; each context counts for itself.
 //! What it was made from is kept here, so that asking costs nothing and gives the program's own handles.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::write_out;
 use crate::model::array::{Bound, Surface, TEXTURES, Texture};
 use crate::model::handles::RawHandle as _;

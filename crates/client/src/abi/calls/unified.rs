@@ -1,7 +1,7 @@
 //! Attributes of pointers, answered from the tables of device and pinned memory as a driver (580) answers
 //! them.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::list;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::Origin;

@@ -21,7 +21,7 @@ use std::sync::LazyLock;
 use blake3::Hash;
 use causeway_sync::threads;
 
-use crate::disk_cache;
+use crate::files;
 use crate::locks::{Mutex, rank};
 
 /// What changes when a file is replaced or written to.
@@ -172,8 +172,7 @@ pub fn hash_of(image: &[u8]) -> Hash {
     if image.len() < MIN_CACHED_BYTES {
         return blake3::hash(image);
     }
-    let Some((folder, origin)) = disk_cache::folder("image-hashes").zip(of(image.as_ptr(), image.len()))
-    else {
+    let Some((folder, origin)) = files::folder("image-hashes").zip(of(image.as_ptr(), image.len())) else {
         return blake3::hash(image);
     };
     cached_or(&folder, origin, image.len() as u64, || blake3::hash(image))
@@ -225,10 +224,10 @@ fn parse(line: &str) -> Option<((u64, u64), Hash)> {
 }
 
 fn append(folder: &Path, name: &str, (offset, length): (u64, u64), hash: Hash) -> io::Result<()> {
-    disk_cache::make(folder)?;
+    files::make(folder)?;
     let path = folder.join(name);
     if !path.exists() {
-        disk_cache::evict(folder, MAX_FILES, u64::MAX);
+        files::evict(folder, MAX_FILES, u64::MAX);
     }
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     // In one write, so that lines of other processes stay whole.

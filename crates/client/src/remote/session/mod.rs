@@ -13,13 +13,13 @@ mod progress;
 mod receive;
 mod replies;
 
+use crate::files;
 use crate::locks::{Mutex, must_be_free, rank};
 use crate::log::{error, info};
 use crate::model::completion::SequenceNumbers;
 use crate::model::{context, device};
 use crate::remote::callbacks::SessionCallbacks;
 use crate::remote::plans::Plans;
-use crate::report_file;
 use crate::statistics::{self, Carried};
 use crate::trace::{self, Category};
 use causeway_access::Target;
@@ -379,7 +379,7 @@ pub fn close() {
     }
     if let Some(path) = PROCESS.path(&STATS) {
         let path = statistics::file_of(&path, std::process::id());
-        if let Err(cause) = report_file::write(&path, &report()) {
+        if let Err(cause) = files::write(&path, &report()) {
             error!("the counts could not be written to {} (CAUSEWAY_STATS): {cause}", path.display());
         }
     }

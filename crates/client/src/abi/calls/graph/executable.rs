@@ -1,6 +1,6 @@
 //! Executable graphs.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::{write_optional, write_out};
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, graph};

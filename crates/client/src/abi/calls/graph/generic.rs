@@ -2,7 +2,7 @@
 
 use super::structure::{add, edges};
 use super::{described, nodes};
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::log::refuse_use;
 use crate::model::graph::work::Work;
 use crate::model::graph::{self, GraphStore};

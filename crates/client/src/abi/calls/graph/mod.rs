@@ -9,19 +9,15 @@
 //! | executable graphs | [`executable`] |
 //! | user objects, and graph memory | [`objects`] |
 
-mod attributes;
 mod described;
 mod executable;
 mod generic;
 mod memory;
 mod nodes;
-mod objects;
 pub(super) mod structure;
 
-pub use attributes::*;
 pub use executable::*;
 pub use generic::*;
 pub use memory::*;
 pub use nodes::*;
-pub use objects::*;
 pub use structure::*;

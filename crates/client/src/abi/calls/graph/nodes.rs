@@ -1,22 +1,29 @@
 //! Graph node calls: add, get and set parameters, in graphs and in executable graphs.
+//!
+//! Attributes of kernel nodes.
 
-use super::described::{
+use std::sync::Arc;
+
+use causeway_api::sys::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph,
+    CUgraphConditionalHandle, CUgraphExec, CUgraphNode, CUkernelNodeAttrID, CUkernelNodeAttrValue,
+    CUlaunchAttributeID, CUresult,
+};
+use causeway_api::types::LaunchAttribute;
+
+use crate::abi::calls::graph::described::{
     INVALID, context_of, copy, fill, host, kernel, of_functions, record, required, values, wait,
     without_context,
 };
-use super::structure::{add, edges};
-use crate::abi::outcome::Outcome;
+use crate::abi::calls::graph::structure::{add, edges};
+use crate::abi::entry::Outcome;
 use crate::arguments::write_out;
-use crate::model::graph::work::Work;
+use crate::model::graph::work::{Kernel, Work, is_node_attribute};
 use crate::model::graph::{self, graphs};
 use crate::model::handles::RawHandle as _;
 use crate::submit::graph::{build, executable};
 use crate::submit::send;
-use causeway_api::sys::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
-    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph,
-    CUgraphConditionalHandle, CUgraphExec, CUgraphNode, CUresult,
-};
 
 /// What a node does.
 pub(super) fn work_of(hNode: CUgraphNode) -> Result<Work, CUresult> {
@@ -307,4 +314,55 @@ pub unsafe fn cuGraphConditionalHandleCreate(
     };
     // SAFETY: not null, so there is room for the result.
     unsafe { write_out(pHandle_out, send::call_in(context, &request)?) }
+}
+
+/// The kernel of a node.
+fn kernel_of(hNode: CUgraphNode) -> Result<Arc<Kernel>, CUresult> {
+    match work_of(hNode)? {
+        Work::Kernel(kernel) => Ok(kernel),
+        _ => Err(INVALID),
+    }
+}
+
+pub unsafe fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> Outcome {
+    let attributes = kernel_of(src)?.attributes.clone();
+    set(dst, Work::Kernel(kernel_of(dst)?.with_attributes(attributes)?.into()))
+}
+
+pub unsafe fn cuGraphKernelNodeGetAttribute(
+    hNode: CUgraphNode,
+    attr: CUkernelNodeAttrID,
+    value_out: *mut CUkernelNodeAttrValue,
+) -> Outcome {
+    require_known(attr)?;
+    let kernel = kernel_of(hNode)?;
+    let mut value = CUkernelNodeAttrValue::default();
+    if let Some(found) = kernel.attributes.iter().find(|attribute| attribute.id == attr.0) {
+        value.pad = found.value.map(|byte| byte as core::ffi::c_char);
+    }
+    // SAFETY: room for the result, or null.
+    unsafe { write_out(value_out, value) }
+}
+
+pub unsafe fn cuGraphKernelNodeSetAttribute(
+    hNode: CUgraphNode,
+    attr: CUkernelNodeAttrID,
+    value: *const CUkernelNodeAttrValue,
+) -> Outcome {
+    require_known(attr)?;
+    // SAFETY: a value, or null. Every byte of the union belongs to its `pad`.
+    let value = unsafe { required(value)?.pad }.map(|byte| byte as u8);
+    let kernel = kernel_of(hNode)?;
+    let mut attributes = kernel.attributes.clone();
+    attributes.retain(|attribute| attribute.id != attr.0);
+    attributes.push(LaunchAttribute { id: attr.0, value });
+    set(hNode, Work::Kernel(kernel.with_attributes(attributes)?.into()))
+}
+
+/// Refuses what is no attribute of a kernel node, or holds a handle.
+fn require_known(attribute: CUkernelNodeAttrID) -> Outcome {
+    if attribute == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
+        return Err(crate::log::refuse_use!("kernel nodes that kernels change"));
+    }
+    if is_node_attribute(attribute.0) { Ok(()) } else { Err(INVALID) }
 }

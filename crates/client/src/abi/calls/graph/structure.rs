@@ -1,6 +1,6 @@
 //! Graphs, their nodes and their edges.
 
-use crate::abi::outcome::Outcome;
+use crate::abi::entry::Outcome;
 use crate::arguments::{list, store, write_optional, write_out};
 use crate::log::error;
 use crate::model::graph::work::Work;

@@ -1,9 +1,13 @@
-//! Functions for `causeway tune` and `causeway bench pipeline`.
+//! Entry points of Causeway beside CUDA's: for `causeway tune` and `causeway bench pipeline`, and for
+//! programs that ask for the library's statistics (`causeway_statistics`).
 
-use crate::remote::session;
+use core::ffi::{CStr, c_char, c_int};
+
 use causeway_pipeline::profile::Pair;
 use causeway_pipeline::{Direction, Plan, Table};
-use core::ffi::{CStr, c_char, c_int};
+
+use crate::process;
+use crate::remote::session;
 
 /// For `causeway tune` and `causeway bench pipeline`: carries copies as this table says, in the language of
 /// `CAUSEWAY_PIPELINE`, and the built-in one where it says nothing; a null pointer brings back what the
@@ -53,5 +57,23 @@ pub unsafe extern "C" fn causeway_pipeline_pair(out: *mut c_char, size: usize) -
     let text = format!("{server}\n{device}\n{module}\n{client}");
     // SAFETY: as this function demands.
     unsafe { out.cast::<u8>().copy_from(text.as_ptr(), text.len().min(size)) };
+    text.len()
+}
+
+/// What has been counted so far, as the JSON that `CAUSEWAY_STATS` names a file for. The length of the text,
+/// which is written if there is room for all of it; 0 while there is no session. The Python package asks.
+///
+/// # Safety
+/// `size` bytes at `out` must be writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_statistics(out: *mut c_char, size: usize) -> usize {
+    if !process::is_ready() {
+        return 0;
+    }
+    let text = session::report();
+    if text.len() <= size {
+        // SAFETY: as this function demands.
+        unsafe { out.cast::<u8>().copy_from(text.as_ptr(), text.len()) };
+    }
     text.len()
 }

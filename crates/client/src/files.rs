@@ -1,11 +1,15 @@
-//! Cache folder on disk: its path, and eviction of old files.
+//! Files of the library: the cache folder, from which old files are evicted, and reports, which only the
+//! program's user may read.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use causeway_config::table::CACHE_DIR;
+use causeway_sync::threads;
 
 use crate::environment;
-use causeway_config::table::CACHE_DIR;
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
 
 /// The folder for files of a kind, if any are kept. It may not be there yet.
 pub fn folder(kind: &str) -> Option<PathBuf> {
@@ -49,8 +53,18 @@ pub fn evict(folder: &Path, max_files: usize, max_bytes: u64) {
     }
 }
 
+/// Writes a report. A file that is there keeps its rights.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
+    threads::without_sigxfsz(|| {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+        file?.write_all(text.as_bytes())
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {
@@ -77,5 +91,15 @@ mod tests {
         assert_eq!(names(folder.path()), ["3", "4", "5"]);
         evict(folder.path(), 3, 600);
         assert_eq!(names(folder.path()), ["5"]);
+    }
+
+    #[test]
+    fn others_may_not_read_a_report() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report");
+        write(&path, "what a program did").unwrap();
+        write(&path, "less").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "less");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 }
