@@ -151,7 +151,7 @@ fn a_session_stays_when_the_other_server_dies_on_the_way() {
 }
 
 /// How much of a state goes to a server before that is killed: less than any program's here has.
-const PART: usize = 100 << 10;
+const PART: u64 = 100 << 10;
 
 #[test]
 fn a_session_stays_when_the_other_server_is_killed_while_its_state_comes() {
@@ -166,20 +166,82 @@ fn a_session_stays_when_the_other_server_is_killed_while_its_state_comes() {
     let to = second.connect_string().replace(&port(&behind), &port(&relay));
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut from = listener.accept().unwrap().0;
-            let mut server = TcpStream::connect(&behind).unwrap();
-            let (mut replies, mut back) = (server.try_clone().unwrap(), from.try_clone().unwrap());
-            scope.spawn(move || std::io::copy(&mut replies, &mut back));
-            std::io::copy(&mut (&mut from).take(PART as u64), &mut server).unwrap();
-            second.kill();
-            from.shutdown(Shutdown::Both).unwrap();
+            // The first connection asks how the server is, the second one brings the session.
+            for bytes in [u64::MAX, PART] {
+                let mut from = listener.accept().unwrap().0;
+                let mut server = TcpStream::connect(&behind).unwrap();
+                let (mut replies, mut back) = (server.try_clone().unwrap(), from.try_clone().unwrap());
+                scope.spawn(move || std::io::copy(&mut replies, &mut back));
+                std::io::copy(&mut (&mut from).take(bytes), &mut server).unwrap();
+                if bytes == PART {
+                    second.kill();
+                }
+                let _ = (from.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
+            }
         });
-        run(&mut command(&["move", &session(&first), &to], &first), LIMIT)
+        run(&mut command(&["drain", "--no-wait", "--to", &to], &first), LIMIT)
     });
-    assert!(outcome.code() == Some(1) && outcome.stderr.contains("stays where it is"), "{outcome}");
+    assert!(outcome.stdout.contains("stays where it is"), "{outcome}");
+    assert!(outcome.code() == Some(1) && outcome.stderr.contains("1 of 1 sessions have not"), "{outcome}");
     let third = Server::start_with(&OPEN);
     moved(&first, &third.connect_string()).must_succeed();
     ends_well(program, &end);
+}
+
+fn is_draining(server: &Server) -> bool {
+    run(&mut command(&["sessions"], server), LIMIT).must_succeed().stdout.contains("draining")
+}
+
+#[test]
+fn a_drained_server_moves_its_sessions_and_waits_for_those_that_cannot() {
+    let folder = tempfile::tempdir().unwrap();
+    let end = folder.path().join("end");
+    let key = folder.path().join("key");
+    let (first, second) = (Server::start_with(&OPEN), Server::start_with_key(&key));
+    let drain = |to: &str| command(&["drain", "--to", to], &first);
+    let programs = [working(&first, &end, ""), working(&first, &end, "idle")];
+    let stays = working(&first, &folder.path().join("other end"), "refused");
+
+    // Before anything is changed.
+    let draining = Server::start_with(&OPEN);
+    let waits = working(&draining, &end, "idle");
+    run(&mut command(&["drain", "--no-wait"], &draining), LIMIT).must_succeed();
+    let no_key = format!("causeway://{}?insecure-no-key", second.target().endpoint);
+    for (to, text) in [
+        (first.connect_string(), "is the server that is to be drained"),
+        (draining.connect_string(), "is being drained itself"),
+        (no_key, "key"),
+        ("causeway://127.0.0.1:9?insecure-no-key".to_owned(), "127.0.0.1:9"),
+        (format!("unix:{}", end.display()), "no address of a network"),
+    ] {
+        let outcome = run(&mut drain(&to), LIMIT);
+        assert!(outcome.code() == Some(1) && outcome.stderr.contains(text), "{to}: {outcome}");
+        assert!(!is_draining(&first), "{to}: {outcome}");
+    }
+
+    let mut drained = Running::start(&mut drain(&second.connect_string()));
+    drained.must_print("session", LIMIT);
+    eventually("the others have moved", LIMIT, || {
+        run(&mut command(&["sessions"], &second), LIMIT).must_succeed().stdout.contains(": 2 of ")
+    });
+    fs::write(folder.path().join("other end"), "").unwrap();
+    let mut stays = stays;
+    stays.finish(LIMIT).must_succeed();
+    let outcome = drained.finish(LIMIT);
+    let (text, why) = (&outcome.stdout, &outcome.stderr);
+    assert!(text.matches("has moved to").count() == 2 && text.contains("a CUDA array"), "{outcome}");
+    assert!(text.contains("the server has ended") && why.contains("1 of 3 sessions have not"), "{outcome}");
+    assert_eq!(outcome.code(), Some(1), "{outcome}");
+
+    // What has moved moves on, and the exit status says that all have.
+    let third = Server::start_with(&OPEN);
+    run(&mut command(&["drain", "--to", &third.connect_string()], &second), LIMIT).must_succeed();
+    eventually("the second server ends", LIMIT, || second.has_ended());
+    fs::write(&end, "").unwrap();
+    for mut program in programs.into_iter().chain([waits]) {
+        program.finish(LIMIT).must_succeed();
+    }
+    third.must_be_well();
 }
 
 #[test]

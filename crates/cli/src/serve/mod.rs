@@ -179,7 +179,7 @@ fn wait(
         let signal = select! {
             recv(received) -> signal => signal,
             recv(next_report) -> _ => {
-                reports.report(broker, has_drained);
+                reports.report(broker, has_drained || broker.is_draining());
                 continue;
             }
             recv(restart.outcome()) -> outcome => {

@@ -38,7 +38,8 @@ impl Reports {
         (Self { status: String::new(), is_watched: watchdog.is_some() }, interval)
     }
 
-    /// Tells it; `is_ending` where systemd has asked for the server's end and waits for that.
+    /// Tells it; `is_ending` where systemd has asked for the server's end and waits for that, or may do so: the server is
+    /// drained.
     pub fn report(&mut self, broker: &RunningBroker, is_ending: bool) {
         if is_ending {
             // Until the next time, and for the workers' end: systemd's limit is not made for sessions.

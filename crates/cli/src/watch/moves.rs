@@ -19,6 +19,9 @@ use super::sessions::find;
 use super::table;
 use crate::status_query::ServerConnection;
 
+/// For how many seconds a program tries to connect to the other server.
+pub const DEFAULT_WAIT: u32 = 30;
+
 /// How often the server that holds the session learns that it is still wanted.
 const CALL_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -48,7 +51,7 @@ pub struct MoveArguments {
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
     /// For how many seconds the program tries to connect there.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_WAIT, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     wait: u32,
 }
 
@@ -101,16 +104,13 @@ struct Held {
 }
 
 impl Held {
-    /// Holds a session.
+    /// Holds a session of a server that is reached at its own host.
     fn hold(
-        arguments: &WatchArguments,
-        session: &str,
+        mut server: ServerConnection,
+        session: SessionId,
         relocation: Relocation,
         stops: bool,
     ) -> Result<Self, WatchError> {
-        let target = arguments.one_server()?;
-        let session = find(&mut ServerConnection::connect(&target)?, session)?;
-        let mut server = on_its_host(&target)?;
         let mut request = MoveRequest::Hold { session, relocation, stops };
         loop {
             match server.about_move(request)? {
@@ -205,30 +205,85 @@ fn is_restored(server: &mut ServerConnection) -> Result<Restored, WatchError> {
     }
 }
 
+/// The server to which sessions move.
+pub struct Destination {
+    pub server: Target,
+    /// How programs reach it.
+    address: String,
+    /// For how many seconds they try.
+    wait: u32,
+}
+
+impl Destination {
+    /// A server by its name or address; `address` is the one by which programs reach it, if that is another.
+    pub fn new(
+        arguments: &WatchArguments,
+        server: &str,
+        address: Option<&str>,
+        wait: u32,
+    ) -> Result<Self, WatchError> {
+        let server = arguments.named(server)?;
+        let address = address_of(address, &server)?;
+        Ok(Self { server, address, wait })
+    }
+}
+
+/// A session that has moved.
+pub struct Moved {
+    bytes: u64,
+    pause: Duration,
+}
+
+impl Moved {
+    /// The words about it.
+    pub fn describe(&self, session: SessionId, destination: &Destination) -> String {
+        format!(
+            "session {session} has moved to {}: {} of state, a pause of {:.2} s at most",
+            destination.server,
+            table::bytes(self.bytes as f64),
+            self.pause.as_secs_f64()
+        )
+    }
+}
+
 /// Moves a session.
 pub fn move_session(arguments: &MoveArguments) -> Result<ExitCode, WatchError> {
-    let destination = arguments.server.named(&arguments.destination)?;
-    let address = address_of(arguments.address.as_deref(), &destination)?;
+    let destination = Destination::new(
+        &arguments.server,
+        &arguments.destination,
+        arguments.address.as_deref(),
+        arguments.wait,
+    )?;
+    let target = arguments.server.one_server()?;
+    let session = find(&mut ServerConnection::connect(&target)?, &arguments.session)?;
+    let moved = move_to(&target, session, &destination)?;
+    print(&moved.describe(session, &destination))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Moves a session of the server `target`, which is at its own host.
+pub fn move_to(target: &Target, session: SessionId, destination: &Destination) -> Result<Moved, WatchError> {
     // First, since a server that cannot be reached is no reason to hold anything.
-    let mut there = ServerConnection::connect(&destination)?;
+    let mut there = ServerConnection::connect(&destination.server)?;
     let relocation = Relocation {
-        address,
-        protection: destination.protection,
+        address: destination.address.clone(),
+        protection: destination.server.protection,
         ticket: LaneToken(random_bytes()),
-        seconds: arguments.wait,
+        seconds: destination.wait,
     };
+    let here = on_its_host(target)?;
     let started_at = Instant::now();
-    let mut held = Held::hold(&arguments.server, &arguments.session, relocation, false)?;
-    let session = held.session;
+    let mut held = Held::hold(here, session, relocation, false)?;
     take_up(&mut there, held.bytes, |take| held.read(take)).map_err(|why| stays(session, why))?;
     while let Restored::Pending = is_restored(&mut there).map_err(|why| stays(session, why))? {
         held.call()?;
     }
     held.proceed()?;
-    let deadline = Duration::from_secs(arguments.wait.into()) + MARGIN;
+    let deadline = Duration::from_secs(destination.wait.into()) + MARGIN;
     let proceeded = Instant::now();
     loop {
-        if let Restored::Arrived = is_restored(&mut there)? {
+        // If the other server has died meanwhile, the program comes back.
+        if let Ok(Restored::Arrived) = is_restored(&mut there) {
             break;
         }
         if let MoveReply::Returned { text } = held.server.about_move(MoveRequest::Where)? {
@@ -243,13 +298,7 @@ pub fn move_session(arguments: &MoveArguments) -> Result<ExitCode, WatchError> {
     let pause = started_at.elapsed();
     // A worker that has ended needs no word.
     let _ = held.server.about_move(MoveRequest::Leave);
-    let bytes = table::bytes(held.bytes as f64);
-    print(&format!(
-        "session {session} has moved to {}: {bytes} of state, a pause of {:.2} s at most",
-        there.name(),
-        pause.as_secs_f64()
-    ))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Moved { bytes: held.bytes, pause })
 }
 
 /// How the program reaches a server.
@@ -304,8 +353,9 @@ fn write_checkpoint(
         ticket: LaneToken(random_bytes()),
         seconds: arguments.wait,
     };
-    let mut held = Held::hold(&arguments.server, &arguments.session, relocation, true)?;
-    let session = held.session;
+    let target = arguments.server.one_server()?;
+    let session = find(&mut ServerConnection::connect(&target)?, &arguments.session)?;
+    let mut held = Held::hold(on_its_host(&target)?, session, relocation, true)?;
     held.read(|bytes| file.write_all(&bytes).map_err(in_file))?;
     file.sync_all().map_err(in_file)?;
     *is_whole = true;

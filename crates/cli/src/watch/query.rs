@@ -119,6 +119,28 @@ pub enum WatchError {
         /// Why.
         why: String,
     },
+    /// A server that is drained would be its own destination.
+    #[error(
+        "{server} is the server that is to be drained, and its sessions need another one: nothing was changed"
+    )]
+    SameServer {
+        /// The server.
+        server: String,
+    },
+    /// The destination of a server's sessions takes none.
+    #[error("{server} is being drained itself, and takes no sessions: nothing was changed")]
+    DestinationDrains {
+        /// The server.
+        server: String,
+    },
+    /// Not all sessions of a server that was drained have moved.
+    #[error("{left} of {count} sessions have not moved")]
+    NotAllMoved {
+        /// How many have not.
+        left: usize,
+        /// How many there were.
+        count: usize,
+    },
     /// A program has come nowhere.
     #[error(
         "the program of session {session} has come neither to {server} nor back in time; it goes on where it can connect, as `causeway sessions` of both servers shows"

@@ -361,6 +361,11 @@ impl RunningBroker {
         self.shared.as_ref().is_some_and(|shared| ending::drain(shared, limit))
     }
 
+    /// Whether the server is being drained.
+    pub fn is_draining(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.drain.is_started())
+    }
+
     /// Is told once when a server that is drained has no sessions left, or their time is over.
     pub fn drained(&self) -> Receiver<()> {
         self.shared.as_ref().map_or_else(never, |shared| shared.drain.drained())
