@@ -3,9 +3,8 @@
 use crate::logging;
 use causeway_access::DEFAULT_PORT;
 use causeway_access::keys::limits::{TimeSpan, parse_session_memory};
-use causeway_config::Size;
 use causeway_config::size::SizeError;
-use causeway_config::table;
+use causeway_config::{Size, table};
 use causeway_sandbox::{Mode, SandboxRequest, UserRange, default_session_memory, default_total_memory};
 use causeway_server::broker::{
     DEFAULT_SESSIONS_PER_PEER, DeviceList, GpuChoice, KeepaliveSeconds, PeerRange, ReleaseTimes,

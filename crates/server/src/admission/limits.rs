@@ -1,9 +1,12 @@
-//! How many descriptors may each purpose of the broker take, and so how many callers, sessions and exports
-//! are there at most?
+//! Limits of descriptors: how many each purpose of the broker may take, and so how many connections, sessions
+//! and exports there can be.
 //!
 //! Everything that somebody else can make the broker keep costs descriptors, and who runs out of them accepts
 //! nobody. So they are divided up once, when the broker starts, and each purpose stays within its part.
 
+use std::io;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
 
 /// What the broker has open whoever calls: standard streams, listeners, the log, the control sockets of the
@@ -142,10 +145,29 @@ impl Limits {
     }
 }
 
+/// More are of no use to the broker, and some programs walk through all that they could have.
+const MAX_DESCRIPTORS: u64 = 1 << 20;
+
+/// Raises the limit of this process, and of those that it starts, as far as the system lets it, and returns
+/// it.
+///
+/// The usual soft limit of 1024 is kept low for programs that call `select`; nothing here does.
+pub fn raise_limit() -> io::Result<usize> {
+    let found = getrlimit(Resource::Nofile);
+    // No limit at all is a limit that is not given.
+    let reachable = found.maximum.unwrap_or(MAX_DESCRIPTORS).min(MAX_DESCRIPTORS);
+    let now = found.current.unwrap_or(MAX_DESCRIPTORS);
+    if now < reachable {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(reachable), maximum: found.maximum })?;
+    }
+    Ok(usize::try_from(now.max(reachable).min(MAX_DESCRIPTORS)).unwrap_or(usize::MAX))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const DEFAULT: RequestedLimits =
         RequestedLimits { handshakes: 256, sessions: None, sessions_per_peer: 256 };
@@ -199,5 +221,13 @@ mod tests {
             prop_assert!(limits.exports_per_session < limits.exports);
             prop_assert!(sessions.is_none_or(|requested| requested == limits.sessions));
         }
+    }
+
+    #[test]
+    fn the_limit_is_what_the_system_allows() {
+        let limit = raise_limit().unwrap();
+        let found = getrlimit(Resource::Nofile);
+        assert!(found.current.is_none_or(|current| current >= limit as u64));
+        assert_eq!(limit as u64, found.maximum.unwrap_or(MAX_DESCRIPTORS).min(MAX_DESCRIPTORS));
     }
 }

@@ -8,22 +8,16 @@
 //! | Module        | Question it answers                                                                      |
 //! |---------------|------------------------------------------------------------------------------------------|
 //! | [`limits`]    | How many descriptors may each purpose take, and so how many of everything are there?     |
-//! | [`origin`]    | Where does a caller come from, as far as the kernel tells?                               |
 //! | [`source`]    | Which callers count as one?                                                              |
 //! | [`handshake_slots`] | Who of those that shake hands gives way to one more?                                     |
 //! | [`session_slots`]     | May one more of a source stay, for as long as it likes?                                 |
-//! | `attempts`    | May a peer try one more invitation?                                                      |
 //! | `handshakes`  | How does somebody who shakes hands give way?                                             |
-//! | `descriptors` | How many descriptors may this process have?                                              |
 //!
 //! All but the last two only decide.
 
-mod attempts;
-mod descriptors;
 pub mod handshake_slots;
 mod handshakes;
 pub mod limits;
-pub mod origin;
 pub mod session_slots;
 pub mod source;
 
@@ -32,12 +26,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use thiserror::Error;
 
-pub use attempts::Attempts;
-pub use descriptors::raise_limit;
 pub use handshakes::{HandshakeSlot, Handshakes};
+pub use limits::raise_limit;
 pub use limits::{Limits, LimitsError, RequestedLimits};
-pub use origin::Origin;
+pub use session_slots::Attempts;
 pub use session_slots::{Full, SessionSlots};
+pub use source::Origin;
 pub use source::Source;
 
 /// Who is let in by one broker.

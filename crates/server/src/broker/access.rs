@@ -1,12 +1,11 @@
 //! Access control: keys for network clients, users and groups for Unix sockets.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use causeway_access::Key;
 use causeway_access::keys::file::{self, KeyFileError};

@@ -16,9 +16,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::refusal::refuse;
 use super::shared::Shared;
 use super::spawn::{Spawner, describe};
-use super::started::Started;
-use crate::admission::Origin;
-use crate::admission::{HandshakeSlot, Source};
+use crate::admission::{HandshakeSlot, Origin, Source};
+use crate::broker::spawn::Started;
 use crate::protocol::messages::{self, ControlError, ToWorker};
 
 /// How long one may take. A driver that hangs is given up after 40 s.

@@ -13,8 +13,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use causeway_access::local::boot_id;
-use causeway_access::local::{SOCKET_PREFIX, SOCKET_SUFFIX};
+use causeway_access::local::{SOCKET_PREFIX, SOCKET_SUFFIX, boot_id};
 use causeway_access::private_folder;
 use causeway_access::target::random_bytes;
 use causeway_connection::unix;

@@ -38,7 +38,6 @@
 //! | `drain`      | Is the server being drained, and who is told when it is done?                  |
 //! | `error`      | Why does a broker not start?                                                   |
 //! | `ending`     | How does a server wait for the end of its sessions?                           |
-//! | `started`    | What does the broker have of a process that it has started?                   |
 //! | `shared`     | What do the broker's threads share?                                            |
 
 pub mod access;
@@ -75,7 +74,6 @@ mod session_watch;
 mod sessions;
 mod shared;
 mod spawn;
-mod started;
 mod status;
 mod totals;
 mod worker_log;

@@ -28,11 +28,10 @@ use std::os::unix::net::UnixStream;
 
 use super::refusal::refuse;
 use super::spawn::{Spawner, describe};
-use super::started::Started;
 use crate::activity::ActivityPage;
-use crate::admission::Origin;
-use crate::admission::{HandshakeSlot, Source};
+use crate::admission::{HandshakeSlot, Origin, Source};
 use crate::back_end::GpuChoice;
+use crate::broker::spawn::Started;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
 

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use super::gpu_state::GpuState;
 use super::spawn::Spawner;
-use super::started::Started;
 use crate::back_end::GpuChoice;
+use crate::broker::spawn::Started;
 use crate::protocol::messages::{self, ControlError, ToBroker, ToWorker};
 
 /// Keeps a worker ready.

@@ -1,26 +1,25 @@
-//! Worker process spawning, and the environment that a client may set.
+//! Worker process: spawning, its handles, and the environment that a client may set.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use causeway_config::Component;
 use causeway_config::read::from_files;
 use causeway_config::table::{ALL, SOCKET_DIR, for_worker};
-use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::thread::JoinHandle;
-
-use causeway_sandbox::{Plan, Purpose};
+use causeway_sandbox::{Jail, Plan, Purpose};
 use causeway_sync::threads;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
-use super::config::BrokerConfig;
-use super::inherited::inherited;
-use super::started::Started;
-use super::totals::Totals;
-use super::worker_log::WorkerLog;
 use crate::back_end::devices;
+use crate::broker::config::BrokerConfig;
+use crate::broker::inherited::inherited;
+use crate::broker::totals::Totals;
+use crate::broker::worker_log::WorkerLog;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToWorker};
 
@@ -164,6 +163,27 @@ pub fn admitted(environment: &[(String, String)]) -> Vec<(String, String)> {
         for_worker().any(|variable| variable.name == name) && !value.contains('\0')
     };
     environment.iter().filter(is_admitted).cloned().collect()
+}
+
+/// A process that the broker has started, confined, and told nothing yet.
+pub struct Started {
+    /// The process.
+    pub child: Child,
+    /// How it is reached.
+    pub control: Control,
+    /// What it has until it has ended.
+    pub jail: Jail,
+    /// Its log lines.
+    pub log: WorkerLog,
+}
+
+impl Started {
+    /// Ends the process, which nobody needs.
+    pub fn discard(mut self) {
+        if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
+            tracing::warn!("a process that is not needed cannot be ended: {error}");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@
 //! lock, also where two servers have one folder. What is wrong with the disk costs the cache and never the
 //! session.
 
-mod files;
 mod seal;
 
 use blake3::{Hash, Hasher};
@@ -21,7 +20,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub use files::trim;
+pub use seal::trim;
 
 /// Bytes that are read at a time.
 const BLOCK: usize = 1 << 20;
@@ -83,7 +82,7 @@ impl ImageCache {
         let file = File::open(&path).ok()?;
         let checked = Self::check(&path, &file, hash).inspect_err(|error| {
             tracing::warn!("the kept image {} is dropped: {error}", path.display());
-            files::remove(&path);
+            seal::remove(&path);
         });
         let is_right = checked.is_ok() && file.metadata().is_ok_and(|found| found.len() == length);
         is_right.then_some(file)
@@ -138,7 +137,7 @@ impl ImageCache {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         trim(&self.root, self.capacity.saturating_sub(bytes));
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let unfinished = self.folder.join(format!("{}{}-{number}", files::UNFINISHED, std::process::id()));
+        let unfinished = self.folder.join(format!("{}{}-{number}", seal::UNFINISHED, std::process::id()));
         let written = File::create_new(&unfinished).and_then(|mut file| {
             let (mut hasher, mut written) = (Hasher::new(), 0);
             read_blocks(&mut image.take(bytes), |block| {

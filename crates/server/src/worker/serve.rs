@@ -2,10 +2,9 @@
 
 use super::checkpoint::{self, Held, NotRestored};
 use super::engine::{Engine, Events, IdleWork, handle};
-use super::idle_release;
 use super::session::describe;
-use super::suspension;
 use super::uploads::CachedImages;
+use super::{idle_release, suspension};
 use crate::back_end::{self, GpuChoice};
 use crate::handover::{Exchange, Prepared, WorkerStart};
 use crate::state_file::StateReader;

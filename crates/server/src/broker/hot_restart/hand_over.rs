@@ -1,11 +1,10 @@
 //! Parent's side of a hot restart: what it gives its child, and what it does for it as long as its own sessions last.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use causeway_connection::channel::Connection;
 use causeway_sync::threads;

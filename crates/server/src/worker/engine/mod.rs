@@ -10,36 +10,23 @@
 //! | Module      | Question it answers                                                |
 //! |-------------|--------------------------------------------------------------------|
 //! | `events`    | What does the engine do with what the link tells it?               |
-//! | `idle`      | What does the receiving thread poll for meanwhile?                 |
 //! | `commands`  | When is a command issued?                                          |
-//! | `issue`     | In which context, and behind what, is a command carried out?       |
 //! | `execute`   | What carries it out?                                               |
-//! | `background`| How are slow commands carried out?                                 |
-//! | `messages`  | What does a frame of the client ask for?                           |
-//! | `parts`     | What does the engine have?                                         |
+//! | `state`     | What does the engine have, and is anything under way?              |
 //! | `queue`     | Which commands wait, and does a stream hold as much as the driver takes? |
 //! | `fences`    | What follows a synchronous copy?                                   |
-//! | `quiet`     | Is anything under way, or does anything hold the device's memory?  |
 //! | `replay`    | How are commands carried out again that another worker has carried out? |
-//! | `retired`   | When is memory of other servers unmapped?                          |
 
-mod background;
 mod commands;
 mod events;
 mod execute;
 mod fences;
-mod idle;
-mod issue;
-mod messages;
-mod parts;
 mod queue;
-mod quiet;
 mod replay;
-mod retired;
+mod state;
 #[cfg(test)]
 mod tests;
 
-pub use events::Events;
-pub use idle::IdleWork;
-pub use messages::handle;
-pub use parts::{Engine, ProtocolError};
+pub use commands::handle;
+pub use events::{Events, IdleWork};
+pub use state::{Engine, ProtocolError};

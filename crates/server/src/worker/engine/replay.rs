@@ -7,7 +7,7 @@ use causeway_api::handle::Handle;
 use causeway_api::sys::CUresult;
 use causeway_gpu::{CuResult, dispatch};
 
-use super::parts::Engine;
+use crate::worker::engine::state::Engine;
 use crate::worker::journal::Entry;
 use crate::worker::session::Head;
 

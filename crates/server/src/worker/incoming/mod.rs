@@ -2,15 +2,13 @@
 //!
 //! | Module   | Question it answers                                          |
 //! |----------|--------------------------------------------------------------|
-//! | `buffer` | Where are received bytes?                                    |
 //! | `table`  | What is known of each transfer, and how many bytes wait?     |
 
-mod buffer;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub use buffer::Buffer;
+pub use table::Buffer;
 
 use crate::worker::arena::Arena;
 use causeway_api::sys::CUresult;

@@ -1,15 +1,18 @@
 //! Memory of the client that lies in this process, too: both are on one host, and kernels reach the program's
 //! own bytes.
+//!
+//! Descriptors that were received wait for the command that names them.
 
-use super::cut_short;
-use super::waiting::Waiting;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
 use causeway_api::handle::{Allocation, Context, Handle, Native};
 use causeway_api::sys::CUresult;
 use causeway_gpu::{CuResult, Gpu, Staging};
 use causeway_memory::{SealedMemory, SharedFile};
 use parking_lot::Mutex;
-use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+
+use crate::worker::memory::cut_short;
 
 /// The memory of a session's client that this process has.
 #[derive(Default)]
@@ -120,11 +123,47 @@ impl ClientMemory {
     }
 }
 
+/// So many may wait for the commands that name them. A client names each right after it has sent it.
+pub const MAX_QUEUED: usize = 256;
+
+/// What waits for a command that names its number; nothing where it could not be taken.
+pub struct Waiting<T>(Mutex<HashMap<u64, Option<T>>>);
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Waiting<T> {
+    /// The client has handed something over under a number.
+    pub fn arrive(&self, number: u64, what: Option<T>) {
+        let mut arrived = self.0.lock();
+        if arrived.len() < MAX_QUEUED {
+            arrived.insert(number, what);
+        } else {
+            tracing::warn!("the client hands over memory without end and does not use it");
+        }
+    }
+
+    /// Whether what has this number is there, or never will be.
+    pub fn has_arrived(&self, number: u64) -> bool {
+        let arrived = self.0.lock();
+        arrived.contains_key(&number) || arrived.len() >= MAX_QUEUED
+    }
+
+    /// Takes out what has this number.
+    pub fn take(&self, number: u64) -> Option<T> {
+        self.0.lock().remove(&number).flatten()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use causeway_gpu::calls::*;
     use causeway_gpu_software::{Options, SoftwareGpu};
+
+    use super::*;
 
     const BYTES: usize = 8192;
 
@@ -205,5 +244,14 @@ mod tests {
         assert_eq!((shared.as_slice()[4095], shared.as_slice()[BYTES - 1]), (7, 0));
         shared.as_mut_slice()[BYTES - 1] = 3;
         assert_eq!(shared.as_slice()[4096..BYTES], [[0; 4095].as_slice(), &[3]].concat());
+    }
+
+    #[test]
+    fn a_client_that_only_hands_over_is_stopped() {
+        let waiting = Waiting::<()>::default();
+        (0..2 * MAX_QUEUED as u64).for_each(|number| waiting.arrive(number, None));
+        assert_eq!(waiting.0.lock().len(), MAX_QUEUED);
+        // A command that names what was turned away is refused and waits for nothing.
+        assert!(waiting.has_arrived(MAX_QUEUED as u64 + 1));
     }
 }

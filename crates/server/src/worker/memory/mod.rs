@@ -5,12 +5,10 @@
 //! | `mirrors`       | What has changed in the worker's copies of the client's memory?            |
 //! | `client_memory` | Which memory of a client of the same host lies in this process, too?       |
 //! | `cut_short`     | What happens when a file of the client is cut short?                       |
-//! | `waiting`       | What has the client handed over, and not named yet?                        |
 
 pub mod client_memory;
 mod cut_short;
 pub mod mirrors;
-mod waiting;
 
 use causeway_api::handle::{Context, Handle};
 use client_memory::ClientMemory;

@@ -5,7 +5,7 @@
 //! from it is a command in a stream like any other, which the device carries out by itself.
 
 use super::destination::Reader;
-use super::links::Links;
+use crate::worker::peers::accept::Links;
 use crate::worker::session::{Head, Session};
 use causeway_api::calls::{peer_copy_imported, peer_export, peer_import};
 use causeway_api::handle::{Allocation, Context, Handle, Native, Stream};

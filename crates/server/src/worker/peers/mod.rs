@@ -14,19 +14,14 @@
 //! | `source`      | What may another worker read, and how does it get it?             |
 //! | `destination` | What is read when, and when does the stream go on?                |
 //! | `ipc_imports` | What do devices of one machine copy without the workers?          |
-//! | `descriptors` | Which descriptors of exported memory wait for the client's word?      |
-//! | `links`       | By which links do other workers read here?                        |
-//! | `pending_links`    | Where does the link of another worker go on?                      |
+//! | `gpudirect` | Which descriptors of exported memory wait for the client's word?      |
 
 mod accept;
 mod connect;
 mod copies;
-mod descriptors;
 mod destination;
 mod gpudirect;
 mod ipc_imports;
-mod links;
-mod pending_links;
 mod source;
 
 pub use copies::PeerCopies;

@@ -1,7 +1,7 @@
 //! Destination side of one copy between servers: its pieces in flight, and its stream.
 
-use super::outstanding_read::{Arrived, Asker};
 use super::reader::{ReadRequest, Reader};
+use crate::worker::peers::destination::reader::{Arrived, Asker};
 use crate::worker::pool::Pool;
 use crate::worker::session::{Head, Session};
 use crate::worker::turn::{self, Stop};

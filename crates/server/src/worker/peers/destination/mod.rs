@@ -7,12 +7,8 @@
 //! |----------|-------------------------------------------------------------------------------|
 //! | `copy`   | Which pieces of a copy are under way, and when does its stream go on?         |
 //! | `reader` | What is another worker asked for, and who hears of what it sends?             |
-//! | `fair_queue` | Which copies read of one worker, and which wait until others have ended?      |
-//! | `outstanding_read` | Where do the bytes of a piece go, and what becomes of it when they have come? |
 
 mod copy;
-mod fair_queue;
-mod outstanding_read;
 mod reader;
 
 pub use copy::copy;

@@ -1,14 +1,14 @@
-//! Reader: read requests to another worker, and dispatch of its responses.
+//! Reader: read requests to another worker, dispatch of its responses, and the fair queue of the copies that
+//! read from it.
 
-use super::fair_queue::{Begin, FairQueue};
-use super::outstanding_read::{Arrived, Asker, OutstandingRead};
-use crate::worker::arena::Arena;
-use crate::worker::peers::descriptors::Descriptors;
-use crate::worker::pool::Pool;
-use crate::worker::rdma::GpuDirect;
-use crate::worker::session::Session;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use causeway_api::sys::CUresult;
-use causeway_gpu::CuResult;
+use causeway_gpu::in_flight::HostMemory;
+use causeway_gpu::{CuResult, Staging};
 use causeway_link::{
     Counters, DescriptorError, Destination, DeviceMemory, Lease, Link, LinkError, LinkEvents, Receiver,
 };
@@ -19,9 +19,12 @@ use causeway_wire::message::{Messages, PeerMessage};
 use causeway_wire::remote_region::RemoteRegion;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::worker::arena::Arena;
+use crate::worker::peers::gpudirect::Descriptors;
+use crate::worker::pool::Pool;
+use crate::worker::rdma::GpuDirect;
+use crate::worker::session::Session;
 
 /// A worker of another server, of which this one reads.
 pub struct Reader {
@@ -192,5 +195,136 @@ impl Reader {
     /// What the other worker has exported and nobody has taken yet.
     pub fn exported(&self) -> &Descriptors {
         &self.exported
+    }
+}
+
+/// So many copies read of one worker at a time; others whose streams have come to them wait. It bounds the
+/// memory that both sides need.
+const MAX_ACTIVE_READS: usize = 4;
+
+/// What begins a copy's reading.
+pub(super) type Begin = Box<dyn FnOnce() + Send>;
+
+/// Whose turn it is to read.
+#[derive(Default)]
+pub(super) struct FairQueue {
+    reading: usize,
+    waiting: VecDeque<Begin>,
+}
+
+impl FairQueue {
+    /// A copy wants to read: it is given back where its turn has come, and waits otherwise.
+    pub(super) fn take(&mut self, copy: Begin) -> Option<Begin> {
+        if self.reading >= MAX_ACTIVE_READS {
+            self.waiting.push_back(copy);
+            return None;
+        }
+        self.reading += 1;
+        Some(copy)
+    }
+
+    /// A copy has ended: the next one's turn has come, if one waits.
+    pub(super) fn end(&mut self) -> Option<Begin> {
+        let next = self.waiting.pop_front();
+        self.reading -= usize::from(next.is_none());
+        next
+    }
+}
+
+/// Who has asked for a piece: a copy.
+pub(super) trait Asker: Send + Sync {
+    /// A piece has come, or never will.
+    fn arrived(self: Arc<Self>, piece: Piece, outcome: CuResult<Arrived>);
+    /// The card has put a piece into the device's memory, or never will.
+    fn fetched(self: Arc<Self>, outcome: Result<(), LinkError>);
+}
+
+/// A piece that was asked for.
+pub(super) struct OutstandingRead {
+    pub(super) asker: Arc<dyn Asker>,
+    pub(super) piece: Piece,
+    /// Where the card may put it: the memory, the first byte's address, and bytes.
+    pub(super) by_rdma: Option<(DeviceMemory, u64, usize)>,
+    /// The thread on which its asker hears of it.
+    pub(super) event_loop: Arc<Pool>,
+}
+
+/// The bytes of a piece.
+pub(super) enum Arrived {
+    /// In memory of this process.
+    Staged(Staging),
+    /// In memory shared with the other worker.
+    Leased(Lease),
+}
+
+// SAFETY: staging owns its memory, and a lease keeps its own, until they are dropped.
+unsafe impl HostMemory for Arrived {
+    fn address(&self) -> *const u8 {
+        match self {
+            Self::Staged(staging) => staging.as_ptr(),
+            Self::Leased(lease) => lease.as_ptr(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Staged(staging) => staging.len(),
+            Self::Leased(lease) => lease.len(),
+        }
+    }
+}
+
+impl OutstandingRead {
+    /// Where its bytes go when they come in parts.
+    pub(super) fn expect(self, staging: Staging) -> Destination {
+        let (start, length) = (staging.as_ptr(), staging.len());
+        let arrived = move |outcome: Result<(), _>| {
+            let outcome = outcome.map_err(|_| CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
+            self.end(outcome.map(|()| Arrived::Staged(staging)));
+        };
+        // SAFETY: the memory belongs to the staging, which the callback owns until it has run.
+        unsafe { Destination::raw(start, length, arrived) }
+    }
+
+    /// Its bytes have come, or never will.
+    pub(super) fn end(self, outcome: CuResult<Arrived>) {
+        let Self { asker, piece, event_loop, .. } = self;
+        event_loop.run(move || asker.arrived(piece, outcome));
+    }
+
+    /// Has the card fetch its bytes from where they lie in the other worker's memory; nothing where it was
+    /// not asked for so.
+    pub(super) fn fetch(self, link: &Link, memory: RemoteRegion) -> Option<()> {
+        let Self { asker, by_rdma, event_loop, .. } = self;
+        let (device, address, length) = by_rdma?;
+        let then = Box::new(move |outcome: Result<(), LinkError>| {
+            event_loop.run(move || asker.fetched(outcome));
+        });
+        link.read_to_device(memory, &device, address, length, then);
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn so_many_read_and_the_others_follow_in_order() {
+        let (mut queue, last) = (FairQueue::default(), Arc::new(AtomicUsize::new(0)));
+        let copy = |number: usize| -> Begin {
+            let last = Arc::clone(&last);
+            Box::new(move || last.store(number, Ordering::Relaxed))
+        };
+        let began = (1..=MAX_ACTIVE_READS + 2).filter_map(|number| queue.take(copy(number))).count();
+        assert_eq!(began, MAX_ACTIVE_READS);
+        for number in [MAX_ACTIVE_READS + 1, MAX_ACTIVE_READS + 2] {
+            queue.end().expect("one waits")();
+            assert_eq!(last.load(Ordering::Relaxed), number);
+        }
+        assert!((0..MAX_ACTIVE_READS).all(|_| queue.end().is_none()));
+        assert!(queue.take(copy(0)).is_some());
     }
 }

@@ -1,15 +1,58 @@
-//! Watchdog: ping interval of a worker, and what its pongs mean.
+//! Heartbeat of workers: the watchdog, which says when a worker is pinged and what its pongs mean, and the
+//! progress counter of the thread that handles commands.
 //!
-//! The broker *looks* at a worker in regular intervals, and time is counted in looks: when machine or broker
-//! have stood still themselves, that is one look, however long it was, and costs no worker its life.
+//! A worker that hangs looks like one that computes: its process is there, and its kernel goes on
+//! acknowledging what its client sends. So the broker asks it now and then over the control socket. The
+//! thread that attends to that socket answers, with how many steps the thread that handles commands has made.
+//! One that does not answer at all is stopped or has lost a lock for ever, and is ended; one whose commands
+//! do not go on may wait for a kernel that runs for hours, so that it is the user who says what happens.
+//!
+//! | Module       | Question it answers                                              |
+//! |--------------|------------------------------------------------------------------|
 
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use thiserror::Error;
 
-use super::progress::Progress;
+/// A count of beginnings and ends of work, in the worker: odd while its thread is at work, even while that
+/// waits for something to do. One thread counts, any may read.
+#[derive(Debug, Default)]
+pub struct ProgressCounter(AtomicU64);
+
+/// A count that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress(pub u64);
+
+impl ProgressCounter {
+    /// Does some work that the thread is expected to come back from.
+    pub fn at_work<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.step();
+        let result = work();
+        self.step();
+        result
+    }
+
+    /// The count now.
+    pub fn now(&self) -> Progress {
+        Progress(self.0.load(Ordering::Relaxed))
+    }
+
+    /// A load and a store: no other thread counts, and the thread that looks for work makes millions of steps
+    /// a second.
+    fn step(&self) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+impl Progress {
+    /// Whether the thread has been in the same piece of work since `earlier`.
+    pub fn stands_still_since(self, earlier: Self) -> bool {
+        self == earlier && self.0 % 2 == 1
+    }
+}
 
 /// Looks in the shorter of the times after which something is done.
 const LOOKS: u32 = 12;
@@ -232,8 +275,23 @@ impl Watchdog {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn only_who_is_in_the_same_piece_of_work_stands_still() {
+        let counter = ProgressCounter::default();
+        let idle = counter.now();
+        assert!(!counter.now().stands_still_since(idle), "it waits for work");
+        let busy = counter.at_work(|| {
+            let busy = counter.now();
+            assert!(!busy.stands_still_since(idle) && counter.now().stands_still_since(busy));
+            busy
+        });
+        assert!(!counter.now().stands_still_since(busy));
+        counter.at_work(|| assert!(!counter.now().stands_still_since(busy), "it is the next one"));
+    }
 
     fn timeouts(action: HungAction) -> HeartbeatTimeouts {
         let hung = HungWorker { action, after: Duration::from_secs(240) };
