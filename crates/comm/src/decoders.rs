@@ -4,9 +4,9 @@
 use crate::board::{SLOT_BYTES, Slot};
 use crate::bootstrap::MESSAGE_BYTES;
 use crate::channels::protocol::Message;
-use crate::device::announcement::Announcement;
 use crate::device::remote::frame::{FRAME_BYTES, Frame};
 use crate::device::request::Request;
+use crate::device::windows::Announcement;
 use crate::job::Job;
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor, Source};
 use crate::tracer::Traffic;

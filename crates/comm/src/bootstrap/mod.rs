@@ -13,7 +13,6 @@ mod error;
 mod hello;
 mod listener;
 mod network;
-mod shortage;
 mod socket;
 mod stream;
 

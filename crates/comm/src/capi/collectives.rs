@@ -8,7 +8,7 @@ use crate::collective::captured::recording::Recording;
 use crate::collective::chunks::Reduction;
 use crate::collective::element::{self, Element};
 use crate::collective::group::{CollectiveError, Group};
-use crate::collective::launch::{self, memory_at};
+use crate::collective::kernels::{self, memory_at};
 use crate::collective::memory::Range;
 use crate::collective::{calls, reductions};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn causeway_comm_reduce_local(
             cuda::synchronize(driver, &other);
             let scope = Scope::of(driver, &memory)?;
             // SAFETY: as promised.
-            unsafe { launch::reduce(&scope, what.element, what.operation, (to, to), count, &[from, to]) }
+            unsafe { kernels::reduce(&scope, what.element, what.operation, (to, to), count, &[from, to]) }
         },
     );
     reduced.map_or_else(fail, |()| 0)

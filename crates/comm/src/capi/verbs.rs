@@ -12,9 +12,10 @@ use causeway_ibverbs::Access;
 use super::fail;
 use crate::cuda::Driver;
 use crate::device::cuda::CudaGpu;
-use crate::device::verbs::address::ADDRESS_BYTES;
+use crate::device::verbs::queue_pair::ADDRESS_BYTES;
 use crate::device::verbs::{
-    CompletionQueue, Doorbell, Nic, NicOptions, QueuePair, QueuePairOptions, Registered, VerbsError, syndrome,
+    CompletionQueue, Doorbell, Nic, NicOptions, QueuePair, QueuePairOptions, Registered, VerbsError,
+    completion,
 };
 
 /// `causeway_nic_options` of the header.
@@ -334,7 +335,7 @@ pub unsafe extern "C" fn causeway_qp_reset(qp: *const QueuePair) -> c_int {
 /// The text of a syndrome.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_syndrome_text(code: u32) -> *const c_char {
-    syndrome::text(code).as_ptr()
+    completion::text(code).as_ptr()
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@
 use std::time::{Duration, Instant};
 
 use super::group::{CollectiveError, Group};
-use super::launch::is_on_gpu;
 use super::memory::Range;
+use crate::collective::kernels::is_on_gpu;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
 use crate::tracer::Operation;

@@ -4,9 +4,9 @@
 
 use super::element::{Element, Operation};
 use super::group::{CollectiveError, Group};
-use super::launch::{self, memory_at, share_context};
 use super::memory::Range;
-use super::scratch::Temporary;
+use crate::collective::kernels::{self, memory_at, share_context};
+use crate::collective::memory::Temporary;
 use crate::cuda::{self, Scope};
 
 /// Chunks begin at multiples of so many elements.
@@ -111,7 +111,7 @@ unsafe fn reduce_own(
         let partial = receives.iter().find(|taken| taken.bytes > 0).map_or(target, |taken| taken.address);
         let ends = (target, partial);
         // SAFETY: the sources have been taken, and the target is this rank's.
-        unsafe { launch::reduce(&scope, what.element, what.operation, ends, chunks.elements(me), &sources) }
+        unsafe { kernels::reduce(&scope, what.element, what.operation, ends, chunks.elements(me), &sources) }
     });
     Ok(reduced?)
 }

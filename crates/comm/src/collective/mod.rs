@@ -13,11 +13,9 @@
 //! | [`group`]      | the ranks of a call: agreement, errors                                        |
 //! | [`control`]    | small messages of a group in shared memory, past the MPI                      |
 //! | [`memory`]     | memory of this rank in a call, and what peers may open of it                  |
-//! | [`scratch`]    | memory for a while, on a GPU or pinned on the host                            |
 //! | [`element`]    | types and operations that a GPU reduces. Pure                                 |
 //! | [`ptx`]        | PTX text that loads, reduces and stores elements. Pure                        |
 //! | [`kernels`]    | PTX text of kernels that reduce. Pure                                         |
-//! | [`launch`]     | loading and launch of kernels where memory lies                               |
 //! | [`runs`]       | strided elements: packing and unpacking by kernels                            |
 //! | [`captured`]   | calls in CUDA graphs                                                          |
 
@@ -28,10 +26,8 @@ pub mod control;
 pub mod element;
 pub mod group;
 pub mod kernels;
-pub mod launch;
 pub mod memory;
 pub mod ptx;
 pub mod reductions;
 pub mod runs;
-pub mod scratch;
 pub mod shared;

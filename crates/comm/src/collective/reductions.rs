@@ -10,14 +10,13 @@
 
 use core::any::Any;
 
-use super::captured::recording::Move;
-use super::captured::recording::Step;
+use super::captured::recording::{Move, Step};
 use super::chunks::{self, Chunks, Reduction};
 use super::group::{CollectiveError, Group};
 use super::kernels::{Kernel, Makes};
 use super::memory::{LocalBuffer, Range, Written};
-use super::scratch::Temporary;
 use super::shared::{Shared, Sharing};
+use crate::collective::memory::Temporary;
 use crate::cuda::{self, CudaError};
 
 /// Puts this rank's chunk of all ranks together at each of these targets, where its elements begin.

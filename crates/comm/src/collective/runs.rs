@@ -8,8 +8,8 @@ use core::fmt::Write as _;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::launch::{self, Name, memory_at};
-use super::scratch::Temporary;
+use crate::collective::kernels::{self, Name, memory_at};
+use crate::collective::memory::Temporary;
 use crate::cuda::{self, CudaError, Scope};
 
 /// The longest piece.
@@ -275,7 +275,7 @@ unsafe fn copy_on_gpu(scope: &Scope<'static>, device: i32, what: &Elements<'_>) 
     let name = Name::Runs { unit, is_pack: what.is_pack };
     let work = elements.saturating_mul(table.pieces).saturating_mul(lanes);
     // SAFETY: as promised by the caller; the table lives until the kernel has ended.
-    unsafe { launch::run(scope, name, || text(unit, what.is_pack), work, &parameters) }
+    unsafe { kernels::run(scope, name, || text(unit, what.is_pack), work, &parameters) }
 }
 
 #[cfg(test)]

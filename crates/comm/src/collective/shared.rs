@@ -8,8 +8,8 @@
 use super::captured::recording::Step;
 use super::group::{CAPTURED_AT, CollectiveError, Group, SIGNATURE_BYTES, must_be_of_one_call};
 use super::kernels::{Kernel, MAX_SOURCES};
-use super::launch;
 use super::memory::{CallMemory, ExportedMemory, LocalBuffer, Written};
+use crate::collective::kernels;
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
 use crate::transfer::MappedMemory;
@@ -244,7 +244,7 @@ impl Group<'_> {
         }
         let scope = Scope::of(shared.opened.driver, &shared.opened.own)?;
         // SAFETY: as promised by the caller; what is another rank's is open.
-        unsafe { launch::run_kernel(&scope, kernel, targets, sources, count) }
+        unsafe { kernels::run_kernel(&scope, kernel, targets, sources, count) }
     }
 
     /// Hears that the kernels of all ranks have ended. `bytes` are those of what this rank's has read or

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::calibration::Copies;
 use super::gpu::{GpuError, Lane};
+use crate::device::choice::Copies;
 use crate::profile::{CopyCosts, Profile};
 
 /// How long copies are waited for. Whoever is as slow keeps the estimate.
@@ -68,7 +68,7 @@ pub fn once(
     Ok(found)
 }
 
-/// Measures copies between two ranges of [`LONG`](super::calibration::LONG) bytes of a GPU, the last of which
+/// Measures copies between two ranges of [`LONG`](crate::device::choice::LONG) bytes of a GPU, the last of which
 /// may still be under way. None where they are not done in time.
 ///
 /// # Errors

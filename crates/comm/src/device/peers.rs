@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use super::announcement::{Announcement, CONTROL, GOODBYE, GPU, LINK, NONE, message};
 use super::gpu::Block;
 use crate::board::{Board, BoardError, BoardLocations};
 use crate::bootstrap::{self, BootstrapListener, ByteStream, Connection, SocketAddress};
+use crate::device::windows::{Announcement, CONTROL, GOODBYE, GPU, LINK, NONE, message};
 use crate::identity::Identity;
 use crate::job::{Job, JobError};
 

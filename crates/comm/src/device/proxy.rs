@@ -15,13 +15,12 @@ use std::sync::Arc;
 use super::failure::{Failure, Refused, Status};
 use super::gpu::{GpuError, Lane};
 use super::layout::MAX_RANKS;
-use super::packing::pack;
 use super::queue::Consumer;
 use super::remote::frame::Position;
 use super::remote::link::{Links, Operation};
 use super::request::{Atomic, RemoteRange, Request};
-use super::signal_order::{SignalOrder, SignalPath};
 use super::windows::{KnownWindows, Located};
+use crate::device::queue::{SignalOrder, SignalPath, pack};
 
 /// Requests that are taken at once at most.
 const BATCH: usize = 256;

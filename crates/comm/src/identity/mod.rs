@@ -2,10 +2,9 @@
 
 mod cores;
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::{fs, io};
 
 pub use cores::{ContainerPlacement, CoreRange, Cores, CoresError, MAX_RANGES, PlacementError};
 

@@ -2,11 +2,11 @@
 //! kernels wait no longer, and nothing is written.
 
 use causeway_comm::bootstrap::ByteStream;
-use causeway_comm::device::announcement::Announcement;
 use causeway_comm::device::gpu::Block;
 use causeway_comm::device::layout::{CONTROL_BYTES_OF_RANK, INBOX_AT};
 use causeway_comm::device::peers::Peers;
 use causeway_comm::device::remote::frame::{Frame, MAX_IN_FLIGHT, MAX_PAYLOAD, Position};
+use causeway_comm::device::windows::Announcement;
 
 use super::*;
 

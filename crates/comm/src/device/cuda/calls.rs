@@ -1,5 +1,7 @@
 //! The driver's calls that a team needs, found in the library that the program has loaded. None of those that
 //! a lane makes waits for a kernel.
+//!
+//! The current context of a thread is set for them, and restored.
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -50,4 +52,24 @@ pub(super) fn check(what: &str, code: c_int) -> Result<(), GpuError> {
         return Ok(());
     }
     Err(GpuError { what: what.to_owned(), cause: format!("the driver says CUDA error {code}") })
+}
+
+/// Makes a context the calling thread's, for as long as this lives.
+pub(super) struct Entered(&'static Calls);
+
+impl Entered {
+    /// Enters it.
+    pub(super) fn new(calls: &'static Calls, context: u64) -> Result<Self, GpuError> {
+        // SAFETY: the context was current once, or is a device's primary one that was retained.
+        check("a context", unsafe { (calls.push_context)(context as *mut c_void) })?;
+        Ok(Self(calls))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut context: *mut c_void = core::ptr::null_mut();
+        // SAFETY: there is room for the context, which this has pushed.
+        unsafe { (self.0.pop_context)(&raw mut context) };
+    }
 }

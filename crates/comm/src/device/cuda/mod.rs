@@ -2,10 +2,8 @@
 //! copies.
 
 mod calls;
-mod context;
 mod lane;
 mod pinned;
-mod stream;
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -14,21 +12,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use calls::{Calls, check};
-use context::Entered;
-use lane::CudaLane;
+use calls::{Calls, Entered, check};
+use lane::{CudaLane, Stream};
 use pinned::{allocate, map_pages, pin, shared_failed};
-use stream::Stream;
 
-use super::calibration::{Copies, LONG};
 use super::gpu::{Block, Gpu, GpuError, HostPages, Lane};
 use super::measuring::{self, StoredCalibration};
-use super::residency::Residency;
 use super::shared::SharedFile;
 use crate::cuda::{
     Bounce, CudaError, DeviceMemory, Driver, Mapping, Scope, dma_buf, gpu_model, gpu_number,
     has_native_atomics, is_under_mps, node_of,
 };
+use crate::device::choice::{Copies, LONG};
+use crate::device::gpu::Residency;
 
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` and `_COOPERATIVE_LAUNCH`.
 const MULTIPROCESSORS: c_int = 16;

@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::error::LinkError;
 use super::frame::{Frame, MAX_PAYLOAD};
 use super::initiator::Initiator;
 use super::lanes::Copies;
 use super::link::Link;
 use super::parts::{PartRange, Parts};
-use super::ring::Ring;
 use super::stream::{Payload, Reader, Writer};
 use super::target::Target;
 use crate::bootstrap::ByteStream;
+use crate::device::remote::lanes::Ring;
+use crate::device::remote::stream::LinkError;
 
 /// Bytes of each of the three rings of staging memory of a link.
 const RING: u64 = 2 * MAX_PAYLOAD as u64;

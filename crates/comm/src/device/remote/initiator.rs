@@ -3,13 +3,13 @@
 use core::sync::atomic::Ordering;
 use std::collections::VecDeque;
 
-use super::error::LinkError;
 use super::frame::{Frame, MAX_IN_FLIGHT, MAX_PAYLOAD, Position};
 use super::lanes::{Copies, word};
 use super::link::{Link, Operation};
 use super::parts::{PartRange, Parts};
-use super::ring::Ring;
 use super::stream::Payload;
+use crate::device::remote::lanes::Ring;
+use crate::device::remote::stream::LinkError;
 
 /// Requests whose payload is copied out of the GPU while those before it are written.
 const MAX_PREPARED: usize = 64;

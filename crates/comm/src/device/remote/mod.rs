@@ -10,7 +10,6 @@
 //! | [`frame`]     | What do two proxies say to each other? Pure.                                      |
 //! | [`link`]      | What do proxies ask of a peer, and how far has it come?                           |
 //! | [`parts`]     | Where does a range of this rank's part of a window lie, if there is one?         |
-//! | [`ring`]      | Which staging memory is free? Pure.                                             |
 //! | [`lanes`]     | How do bytes come from the GPU, and to it?                                      |
 //! | [`stream`]    | How are frames and payloads written and read without a wait?                      |
 //! | [`initiator`] | What of this rank's requests is written, and what is answered?                   |
@@ -19,13 +18,11 @@
 //! | [`serving`]   | Who moves all links on?                                                         |
 
 pub mod end;
-pub mod error;
 pub mod frame;
 pub mod initiator;
 pub mod lanes;
 pub mod link;
 pub mod parts;
-pub mod ring;
 pub mod serving;
 pub mod stream;
 pub mod target;

@@ -7,12 +7,12 @@
 use core::sync::atomic::Ordering;
 use std::collections::VecDeque;
 
-use super::error::LinkError;
 use super::frame::{Frame, MAX_IN_FLIGHT};
 use super::lanes::{Copies, word};
 use super::parts::{PartRange, Parts};
-use super::ring::Ring;
 use super::stream::Payload;
+use crate::device::remote::lanes::Ring;
+use crate::device::remote::stream::LinkError;
 use crate::device::request::Atomic;
 
 /// How far a change of a word of the GPU's memory is.

@@ -2,13 +2,11 @@
 //!
 //! | Module      | Question it answers                                                  |
 //! |-------------|----------------------------------------------------------------------|
-//! | `options`   | How may a team be made, and why is there no such team or window?     |
 //! | `member`    | What does a rank have, and what lies where in it?                    |
 //! | `windows`   | How does a team come to its windows?                                 |
 //! | `serving`   | Who keeps a team going, and when does it end?                        |
 
 mod member;
-mod options;
 mod serving;
 mod windows;
 
@@ -32,7 +30,7 @@ use super::windows::KnownWindows;
 use crate::bootstrap::ByteStream;
 use crate::cuda::bind_thread;
 use member::{HostPlan, Member, Members, bytes_of};
-pub use options::{Kind, Options, TeamError};
+pub use member::{Kind, Options, TeamError};
 use serving::{Core, lock, serve, serve_links};
 use windows::{CONTROL, TeamWindows};
 

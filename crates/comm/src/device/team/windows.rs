@@ -6,15 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::member::{Members, bytes_of};
-use super::options::{Kind, TeamError};
 use super::serving::{Core, lock};
-use crate::device::announcement::Announcement;
 use crate::device::choice::InitiatorPolicy;
 use crate::device::gpu::{Block, GpuError};
 use crate::device::layout::{self, MAX_RANKS, MAX_WINDOW_BYTES, MAX_WINDOWS, WindowState};
 use crate::device::peers::{Peers, TeamGpus};
 use crate::device::remote::parts::{Part, Parts};
-use crate::device::windows::MappedWindow;
+use crate::device::team::member::{Kind, TeamError};
+use crate::device::windows::{Announcement, MappedWindow};
 
 /// The window of barriers and messages.
 pub const CONTROL: u32 = 0;

@@ -1,15 +1,17 @@
-//! Doorbell by a thread of the host. Where kernels cannot write a card's registers, each queue pair
-//! has a word in pinned memory instead: kernels write there what the register is to get, and a thread forwards
-//! it.
+//! Doorbell by a thread of the host. Where kernels cannot write a card's registers, each queue pair has a
+//! word in pinned memory instead: kernels write there what the register is to get, and a thread forwards it.
 //!
-//! A value that is written over before the thread has seen it is not missed: the card reads the doorbell record,
-//! which counts all requests, at the next one.
+//! A value that is written over before the thread has seen it is not missed: the card reads the doorbell
+//! record, which counts all requests, at the next one.
+//!
+//! Doorbell and queue pages are mapped for kernels, each once: doorbell records of several queues lie in one.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use super::error::VerbsError;
+use crate::device::gpu::{Block, Gpu, GpuError, HostPages};
+use crate::device::verbs::error::VerbsError;
 
 /// Who rings the doorbell of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,5 +114,50 @@ impl Drop for Forwarder {
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // It does not panic; if it did there would be nothing left to end.
         let _ = thread.map(JoinHandle::join);
+    }
+}
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// Pages that kernels use, as long as this lives.
+pub(super) struct Mapped {
+    start: u64,
+    end: u64,
+    block: Block,
+}
+
+impl Mapped {
+    /// Where kernels find an address of this process that lies in the pages.
+    pub(super) fn on_gpu(&self, address: u64) -> u64 {
+        self.block.address + (address - self.start)
+    }
+}
+
+/// The pages of a card's library that kernels use.
+pub(super) struct Pages {
+    gpu: Arc<dyn Gpu>,
+    mapped: Mutex<Vec<Weak<Mapped>>>,
+}
+
+impl Pages {
+    pub(super) fn new(gpu: Arc<dyn Gpu>) -> Self {
+        Self { gpu, mapped: Mutex::default() }
+    }
+
+    /// Lets kernels use the pages in which these bytes lie.
+    pub(super) fn map(&self, address: u64, bytes: u64, kind: HostPages) -> Result<Arc<Mapped>, GpuError> {
+        let start = address / PAGE * PAGE;
+        let end = (address + bytes).next_multiple_of(PAGE);
+        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        mapped.retain(|one| one.strong_count() != 0);
+        let known = mapped.iter().filter_map(Weak::upgrade);
+        if let Some(found) = known.into_iter().find(|one| one.start <= start && end <= one.end) {
+            return Ok(found);
+        }
+        let block = self.gpu.map_pages(start, end - start, kind)?;
+        let pages = Arc::new(Mapped { start, end, block });
+        mapped.push(Arc::downgrade(&pages));
+        Ok(pages)
     }
 }

@@ -7,21 +7,15 @@
 //! | [`nic`]        | Which card is used, and which memory does it reach?                     |
 //! | [`completion`] | How is a completion queue made?                                         |
 //! | [`queue_pair`] | How is a queue pair made, joined with its peer's, and used again?       |
-//! | [`address`]    | What does a peer have to know of a queue pair? Pure.                    |
-//! | `pages`        | How do kernels come to use pages that the card's library has mapped?    |
 //! | `doorbell`     | How is a doorbell rung by a thread of the host?                         |
-//! | [`syndrome`]   | Why has a request failed? Pure.                                         |
 //! | [`error`]      | Why can kernels not use a card?                                         |
 
-pub mod address;
 pub mod completion;
 mod doorbell;
 pub mod error;
 pub mod layout;
 pub mod nic;
-mod pages;
 pub mod queue_pair;
-pub mod syndrome;
 
 pub use completion::CompletionQueue;
 pub use doorbell::Doorbell;

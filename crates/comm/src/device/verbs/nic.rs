@@ -12,8 +12,8 @@ use causeway_ibverbs::{
 
 use super::doorbell::{Doorbell, Forwarder};
 use super::error::VerbsError;
-use super::pages::Pages;
 use crate::device::gpu::{Block, Gpu};
+use crate::device::verbs::doorbell::Pages;
 
 /// How a card is used.
 #[derive(Debug, Clone, Copy)]

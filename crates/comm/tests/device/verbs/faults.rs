@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use causeway_comm::device::verbs::layout::{SendRequest, operation};
 use causeway_comm::device::verbs::{
-    CompletionQueue, Doorbell, QueuePair, QueuePairOptions, VerbsError, syndrome,
+    CompletionQueue, Doorbell, QueuePair, QueuePairOptions, VerbsError, completion,
 };
 
 use super::pair::{ABORTED, AGAIN, FAILED, MEMORY, OK, Pair, TIMED_OUT, TRY, WAIT};
@@ -67,7 +67,7 @@ fn fails(pair: &Pair, request: SendRequest, expected: u32) {
         told,
         [(1, 0, write, number), (2, expected, request.operation, number), (3, FLUSHED, write, number)],
         "{:?}",
-        syndrome::text(expected)
+        completion::text(expected)
     );
     assert_eq!(pair.post(0, &[good], TRY), [FAILED]);
     assert_eq!(pair.post(0, &[good], WAIT), [FAILED]);
