@@ -34,6 +34,9 @@ const PROGRAMS: u64 = 4;
 /// The programs of the model that work while connections fail.
 const MODEL_PROGRAMS: Range<u64> = 9000..9150;
 
+/// The shortest handshake of a connection in one direction.
+const SHORT_HANDSHAKE_BYTES: u64 = 64;
+
 /// The longest handshake of a connection that takes another one's place, and some bytes of frames.
 const HANDSHAKE_BYTES: u64 = 128;
 
@@ -189,7 +192,9 @@ fn a_connection_that_fails_while_it_takes_the_place_of_another_is_made_again() {
                     Fault::Cut(Scope::All),
                 )
                 .then(Carries::Handshake, direction, 1, bytes, fault);
-                assert_eq!(program.must_give(5, &expected, &schedule), 0, "{schedule:?}");
+                let left = program.must_give(5, &expected, &schedule);
+                // What has come when the round is over may be no longer than this.
+                assert!(left == 0 || left == 1 && bytes >= SHORT_HANDSHAKE_BYTES, "{left} of {schedule:?}");
             }
         }
         say(&format!("handshakes: the longest took {:.2?}", program.finish()));

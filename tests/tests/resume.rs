@@ -55,6 +55,28 @@ fn programs_compute_the_same_though_their_connections_are_cut_all_the_time() {
     server.must_be_well();
 }
 
+/// The server hears of a program's end from the program, which waits for nothing but the answer.
+#[test]
+fn a_program_that_ends_leaves_no_connection_to_be_resumed() {
+    let server = Server::start_with(&OPEN);
+    for devices in ["0", ""] {
+        for _ in 0..4 {
+            let mut command = by_itself(&server.connect_string(), &cuda_program("vector_add"));
+            command.env("CAUSEWAY_VIA", "tcp").env("CAUSEWAY_RESUME_TIMEOUT", "60");
+            // A program that may see no device says so and ends its session, too.
+            command.env("CUDA_VISIBLE_DEVICES", devices).env("CAUSEWAY_LOG", "info");
+            let outcome = Running::start(&mut command).finish(LIMIT);
+            assert_eq!(outcome.code() == Some(0), !devices.is_empty(), "{outcome}");
+            assert!(!outcome.stderr.contains("the connection is lost"), "{outcome}");
+            // Nothing is left that waits for it.
+            server.must_have_workers(0);
+        }
+    }
+    let log = server.log();
+    assert!(!log.contains("the connection is lost") && !log.contains("turned away"), "{log}");
+    server.must_be_well();
+}
+
 #[test]
 fn a_session_that_has_ended_is_not_waited_for() {
     let server = Server::start_with(&OPEN);

@@ -355,21 +355,43 @@ impl Link {
     }
 
     /// Ends the session: what was appended leaves, then all connections end and all transfers fail.
-    /// [`LinkEvents::lost`] is not called for that.
+    /// [`LinkEvents::lost`] is not called for that. Waits for another thread to receive the peer's answer, if the link is
+    /// resumable: a thread that receives itself calls [`close_at_once`](Self::close_at_once), or
+    /// [`close_receiving`](Self::close_receiving).
     pub fn close(&self) {
-        // The peer may be gone already, then there is nobody to tell.
-        let _ = self.flush();
-        if self.is_resumable() && !self.is_lost() {
-            // Otherwise the peer waits for another connection; as it does if this cannot be sent now.
-            let deadline = Instant::now() + CLOSE_TIMEOUT;
-            self.carried.shared.begin_closing();
-            self.carried.memory.wait_for_connection(CLOSE_TIMEOUT);
-            if self.sending.send_goodbye() {
-                // What is sent to a peer is lost with the connection, if that is ended before it has come.
-                self.carried.memory.wait_for_end(deadline.saturating_duration_since(Instant::now()));
-            }
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        if self.begin_to_close() {
+            // What is sent to a peer is lost with the connection, if that is ended before it has come.
+            self.carried.memory.wait_for_end(deadline.saturating_duration_since(Instant::now()));
         }
         self.carried.shared.close();
+    }
+
+    /// Ends the session as [`close`](Self::close) does, and receives the peer's answer here.
+    pub fn close_receiving(&self, receiver: &mut Receiver) {
+        if self.begin_to_close() {
+            receiver.await_goodbye(CLOSE_TIMEOUT);
+        }
+        self.carried.shared.close();
+    }
+
+    /// Ends the session as [`close`](Self::close) does, and waits for no answer: the peer may hear of it late.
+    pub fn close_at_once(&self) {
+        self.begin_to_close();
+        self.carried.shared.close();
+    }
+
+    /// Sends what was appended, and the goodbye of a resumable link; whether an answer to that is to come.
+    fn begin_to_close(&self) -> bool {
+        // The peer may be gone already, then there is nobody to tell.
+        let _ = self.flush();
+        if !self.is_resumable() || self.is_lost() {
+            return false;
+        }
+        // Otherwise the peer waits for another connection; as it does if this cannot be sent now.
+        self.carried.shared.begin_closing();
+        self.carried.memory.wait_for_connection(CLOSE_TIMEOUT);
+        self.sending.send_goodbye()
     }
 
     /// Closes the descriptors in a forked child, so that the child does not keep its parent's session

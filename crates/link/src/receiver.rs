@@ -1,7 +1,7 @@
 //! Receiver of a link's frames, and detection of disconnects.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_sync::spin::{self, BusyPoll};
 use causeway_transport::{Carrier, LinkError, ReceiveMessages, Shared, count};
@@ -59,6 +59,9 @@ impl core::fmt::Debug for Receiver {
         f.debug_struct("Receiver").finish_non_exhaustive()
     }
 }
+
+/// How often is looked whether the peer's goodbye has come.
+const GOODBYE_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Receiver {
     pub(crate) fn new(
@@ -174,6 +177,25 @@ impl Receiver {
     pub fn await_return(&mut self) -> Result<u64, LinkError> {
         let returned = self.incoming.await_return(&self.shared);
         returned.map_err(|error| self.shared.lose(error))
+    }
+
+    /// Receives nothing more but the goodbye of a peer that ends the session: what it says before that is thrown away, and
+    /// it is answered. Returns when the link has ended, or `timeout` is over, which ends it.
+    pub fn await_goodbye(&mut self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        let (over, is_over) = crossbeam_channel::bounded::<()>(0);
+        let shared = Arc::clone(&self.shared);
+        // If the connection is lost just now, the receiver waits for another one.
+        let watch = causeway_sync::threads::spawn("goodbye", move || {
+            if is_over.recv_timeout(timeout) == Err(crossbeam_channel::RecvTimeoutError::Timeout) {
+                shared.close();
+            }
+        });
+        while Instant::now() < deadline && watch.is_ok() && self.poll().is_ok() {
+            // It follows at once what the peer has said last.
+            std::thread::sleep(GOODBYE_INTERVAL);
+        }
+        drop(over);
     }
 
     /// Reads nothing more, and throws away what comes until the peer has ended the connection, or `timeout` is over.

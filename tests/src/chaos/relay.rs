@@ -40,6 +40,10 @@ struct Plan {
     away_until: Option<Instant>,
     /// How many faults have happened.
     happened: u64,
+    /// How many schedules there have been: a fault that has waited for its byte is not the next one's.
+    schedules: u64,
+    /// Faults of this schedule that wait for their byte.
+    pending: usize,
 }
 
 #[derive(Debug)]
@@ -94,11 +98,14 @@ impl Chaos {
         let mut plan = lock(&self.state.plan);
         plan.faults = schedule.0.iter().cloned().collect();
         plan.ends = 0;
+        plan.schedules += 1;
+        plan.pending = 0;
     }
 
     /// How many of the faults have not happened.
     pub fn left(&self) -> usize {
-        lock(&self.state.plan).faults.len()
+        let plan = lock(&self.state.plan);
+        plan.faults.len() + plan.pending
     }
 
     /// How many sessions have begun.
@@ -190,8 +197,8 @@ struct Pump {
     state: Arc<State>,
     connection: Arc<Connection>,
     parser: Parser,
-    /// After so many bytes more this happens.
-    pending: Option<(u64, Fault)>,
+    /// After so many bytes more this happens, unless another schedule has begun.
+    pending: Option<(u64, Fault, u64)>,
     /// So many bytes go on one by one.
     to_split: usize,
     is_half_closed: bool,
@@ -239,13 +246,18 @@ impl Pump {
         let ends = beginning.into_iter().chain(self.parser.take(bytes));
         lock(&self.connection.fate).carries = self.parser.carries();
         let mut found = Vec::new();
-        if let Some((left, fault)) = self.pending.take() {
+        let mut plan = lock(&self.state.plan);
+        if let Some((left, fault, schedule)) =
+            self.pending.take().filter(|pending| pending.2 == plan.schedules)
+        {
             match usize::try_from(left) {
-                Ok(left) if left <= bytes.len() => found.push((left, fault)),
-                _ => self.pending = Some((left - bytes.len() as u64, fault)),
+                Ok(left) if left <= bytes.len() => {
+                    plan.pending -= 1;
+                    found.push((left, fault));
+                }
+                _ => self.pending = Some((left - bytes.len() as u64, fault, schedule)),
             }
         }
-        let mut plan = lock(&self.state.plan);
         for (at, carries) in ends {
             let Some((point, _)) = plan.faults.front() else { break };
             if point.of != carries || point.direction != self.parser.direction() {
@@ -261,7 +273,10 @@ impl Pump {
             let at = at as u64 + behind;
             match usize::try_from(at) {
                 Ok(at) if at <= bytes.len() => found.push((at, fault)),
-                _ => self.pending = Some((at - bytes.len() as u64, fault)),
+                _ => {
+                    plan.pending += 1;
+                    self.pending = Some((at - bytes.len() as u64, fault, plan.schedules));
+                }
             }
         }
         found.sort_by_key(|(at, _)| *at);

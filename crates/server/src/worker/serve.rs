@@ -95,6 +95,9 @@ fn take_up(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: Fi
     serve(&engine, &link, receiver, Some(accepted))
 }
 
+/// How long the end of the link may take to follow the message that says so.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The engine of a session.
 fn engine_of(
     gpu: Arc<dyn Gpu>,
@@ -130,12 +133,16 @@ fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver, mut taken_up
     }
     engine.announce_direct();
     idle_release::start(engine);
+    let mut awaits_goodbye = false;
     let code = loop {
         if let Some(request) = exchange.take_checkpoint_request() {
             match checkpoint::hold(engine, &mut receiver, &mut idle, request) {
                 Held::Continues => {}
                 Held::Leaves => end_without_device(ExitCode::SUCCESS),
-                Held::Ended => break ExitCode::SUCCESS,
+                Held::Ended => {
+                    awaits_goodbye = true;
+                    break ExitCode::SUCCESS;
+                }
             }
         }
         // By a frame, though it may be an empty one, the client shows that it is here and goes nowhere else.
@@ -158,6 +165,7 @@ fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver, mut taken_up
         exchange.count_inline(Direction::Received, body.len() as u64);
         // A client that says goodbye does not need its memory once more.
         if engine.session().residency().is_away() && is_goodbye(body) {
+            awaits_goodbye = true;
             break ExitCode::SUCCESS;
         }
         // That may take seconds, in which no command is carried out.
@@ -175,7 +183,10 @@ fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver, mut taken_up
         drop(entered);
         match handled {
             Ok(true) => exchange.pace_messages(|| link.is_lost() || exchange.has_checkpoint_request()),
-            Ok(false) => break ExitCode::SUCCESS,
+            Ok(false) => {
+                awaits_goodbye = true;
+                break ExitCode::SUCCESS;
+            }
             Err(error) => {
                 tracing::warn!("the session ends: {error}");
                 let text = error.to_string();
@@ -184,6 +195,10 @@ fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver, mut taken_up
             }
         }
     };
+    if awaits_goodbye && link.is_resumable() {
+        // The program waits for the answer, and would come back for it.
+        receiver.await_goodbye(GOODBYE_TIMEOUT);
+    }
     // From here on device memory stays where it is.
     let on_device = engine.session().residency().enter_if_there();
     // Nobody looks for the end of what the end of the session asks for.

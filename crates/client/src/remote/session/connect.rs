@@ -223,16 +223,23 @@ fn request_session(target: &Target) -> Result<Granted, String> {
 
 fn connect(callbacks: &'static dyn SessionCallbacks) -> Result<(), ConnectFailure> {
     let held = HELD.lock().take();
-    let granted = held.unwrap_or_else(request_sessions)?;
+    let mut granted = held.unwrap_or_else(request_sessions)?;
     let snapshots: Vec<_> = granted.iter().map(|granted| &granted.snapshot).collect();
-    let close_all = || granted.iter().for_each(|granted| granted.opened.link.close());
-    let devices = device::visible(&snapshots).map_err(|twice| {
-        close_all();
-        ConnectFailure { code: CUresult::CUDA_ERROR_INVALID_DEVICE, why: twice.to_string() }
+    let devices = device::visible(&snapshots);
+    let all: usize = snapshots.iter().map(|snapshot| snapshot.devices.len()).sum();
+    // No thread receives from these sessions yet.
+    let close_all = |granted: &mut Vec<Granted>| {
+        granted
+            .iter_mut()
+            .for_each(|granted| granted.opened.link.close_receiving(&mut granted.opened.receiver));
+    };
+    let devices = devices.map_err(|twice| {
+        let why = twice.to_string();
+        close_all(&mut granted);
+        ConnectFailure { code: CUresult::CUDA_ERROR_INVALID_DEVICE, why }
     })?;
     if devices.is_empty() {
-        close_all();
-        let all: usize = snapshots.iter().map(|snapshot| snapshot.devices.len()).sum();
+        close_all(&mut granted);
         let why = match granted.len() {
             1 if all == 0 => "the server has no device to offer".to_owned(),
             1 => {

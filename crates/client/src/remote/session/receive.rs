@@ -55,7 +55,7 @@ pub fn run(session: &'static Session) {
             }
             Err(cause) => {
                 session.lose(format_args!("the server sent a malformed message: {cause}"));
-                session.link.close();
+                session.link.close_at_once();
                 false
             }
         })
