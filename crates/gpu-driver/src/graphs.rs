@@ -1,11 +1,15 @@
-//! What the driver calls the parts of the graphs that the client has named.
+//! Parts of the graphs that the client has named, as the driver calls them, and linkers that a client has
+//! made.
+
+use std::collections::HashMap;
 
 use causeway_api::handle::{Graph, Native};
 use causeway_api::sys::{CUgraphEdgeData, CUgraphNode, CUresult};
 use causeway_api::types::GraphEdge;
 use causeway_gpu::CuResult;
 use causeway_sync::face::Mutex;
-use std::collections::HashMap;
+
+use crate::jit::Options;
 
 /// What the driver calls the parts of a graph.
 #[derive(Default)]
@@ -86,4 +90,12 @@ impl Graphs {
     pub(crate) fn remove(&self, graph: Native<Graph>) -> bool {
         self.parts.lock().remove(&graph).is_some_and(|parts| !parts.is_body)
     }
+}
+
+/// A linker that a client has made.
+pub(crate) struct Link {
+    pub(crate) options: Options,
+    /// Address and size of the result once there is one; it belongs to the driver until the linker is
+    /// destroyed.
+    pub(crate) result: Option<(usize, usize)>,
 }

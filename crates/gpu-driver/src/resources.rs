@@ -1,5 +1,8 @@
-//! Parts of devices, which green contexts use.
+//! Objects that the client has named: parts of devices, which green contexts use, and textures and surfaces.
 
+use std::collections::HashSet;
+
+use causeway_api::handle::{Context, Native};
 use causeway_api::sys::{CUdevResource, CUresult};
 use causeway_api::types::DeviceResource;
 use causeway_gpu::CuResult;
@@ -31,10 +34,30 @@ impl Resources {
     }
 }
 
+/// The objects that exist. A program names them by the driver's own numbers, so they are looked up here. Each
+/// context counts its own from 1.
+#[derive(Default)]
+pub(crate) struct Textures {
+    pub(crate) textures: Mutex<HashSet<Object>>,
+    pub(crate) surfaces: Mutex<HashSet<Object>>,
+}
+
+/// A context and the number of an object in it.
+type Object = (Native<Context>, u64);
+
+impl Textures {
+    /// Forgets the objects of a context that ends.
+    pub(crate) fn forget(&self, context: Native<Context>) {
+        self.textures.lock().retain(|(owner, _)| *owner != context);
+        self.surfaces.lock().retain(|(owner, _)| *owner != context);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use causeway_api::sys::CUdevResourceType;
+
+    use super::*;
 
     #[test]
     fn a_resource_is_found_by_its_number_alone() {
@@ -45,5 +68,19 @@ mod tests {
         let kept = resources.keep(resource).unwrap();
         assert_eq!((kept.id, kept.kind, kept.value[0]), (0, 1, 132));
         assert!(resources.get(0).is_ok() && resources.get(1).is_err() && resources.get(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn contexts_have_objects_of_the_same_number() {
+        let (textures, contexts) = (Textures::default(), [0x100, 0x200].map(Native::from_value));
+        for context in contexts {
+            assert!(
+                textures.surfaces.lock().insert((context, 1))
+                    && textures.textures.lock().insert((context, 2))
+            );
+        }
+        textures.forget(contexts[0]);
+        assert_eq!(*textures.surfaces.lock(), HashSet::from([(contexts[1], 1)]));
+        assert_eq!(*textures.textures.lock(), HashSet::from([(contexts[1], 2)]));
     }
 }

@@ -1,21 +1,20 @@
-//! Stops in a stream, for host functions.
-//!
-//! The stream calls `reached` and then waits for a number in pinned host memory. No driver callback ever
-//! waits, so other streams' callbacks go on.
+//! Streams: the context to which each belongs, and stops in one, for host functions.
 
-use crate::context;
-use crate::functions::Functions;
-use crate::pinned::Pages;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
 use causeway_api::handle::{Context, Native, Stream};
 use causeway_api::sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUresult, CUstreamWaitValue_flags,
 };
 use causeway_gpu::{CuResult, Gate};
 use causeway_sync::face::Mutex;
-use core::ffi::c_void;
-use core::sync::atomic::{AtomicU32, Ordering};
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
+
+use crate::context;
+use crate::functions::Functions;
+use crate::pinned::Pages;
 
 /// Words of a page, which is registered as a whole.
 const WORDS: usize = 4096 / size_of::<AtomicU32>();
@@ -146,5 +145,42 @@ impl GateValues {
         // SAFETY: the address is of a registered page that lives until the gate is opened.
         unsafe { functions.cuStreamWaitValue32_v2(stream.as_raw(), device_address, opens_at, until)? };
         Ok(Box::new(gate))
+    }
+}
+
+/// The streams that the session has made.
+#[derive(Default)]
+pub(crate) struct Streams {
+    made: Mutex<FxHashMap<Native<Stream>, Native<Context>>>,
+}
+
+impl Streams {
+    pub(crate) fn add(&self, stream: Native<Stream>, context: Native<Context>) {
+        self.made.lock().insert(stream, context);
+    }
+
+    pub(crate) fn remove(&self, stream: Native<Stream>) {
+        self.made.lock().remove(&stream);
+    }
+
+    /// The context of a stream; the legacy default stream belongs to all and gives nothing.
+    pub(crate) fn context_of(&self, stream: Native<Stream>) -> Option<Native<Context>> {
+        self.made.lock().get(&stream).copied()
+    }
+
+    /// All streams of `context`, the legacy default stream first.
+    pub(crate) fn of(&self, context: Native<Context>) -> Vec<Native<Stream>> {
+        let made = self.made.lock();
+        let own = made.iter().filter(|(_, other)| **other == context).map(|(stream, _)| *stream);
+        core::iter::once(Native::NULL).chain(own).collect()
+    }
+
+    /// All streams but default ones, each with its context.
+    pub(crate) fn all(&self) -> Vec<(Native<Stream>, Native<Context>)> {
+        self.made.lock().iter().map(|(stream, context)| (*stream, *context)).collect()
+    }
+
+    pub(crate) fn forget(&self, context: Native<Context>) {
+        self.made.lock().retain(|_, other| *other != context);
     }
 }

@@ -1,15 +1,17 @@
-//! The driver's linker for device code.
+//! The driver's linker for device code, and the driver's log.
+
+use core::ffi::c_void;
+
+use causeway_api::handle::{LinkState, Native};
+use causeway_api::sys::{CUjitInputType, CUlinkState, CUlogIterator, CUresult};
+use causeway_api::types::JitOptions;
+use causeway_gpu::CuResult;
+use causeway_gpu::calls::{LinkerCalls, LogCalls};
 
 use crate::calls::module::c_text;
 use crate::driver::Driver;
+use crate::graphs::Link;
 use crate::jit::Options;
-use crate::links::Link;
-use causeway_api::handle::{LinkState, Native};
-use causeway_api::sys::{CUjitInputType, CUlinkState, CUresult};
-use causeway_api::types::JitOptions;
-use causeway_gpu::CuResult;
-use causeway_gpu::calls::LinkerCalls;
-use core::ffi::c_void;
 
 /// The longest piece of a result that is given at once, in bytes: what a reply can hold, with room to spare.
 const MAX_PIECE_BYTES: usize = 8 << 20;
@@ -109,5 +111,25 @@ impl Driver {
         if let Some(link) = self.links.lock().get(&state.value()) {
             self.reports.put(link.options.report, link.options.answers());
         }
+    }
+}
+
+/// The longest piece of the log that is asked for at once; the driver keeps about a hundred lines.
+const MAX_LOG_BYTES: usize = 1 << 20;
+
+impl LogCalls for Driver {
+    causeway_api_macros::driver_calls!(log);
+
+    /// The log from `start` on, at most `size` bytes, and where it goes on.
+    fn logs_dump(&self, start: Option<&CUlogIterator>, size: usize) -> CuResult<(Vec<u8>, CUlogIterator)> {
+        let mut text = vec![0; size.min(MAX_LOG_BYTES)];
+        let (mut length, mut next) = (text.len(), start.copied().unwrap_or_default());
+        let iterator = if start.is_some() { &raw mut next } else { core::ptr::null_mut() };
+        // SAFETY: the buffer has `length` bytes; the driver writes no more and says how many.
+        unsafe {
+            self.functions.cuLogsDumpToMemory(iterator, text.as_mut_ptr().cast(), &mut length, 0)?;
+        }
+        text.truncate(length);
+        Ok((text, next))
     }
 }

@@ -22,15 +22,12 @@
 mod code_memory;
 mod context;
 mod copy;
-mod events;
 mod gpudirect;
 mod graph;
 mod green;
 mod image;
 mod launch;
-mod layout;
 mod linker;
-mod log;
 mod managed;
 mod memory;
 mod module;

@@ -8,7 +8,7 @@
 
 use super::shape::{Pitch, Shape, Start};
 use crate::driver::Driver;
-use crate::host_ranges::HostRanges;
+use crate::registered::HostRanges;
 use causeway_api::handle::{Native, Stream};
 use causeway_gpu::CuResult;
 use core::ffi::c_void;

@@ -1,6 +1,6 @@
 //! Executable graphs: made of a graph, changed node by node, launched.
 
-use super::nodes::{kernel, memset, operations};
+use crate::calls::graph::{kernel, memset, operations};
 use crate::calls::launch::ParameterBuffer;
 use crate::context;
 use crate::driver::Driver;
