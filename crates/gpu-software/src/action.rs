@@ -1,7 +1,7 @@
 //! What happens when it is a command's turn in its stream.
 
 use super::operation::{Condition, Operation};
-use super::sequence::{Branch, Node, Sequence, ValueStep};
+use crate::operation::{Branch, Node, Sequence, ValueStep};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

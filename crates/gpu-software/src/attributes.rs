@@ -7,9 +7,8 @@ use causeway_api::sys::{
 };
 use causeway_api::types::LaunchAttribute;
 use causeway_gpu::CuResult;
-use std::fs;
 use std::ops::Range;
-use std::thread;
+use std::{fs, thread};
 
 /// The device's name.
 const NAME: &str = "Causeway software GPU";

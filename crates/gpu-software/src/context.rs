@@ -1,7 +1,7 @@
 //! One context: its device, its limits, and the error that ended it.
 
 use super::handles;
-use super::point::StreamId;
+use crate::handles::StreamId;
 use causeway_api::sys::{CUdevice, CUlimit, CUresult};
 use causeway_gpu::CuResult;
 use parking_lot::Mutex;

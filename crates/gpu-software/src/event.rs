@@ -1,7 +1,7 @@
 //! One event: the point that its last record names, and when that was reached.
 
 use super::context::ContextId;
-use super::point::Point;
+use crate::handles::Point;
 use std::time::Instant;
 
 /// One event.

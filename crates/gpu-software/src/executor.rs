@@ -7,18 +7,17 @@
 use super::action::Action;
 use super::context::Context;
 use super::operation::Operation;
-use super::point::StreamId;
 use super::scheduler::{Scheduler, State};
 use super::stream::{Activity, Command, Done, Fired, Waiter};
+use crate::handles::StreamId;
 use causeway_api::sys::CUresult;
 use causeway_sync::face::{self, MutexGuard};
 use std::cmp::Reverse;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 /// How many streams can run at the same time, as on NVIDIA's devices.
 const MAX_THREADS: usize = 128;

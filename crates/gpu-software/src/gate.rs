@@ -2,9 +2,9 @@
 
 use super::action::Action;
 use super::operation::{Comparison, Condition, Operation, Value};
-use super::point::StreamId;
 use super::region;
 use super::scheduler::Scheduler;
+use crate::handles::StreamId;
 use causeway_api::sys::{CUresult, CUstreamWaitValue_flags, CUstreamWriteValue_flags};
 use causeway_api::types::Region;
 use causeway_gpu::{CuResult, Gate};

@@ -4,17 +4,15 @@ use crate::array::Arrays;
 use crate::context::Context;
 use crate::contexts::Contexts;
 use crate::graph::Graphs;
+use crate::handles::StreamId;
+use crate::host_memory::{Managed, Pinned, StagingPool};
 use crate::linker::Links;
 use crate::machine::Machine;
-use crate::managed::Managed;
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::operation::{HostDestination, HostSource, Operation};
 use crate::options::Options;
-use crate::pinned::Pinned;
-use crate::point::StreamId;
 use crate::scheduler::Scheduler;
-use crate::staging::StagingPool;
 use crate::swap::Swapped;
 use crate::texture_references::References;
 use crate::textures::Textures;
@@ -27,13 +25,12 @@ use causeway_api::types::Region;
 use causeway_api::visible::DuplicateDevice;
 use causeway_config::ValueError;
 use causeway_gpu::device_code::{CodeMemory, LoadedCode};
-use causeway_gpu::device_memory;
-use causeway_gpu::device_memory::{ImportError, ImportedMemory};
-use causeway_gpu::device_memory::{ResumeError, SuspendError, SuspendedTo};
+use causeway_gpu::device_memory::{ImportError, ImportedMemory, ResumeError, SuspendError, SuspendedTo};
 use causeway_gpu::gpudirect::{GpuDirectChoice, GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use causeway_gpu::host_memory::{AfterFailure, SetAside};
 use causeway_gpu::{
     Completion, CuResult, Gate, Gpu, KernelTimer, NativeLocation, OutputSink, Registration, Shared, Staging,
+    device_memory,
 };
 use causeway_ptx::memory::{AddressSpace, PREFERRED_BASE, ReservationError};
 use parking_lot::Mutex;

@@ -7,9 +7,9 @@
 use super::action::Action;
 use super::condition::{Choice, Condition};
 use super::handles;
-use super::point::{Point, StreamId};
 use super::scheduler::Scheduler;
-use super::sequence::{Branch, Node, Sequence};
+use crate::handles::{Point, StreamId};
+use crate::operation::{Branch, Node, Sequence};
 use causeway_api::sys::{CUgraphInstantiate_flags, CUresult};
 use causeway_gpu::CuResult;
 use parking_lot::Mutex;

@@ -3,9 +3,9 @@
 use super::action::Action;
 use super::context::{Context, ContextId};
 use super::operation::Operation;
-use super::point::StreamId;
 use super::pool::Pool;
 use super::scheduler::Scheduler;
+use crate::handles::StreamId;
 use causeway_api::sys::{CUdevice, CUresult};
 use causeway_gpu::{CuResult, Staging};
 use causeway_ptx::memory::AddressSpace;

@@ -6,8 +6,7 @@ use causeway_api::nvml::{DeviceNumber, Function, Mode};
 use causeway_api::snapshot::Device;
 use causeway_api::sys::CUdevice_attribute as Attribute;
 use causeway_config::ValueError;
-use causeway_gpu::monitor::Frame;
-use causeway_gpu::monitor::{Monitor, OwnProcess};
+use causeway_gpu::monitor::{Frame, Monitor, OwnProcess};
 
 /// The newest API of `nvml.h` of which it knows the calls.
 const API_VERSION: &str = "13.0";

@@ -1,15 +1,20 @@
 //! What a stream executes.
+//!
+//! What a graph does: nodes in their order, and the values that they begin with.
 
-use super::launch::Launch;
-use super::machine::Machine;
-use super::pool::{BlockToken, Pool};
-use super::region;
+use std::sync::Arc;
+use std::time::Instant;
+
 use causeway_api::sys::CUresult;
 use causeway_api::types::Region;
 use causeway_gpu::CuResult;
 use causeway_ptx::memory::{AddressSpace, MemoryError};
-use std::sync::Arc;
-use std::time::Instant;
+
+use crate::condition::{Choice, Condition as Steering};
+use crate::launch::Launch;
+use crate::machine::Machine;
+use crate::pool::{BlockToken, Pool};
+use crate::region;
 
 /// Moving up to this many bytes takes less time than waking a thread: at 10 GB/s it is 3 microseconds.
 const QUICK_BYTES: u64 = 32 << 10;
@@ -251,6 +256,65 @@ impl Operation {
 fn is_small(region: &Region) -> bool {
     region.bytes().is_some_and(|bytes| bytes <= QUICK_BYTES)
         && region.height.saturating_mul(region.depth) <= 16
+}
+
+/// What a node does.
+#[derive(Clone)]
+pub(super) enum Node {
+    /// Nothing.
+    Empty,
+    /// Work for an executor thread.
+    Run(Arc<Operation>),
+    /// A kernel; its attributes are those of its first launch.
+    Kernel(Arc<Operation>),
+    /// Records an event.
+    Record(u64),
+    /// Writes values and waits for values.
+    Values(Arc<[ValueStep]>),
+    /// Carries one of these graphs out as a value says.
+    Conditional { condition: Arc<Steering>, choice: Choice, bodies: Arc<[u64]> },
+    /// The same in an executable graph.
+    Branch(Arc<Branch>),
+}
+
+/// One stream memory operation.
+#[derive(Clone, Copy)]
+pub(super) enum ValueStep {
+    /// Writes a value.
+    Write { address: u64, value: Value },
+    /// Stops the stream until memory holds a value.
+    Wait(Condition),
+    /// Orders memory, which is in order here anyway.
+    Barrier,
+}
+
+impl Node {
+    /// Whether the other one is of the same kind.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        core::mem::discriminant(self) == core::mem::discriminant(other)
+    }
+}
+
+/// What a graph does: values that it begins with, and its nodes in their order.
+#[derive(Default)]
+pub(super) struct Sequence {
+    pub(super) conditions: Vec<Arc<Steering>>,
+    pub(super) nodes: Vec<Node>,
+}
+
+/// A conditional node of an executable graph.
+pub(super) struct Branch {
+    pub(super) condition: Arc<Steering>,
+    pub(super) choice: Choice,
+    pub(super) bodies: Vec<Arc<Sequence>>,
+}
+
+impl Branch {
+    /// What is to be carried out now, and whether the value is to be looked at again afterwards.
+    pub(super) fn next(&self) -> Option<(Arc<Sequence>, bool)> {
+        let body = self.bodies.get(self.choice.of(self.condition.value()))?;
+        Some((Arc::clone(body), self.choice == Choice::While))
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! When the stream gets to the free, the block goes back to the device, unless the pool is to keep that much.
 
 use super::handles;
-use super::point::{Point, StreamId};
+use crate::handles::{Point, StreamId};
 use causeway_api::sys::{CUmemPool_attribute, CUresult};
 use causeway_gpu::CuResult;
 use causeway_ptx::memory::AddressSpace;

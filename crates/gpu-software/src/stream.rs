@@ -2,7 +2,7 @@
 
 use super::action::Action;
 use super::context::Context;
-use super::point::{Point, StreamId};
+use crate::handles::{Point, StreamId};
 use causeway_api::types::LaunchAttribute;
 use causeway_gpu::CuResult;
 use causeway_sync::face::Mutex;

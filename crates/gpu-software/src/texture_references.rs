@@ -5,9 +5,8 @@
 
 use super::array::Arrays;
 use super::context::ContextId;
-use super::handles;
-use super::texture;
 use super::textures::{Object, Textures};
+use super::{handles, texture};
 use causeway_api::sys::{CUDA_TEXTURE_DESC, CUarray_format, CUresult};
 use causeway_gpu::{CuResult, NativeSource};
 use causeway_ptx::memory::AddressSpace;

@@ -1,8 +1,7 @@
 //! Graphs and executable graphs.
 
 use crate::SoftwareGpu;
-use crate::operation::{Operation, Pattern, Value};
-use crate::sequence::{Node, ValueStep};
+use crate::operation::{Node, Operation, Pattern, Value, ValueStep};
 use causeway_api::handle::{Event, Function, Graph, GraphExec, Native, Stream};
 use causeway_api::sys::{CUresult, CUstreamBatchMemOpType};
 use causeway_api::types::{Fill, GraphEdge, LaunchAttribute, LaunchShape, ValueOperation};

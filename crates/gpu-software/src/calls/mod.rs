@@ -3,7 +3,6 @@
 //! A file has what its subject's commands check and where they go; what no file has is answered with "not
 //! supported".
 
-mod array;
 mod context;
 mod copy;
 mod graph;
@@ -12,7 +11,6 @@ mod memory;
 mod module;
 mod stream;
 mod texture;
-mod virtual_memory;
 
 use super::SoftwareGpu;
 use causeway_gpu::calls::{GreenContextCalls, LogCalls};

@@ -1,21 +1,22 @@
-//! Textures and surfaces: objects, and the older references; tensor maps.
+//! Arrays, textures and surfaces: objects, and the older references; tensor maps.
 
-use crate::SoftwareGpu;
-use crate::tensor_map::Tiled;
-use crate::texture_references::{Kind, Reference};
-use crate::textures::Object;
-use crate::{tensor_map, texture, texture_limits};
+use std::sync::Arc;
+
 use causeway_api::handle::{Array, MipmappedArray, Module, Native, SurfaceReference, TextureReference};
 use causeway_api::sys::{
-    CU_TRSA_OVERRIDE_FORMAT, CUDA_ARRAY_DESCRIPTOR, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC,
-    CUaddress_mode, CUarray_format, CUdevice, CUdeviceptr, CUfilter_mode, CUresult, CUtensorMap,
-    CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion,
-    CUtensorMapSwizzle,
+    CU_TRSA_OVERRIDE_FORMAT, CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR,
+    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray_format, CUdevice, CUdeviceptr,
+    CUfilter_mode, CUresult, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill,
+    CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 use causeway_api::types::{TextureSource, channel_bytes};
-use causeway_gpu::calls::TextureCalls;
+use causeway_gpu::calls::{ArrayCalls, TextureCalls};
 use causeway_gpu::{CuResult, NativeSource};
-use std::sync::Arc;
+
+use crate::tensor_map::{self, Tiled};
+use crate::texture_references::{Kind, Reference};
+use crate::textures::Object;
+use crate::{SoftwareGpu, texture, texture_limits};
 
 impl TextureCalls for SoftwareGpu {
     fn texture_create(
@@ -344,5 +345,46 @@ fn check_filter(mode: CUfilter_mode) -> CuResult<()> {
     match mode {
         CUfilter_mode::CU_TR_FILTER_MODE_POINT | CUfilter_mode::CU_TR_FILTER_MODE_LINEAR => Ok(()),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+impl ArrayCalls for SoftwareGpu {
+    fn cuArray3DCreate_v2(&self, descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> CuResult<Native<Array>> {
+        let context = self.contexts.current()?;
+        self.arrays.create(&self.memory, &context, descriptor).map(Native::from_value)
+    }
+
+    fn cuArray3DGetDescriptor_v2(&self, array: Native<Array>) -> CuResult<CUDA_ARRAY3D_DESCRIPTOR> {
+        Ok(self.arrays.get(array.value())?.descriptor)
+    }
+
+    fn cuArrayGetMemoryRequirements(
+        &self,
+        array: Native<Array>,
+        device: CUdevice,
+    ) -> CuResult<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
+        self.check_device(device)?;
+        self.arrays.requirements(array.value())
+    }
+
+    fn cuArrayDestroy(&self, array: Native<Array>) -> CuResult<()> {
+        self.arrays.destroy(&self.memory, array.value())
+    }
+
+    fn cuMipmappedArrayCreate(
+        &self,
+        descriptor: &CUDA_ARRAY3D_DESCRIPTOR,
+        levels: u32,
+    ) -> CuResult<Native<MipmappedArray>> {
+        let context = self.contexts.current()?;
+        self.arrays.create_mipmapped(&self.memory, &context, descriptor, levels).map(Native::from_value)
+    }
+
+    fn cuMipmappedArrayGetLevel(&self, array: Native<MipmappedArray>, level: u32) -> CuResult<Native<Array>> {
+        self.arrays.level(array.value(), level).map(Native::from_value)
+    }
+
+    fn cuMipmappedArrayDestroy(&self, array: Native<MipmappedArray>) -> CuResult<()> {
+        self.arrays.destroy_mipmapped(&self.memory, array.value())
     }
 }

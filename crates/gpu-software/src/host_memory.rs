@@ -1,10 +1,14 @@
-//! Host memory for copies, kept for reuse: the system's fresh pages cost more to touch than bytes do to copy.
+//! Host memory of the software GPU: staging for copies, kept for reuse, since the system's fresh pages cost
+//! more to touch than bytes do to copy; memory that is registered; and managed memory, which is allocated as
+//! a device's own.
 
-use causeway_api::sys::CUresult;
-use causeway_gpu::{CuResult, Staging};
-use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use causeway_api::sys::CUresult;
+use causeway_gpu::{CuResult, DeviceBytes, Registration, Staging};
+use parking_lot::Mutex;
 
 /// Blocks start at multiples of this, so that copies run at full speed.
 const ALIGNMENT: usize = 64;
@@ -95,6 +99,67 @@ impl StagingPool {
     }
 }
 
+/// The host memory that is registered.
+pub(super) struct Pinned {
+    max: u64,
+    bytes: Arc<AtomicU64>,
+}
+
+/// Registered as long as it lives.
+struct Registered {
+    length: u64,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Pinned {
+    /// None yet, and never more than `max` bytes.
+    pub(super) fn new(max: u64) -> Self {
+        Self { max, bytes: Arc::default() }
+    }
+
+    /// Registers so many bytes more.
+    pub(super) fn register(&self, length: usize) -> CuResult<Box<dyn Registration>> {
+        let registered = Registered { length: length as u64, bytes: Arc::clone(&self.bytes) };
+        let before = self.bytes.fetch_add(registered.length, Ordering::Relaxed);
+        if before.saturating_add(registered.length) > self.max {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        Ok(Box::new(registered))
+    }
+}
+
+impl Registration for Registered {
+    fn is_alive(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.bytes.fetch_sub(self.length, Ordering::Relaxed);
+    }
+}
+
+/// Memory that kernels reach, and this process only by copies.
+pub(super) struct Managed(pub Staging);
+
+impl DeviceBytes for Managed {
+    fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()> {
+        assert!(at + into.len() <= self.0.len(), "the engine reads inside the memory");
+        // SAFETY: the range lies in the memory. A kernel that writes there meanwhile is the program's own
+        // race.
+        unsafe { into.as_mut_ptr().copy_from_nonoverlapping(self.0.as_ptr().add(at), into.len()) };
+        Ok(())
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) -> CuResult<()> {
+        assert!(at + bytes.len() <= self.0.len(), "the engine writes inside the memory");
+        // SAFETY: as above.
+        unsafe { self.0.as_ptr().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,5 +182,16 @@ mod tests {
             drop(pool.take(100 << 20).unwrap());
         }
         assert!(pool.cached.lock().bytes <= MAX_CACHED_BYTES);
+    }
+
+    #[test]
+    fn no_more_is_registered_than_may_be() {
+        let pinned = Pinned::new(100);
+        let first = pinned.register(60).unwrap();
+        assert_eq!(pinned.register(41).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        let _second = pinned.register(40).unwrap();
+        assert!(pinned.register(1).is_err());
+        drop(first);
+        assert!(pinned.register(60).is_ok_and(|third| third.is_alive()));
     }
 }
