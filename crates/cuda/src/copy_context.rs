@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use super::error::CudaError;
 use super::functions::{Driver, PlaneCopy, check};
 use super::scope::Scope;
-use super::setup_calls::check_setup_call;
+use crate::lookup::check_setup_call;
 
 /// From so many bytes on a copy from the host is a copy engine's.
 const ENGINE_BYTES: usize = 64 << 10;

@@ -1,10 +1,10 @@
-//! GPU attributes and peer access.
+//! GPU attributes, peer access, and imported memory of other processes with its device.
 
 use core::ffi::{c_int, c_void};
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::functions::Driver;
+use crate::functions::Driver;
 
 /// The first 8 bytes of a GPU's UUID, which are the same in every process and container.
 pub type GpuNumber = u64;
@@ -174,4 +174,46 @@ pub fn gpu_access(driver: &Driver, device: i32, number: GpuNumber) -> GpuAccess 
         cache.clear();
     }
     *cache.entry((device, number)).or_insert_with(query)
+}
+
+/// From where on memory is mapped, how many bytes of it, and for which device.
+type Imported = BTreeMap<u64, (usize, i32)>;
+
+fn imported() -> MutexGuard<'static, Imported> {
+    static IMPORTED: Mutex<Imported> = Mutex::new(BTreeMap::new());
+    IMPORTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory has been mapped for a device.
+pub fn note(address: u64, bytes: usize, device: i32) {
+    imported().insert(address, (bytes, device));
+}
+
+/// Memory is about to be unmapped; nothing where none was noted.
+pub fn forget(address: u64) {
+    imported().remove(&address);
+}
+
+/// The device for which the memory is mapped in which an address lies, if that is another process's.
+pub fn device_for(address: u64) -> Option<i32> {
+    let imported = imported();
+    let (start, (bytes, device)) = imported.range(..=address).next_back()?;
+    (address - start < *bytes as u64).then_some(*device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_others_has_the_device_that_it_is_mapped_for() {
+        let start = 0x7fff_0000_0000;
+        note(start, 0x2000, 3);
+        assert_eq!(
+            [start - 1, start, start + 0x1fff, start + 0x2000].map(device_for),
+            [None, Some(3), Some(3), None]
+        );
+        forget(start);
+        assert_eq!(device_for(start), None);
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::CudaError;
 use super::functions::{Driver, check};
-use super::setup_calls::check_setup_call;
+use crate::lookup::check_setup_call;
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const WITHOUT_TIMING: u32 = 2;

@@ -1,5 +1,8 @@
 //! Lookup of what a library has that the program may load at any time.
+//!
+//! Set-up calls: those of the driver that a thread must not make while a kernel waits for it.
 
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
@@ -57,6 +60,24 @@ fn libraries_loaded() -> u64 {
     count
 }
 
+thread_local! {
+    static SERVES_KERNELS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on kernels may wait for the calling thread: set-up calls of this crate on it are errors of the program that
+/// uses it, which debug builds stop at.
+pub fn forbid_setup_calls() {
+    SERVES_KERNELS.set(true);
+}
+
+/// Panics in debug builds where the calling thread must not make this call.
+pub(super) fn check_setup_call(call: &str) {
+    debug_assert!(
+        !SERVES_KERNELS.get(),
+        "{call} on a thread that kernels wait for: it stands still while another thread waits for one of them"
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
@@ -88,5 +109,16 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum::<usize>()
         });
         assert_eq!(missed, 0, "threads found nothing while another one was about to keep it");
+    }
+
+    #[test]
+    fn set_up_calls_are_refused_on_the_thread_that_serves() {
+        check_setup_call("cuMemMap");
+        let served = thread::spawn(|| {
+            forbid_setup_calls();
+            check_setup_call("cuMemMap");
+        });
+        assert_eq!(served.join().is_err(), cfg!(debug_assertions));
+        check_setup_call("cuMemMap");
     }
 }

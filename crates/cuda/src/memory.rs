@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::device::exports_memory;
 use super::functions::Driver;
-use super::imported;
+use crate::device;
 
 mod attribute {
     pub(super) const CONTEXT: i32 = 1;
@@ -92,7 +92,7 @@ impl DeviceMemory {
         let managed = word(attribute::IS_MANAGED).unwrap_or(0) & 0xff != 0;
         // Where it lies, or for which it is mapped: what is done with it is done by that one.
         let device = word(attribute::DEVICE_ORDINAL)?;
-        let device = imported::device_for(address).unwrap_or(device);
+        let device = device::device_for(address).unwrap_or(device);
         let handle_types = read::<u64>(driver, attribute::ALLOWED_HANDLE_TYPES, address).unwrap_or(0);
         Some(Self {
             context: read::<u64>(driver, attribute::CONTEXT, address).unwrap_or(0),

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::error::CudaError;
 use super::functions::{Driver, check};
 use super::scope::Scope;
-use super::setup_calls::check_setup_call;
+use crate::lookup::check_setup_call;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`: for all contexts.
 const PORTABLE: u32 = 1;

@@ -6,11 +6,10 @@ use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
 use super::error::CudaError;
-use super::events;
 use super::functions::{Driver, check};
-use super::life;
 use super::memory::DeviceMemory;
-use super::setup_calls::check_setup_call;
+use super::{events, life};
+use crate::lookup::check_setup_call;
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;

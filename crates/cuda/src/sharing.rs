@@ -6,11 +6,11 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use super::error::CudaError;
 use super::functions::{AccessDescriptor, AllocationProperties, Driver, IpcHandle, check};
-use super::imported;
 use super::memory::DeviceMemory;
 use super::order::synchronize;
 use super::scope::Scope;
-use super::setup_calls::check_setup_call;
+use crate::device;
+use crate::lookup::check_setup_call;
 
 /// Bytes of a handle of cudaIPC.
 pub const IPC_HANDLE_BYTES: usize = 64;
@@ -142,7 +142,7 @@ impl Mapping {
         let status = unsafe { (driver.import_memory)(&raw mut allocation, number, DESCRIPTOR) };
         check("cuMemImportFromShareableHandle", status)?;
         let mapping = Self::map(driver, allocation, bytes, device)?;
-        imported::note(mapping.address, bytes, device);
+        device::note(mapping.address, bytes, device);
         Ok(mapping)
     }
 
@@ -190,7 +190,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         check_setup_call("cuMemUnmap");
         // Before the addresses may be another mapping's.
-        imported::forget(self.address);
+        device::forget(self.address);
         // SAFETY: addresses and a handle of this value, of which nothing is under way.
         unsafe {
             (self.driver.unmap_memory)(self.address, self.bytes);

@@ -14,8 +14,7 @@ use causeway_cuda::{
 use causeway_sync::threads;
 use thiserror::Error;
 
-use crate::log;
-use crate::staging_block;
+use crate::{log, staging_block};
 
 /// Copies of a communicator at a time.
 pub const MAX_COPIES: usize = 8;
