@@ -1,16 +1,13 @@
 //! Variables of device code, from a cubin's table of symbols or from PTX text: their names, and which of their words hold
 //! addresses. Only headers, symbols, relocations and names are read.
 
-use super::ELF_MAGIC;
-use super::cubin::{HEADER_BYTES, SECTION_HEADER_BYTES, SYMBOL_BYTES, SYMBOL_TABLE, long, u32_at};
+use super::cubin::{Elf, FUNCTION, MAX_NAME_BYTES, long, text, u32_at};
 
 /// A symbol whose section has a number that does not fit (`SHN_XINDEX`).
 const SECTION_ELSEWHERE: u16 = 0xffff;
 
 /// The type of a symbol that is a variable (`STT_OBJECT`).
 const OBJECT: u8 = 1;
-/// The type of a symbol that is a function (`STT_FUNC`).
-const FUNCTION: u8 = 2;
 /// What the byte `st_other` of a variable declared `__managed__` has set, as nvcc 13.0 writes it.
 const MANAGED: u8 = 0x04;
 /// The type of a section with relocations (`SHT_RELA`), and bytes of each.
@@ -23,10 +20,8 @@ const WORD: u64 = 8;
 /// makes for itself, lie in others.
 const SECTIONS: [&str; 3] = [".nv.global", ".nv.global.init", ".nv.constant3"];
 
-/// The most variables of an image, and the longest name: no compiler makes as many or as long ones, and names of a hostile file
-/// may overlap each other.
+/// The most variables of an image: no compiler makes as many, and those of a hostile file may overlap each other.
 const MAX_VARIABLES: usize = 1 << 20;
-const MAX_NAME_BYTES: usize = 16 << 10;
 
 /// A variable of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,69 +52,50 @@ pub struct Variables {
 /// The variables of a cubin; nothing when it is no ELF file of 64 bits, or a table is not where its header says or larger
 /// than any.
 pub fn cubin_variables(cubin: &[u8]) -> Option<Variables> {
-    let header: &[u8; HEADER_BYTES] = cubin.first_chunk()?;
-    if !header.starts_with(&ELF_MAGIC) || header[4] != 2 {
-        return None;
-    }
-    let sections_at = long(header, 40)?;
-    let count = usize::from(u16::from_le_bytes([header[60], header[61]]));
+    let elf = Elf::new(cubin)?;
     // With 65,280 sections or more the counts stand elsewhere, and symbols name their sections elsewhere.
-    if count == 0 {
+    if elf.sections() == 0 {
         return None;
     }
-    let section = |index: usize| {
-        let start = sections_at.checked_add(index.checked_mul(SECTION_HEADER_BYTES)?)?;
-        cubin.get(start..)?.first_chunk::<SECTION_HEADER_BYTES>()
-    };
-    let content = |header: &[u8; SECTION_HEADER_BYTES]| {
-        let start = long(header, 24)?;
-        cubin.get(start..start.checked_add(long(header, 32)?)?)
-    };
-    let section_names = content(section(usize::from(u16::from_le_bytes([header[62], header[63]])))?)?;
-    let has_variables = (0..count)
-        .map(|index| Some(SECTIONS.contains(&text(section_names, u32_at(section(index)?, 0)? as usize)?)))
+    let section_names = elf.section_names()?;
+    let has_variables = (0..elf.sections())
+        .map(|index| Some(SECTIONS.contains(&text(section_names, u32_at(elf.section(index)?, 0)? as usize)?)))
         .collect::<Option<Vec<bool>>>()?;
     let mut found = Variables::default();
-    for index in 0..count {
-        let table = section(index)?;
-        if u32_at(table, 4)? != SYMBOL_TABLE {
-            continue;
+    elf.each_symbol(|symbol, names| {
+        let (kind, at) = (symbol[4] & 0xf, u16::from_le_bytes([symbol[6], symbol[7]]));
+        if kind == FUNCTION && at == 0 {
+            found.uses_heap |= text(names, u32_at(symbol, 0)? as usize)? == "malloc";
         }
-        let names = content(section(u32_at(table, 40)? as usize)?)?;
-        for symbol in content(table)?.chunks_exact(SYMBOL_BYTES) {
-            let (kind, at) = (symbol[4] & 0xf, u16::from_le_bytes([symbol[6], symbol[7]]));
-            if kind == FUNCTION && at == 0 {
-                found.uses_heap |= text(names, u32_at(symbol, 0)? as usize)? == "malloc";
-            }
-            if kind == OBJECT && at == SECTION_ELSEWHERE {
-                return None;
-            }
-            let (offset, bytes) = (long(symbol, 8)? as u64, long(symbol, 16)? as u64);
-            let is_variable = kind == OBJECT && has_variables.get(usize::from(at)) == Some(&true);
-            if !is_variable || bytes == 0 {
-                continue;
-            }
-            if found.list.len() == MAX_VARIABLES || offset.checked_add(bytes).is_none() {
-                return None;
-            }
-            found.list.push(Variable {
-                name: text(names, u32_at(symbol, 0)? as usize)?.to_owned(),
-                section: at.into(),
-                offset,
-                bytes,
-                is_managed: symbol[5] & MANAGED != 0,
-                pointers: Some(Vec::new()),
-            });
+        if kind == OBJECT && at == SECTION_ELSEWHERE {
+            return None;
         }
-    }
+        let (offset, bytes) = (long(symbol, 8)? as u64, long(symbol, 16)? as u64);
+        let is_variable = kind == OBJECT && has_variables.get(usize::from(at)) == Some(&true);
+        if !is_variable || bytes == 0 {
+            return Some(());
+        }
+        if found.list.len() == MAX_VARIABLES || offset.checked_add(bytes).is_none() {
+            return None;
+        }
+        found.list.push(Variable {
+            name: text(names, u32_at(symbol, 0)? as usize)?.to_owned(),
+            section: at.into(),
+            offset,
+            bytes,
+            is_managed: symbol[5] & MANAGED != 0,
+            pointers: Some(Vec::new()),
+        });
+        Some(())
+    })?;
     found.list.sort_by_key(|variable| (variable.section, variable.offset));
-    for index in 0..count {
-        let table = section(index)?;
+    for index in 0..elf.sections() {
+        let table = elf.section(index)?;
         let of = u32_at(table, 44)?;
         if u32_at(table, 4)? != RELOCATIONS || has_variables.get(of as usize) != Some(&true) {
             continue;
         }
-        for relocation in content(table)?.chunks_exact(RELOCATION_BYTES) {
+        for relocation in elf.content(table)?.chunks_exact(RELOCATION_BYTES) {
             let at = long(relocation, 0)? as u64;
             let behind = found.list.partition_point(|known| (known.section, known.offset) <= (of, at));
             let Some(variable) = behind.checked_sub(1).and_then(|index| found.list.get_mut(index)) else {
@@ -132,12 +108,6 @@ pub fn cubin_variables(cubin: &[u8]) -> Option<Variables> {
         }
     }
     Some(found)
-}
-
-fn text(names: &[u8], at: usize) -> Option<&str> {
-    let name = names.get(at..)?;
-    let end = name.iter().take(MAX_NAME_BYTES).position(|byte| *byte == 0)?;
-    core::str::from_utf8(&name[..end]).ok()
 }
 
 /// The variables that PTX text declares outside of its functions; nothing when there are too many, or where the text is not

@@ -20,7 +20,6 @@ pub(crate) mod bar;
 mod cache;
 mod channel;
 mod ipc;
-mod loopback;
 pub(crate) mod ops;
 pub(crate) mod peer_memory;
 pub(crate) mod protocol;
@@ -51,8 +50,8 @@ impl Channel {
             Self::Vmm => &vmm::Vmm,
             Self::Staged => &staged::Staged,
             Self::Bar => &bar::Bar,
-            Self::Rdma => &rdma::Rdma,
-            Self::Loopback => &loopback::Loopback,
+            Self::Rdma => &rdma::Rdma::BetweenHosts,
+            Self::Loopback => &rdma::Rdma::WithinHost,
             Self::Tcp => &tcp::Tcp,
         }
     }

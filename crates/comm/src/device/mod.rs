@@ -23,6 +23,8 @@ pub mod choice;
 pub mod cuda;
 pub mod failure;
 pub mod gpu;
+#[cfg(test)]
+mod late_lane;
 pub mod layout;
 pub mod measuring;
 pub mod peers;

@@ -20,7 +20,8 @@ pub(crate) struct DeviceReader<'a> {
 }
 
 impl DeviceReader<'_> {
-    fn byte(&self, address: u64) -> Result<u8, u64> {
+    /// A byte; the address, where it lies outside of the space.
+    pub(crate) fn byte(&self, address: u64) -> Result<u8, u64> {
         if !self.space.contains(address) {
             return Err(address);
         }

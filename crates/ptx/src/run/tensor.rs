@@ -6,6 +6,7 @@
 
 use super::context::{Raised, ThreadContext};
 use super::functions::raise;
+use super::printf::DeviceReader;
 use crate::memory::AddressSpace;
 use crate::tensor_map::{MAX_TENSOR_RANK, TENSOR_MAP_BYTES, TensorMap};
 
@@ -165,19 +166,15 @@ fn flush(value: &mut [u8; 8]) {
 }
 
 fn read(space: &AddressSpace, address: u64) -> Result<u8, CopyFault> {
-    if !space.contains(address) {
-        return Err(CopyFault::Address(address));
-    }
-    // SAFETY: the address lies in the space's own reservation, and this runs on a kernel's coroutine, where touching a page
-    // without access ends the kernel. Other threads may write the byte meanwhile, as on a GPU.
-    Ok(unsafe { std::ptr::read_volatile(address as *const u8) })
+    DeviceReader { space }.byte(address).map_err(CopyFault::Address)
 }
 
 fn write(space: &AddressSpace, address: u64, byte: u8) -> Result<(), CopyFault> {
     if !space.contains(address) {
         return Err(CopyFault::Address(address));
     }
-    // SAFETY: as for `read`.
+    // SAFETY: the address lies in the space's own reservation, and this runs on a kernel's coroutine, where touching a page
+    // without access ends the kernel. Other threads may use the byte meanwhile, as on a GPU.
     unsafe { std::ptr::write_volatile(address as *mut u8, byte) };
     Ok(())
 }

@@ -1,14 +1,13 @@
-//! Channel `rdma`: by network cards, between two hosts: the receiver's card reads the sender's memory. A card
-//! reaches a GPU's memory where both drivers can (GPUDirect RDMA); otherwise bytes pass through memory of the
-//! host, at the end where it does not.
+//! Channels `rdma` and `loopback`: by network cards, between two hosts, or by one of this host, which reads one rank's memory
+//! and writes the other's. The receiver's card reads the sender's memory. A card reaches a GPU's memory where both drivers
+//! can (GPUDirect RDMA); otherwise bytes pass through memory of the host, at the end where it does not.
 //!
-//! `path` has what each end keeps of the two joined cards, `read` the receiver's reads. `loopback` uses both.
+//! `path` has what each end keeps of the two joined cards, `read` the receiver's reads.
 
 mod path;
 mod read;
 
 pub(super) use path::{RdmaReader, RdmaStaging, RdmaTarget};
-pub(super) use read::receive;
 
 use causeway_ibverbs::RemoteMemory;
 
@@ -23,14 +22,33 @@ use crate::matching::Source;
 use crate::pair::{Locality, Pair};
 
 /// Bytes in a nanosecond that cards carry at most: 800 Gbit/s.
-pub(super) const MAX_RATE: f64 = 100.0;
+const MAX_RATE: f64 = 100.0;
 
-/// The channel.
-pub(super) struct Rdma;
+/// The two channels, which differ in the ranks that they join.
+#[derive(PartialEq, Eq)]
+pub(super) enum Rdma {
+    /// `rdma`.
+    BetweenHosts,
+    /// `loopback`.
+    WithinHost,
+}
+
+impl Rdma {
+    fn channel(&self) -> Channel {
+        match self {
+            Self::BetweenHosts => Channel::Rdma,
+            Self::WithinHost => Channel::Loopback,
+        }
+    }
+}
 
 impl ChannelOps for Rdma {
     fn probe(&self, pair: &Pair, ends: &Ends) -> Result<(), Missing> {
-        if pair.locality == Locality::OtherHost { probe_rdma(ends) } else { Err(Missing::SameHost) }
+        match (self, pair.locality == Locality::OtherHost) {
+            (Self::BetweenHosts, false) => Err(Missing::SameHost),
+            (Self::WithinHost, true) => Err(Missing::OtherHost),
+            _ => ends.rdma.clone().map_err(Missing::NoRdmaDevice),
+        }
     }
 
     fn max_rate(&self) -> f64 {
@@ -38,7 +56,11 @@ impl ChannelOps for Rdma {
     }
 
     fn is_between_hosts(&self) -> bool {
-        true
+        *self == Self::BetweenHosts
+    }
+
+    fn is_for_short(&self) -> bool {
+        *self == Self::WithinHost
     }
 
     fn uses_rdma(&self) -> bool {
@@ -54,7 +76,7 @@ impl ChannelOps for Rdma {
     }
 
     fn send(&self, sender: &mut PayloadSender<'_>, payload: &Payload<'_>) -> Result<(), TransferError> {
-        send(sender, Channel::Rdma, payload)
+        send(sender, self.channel(), payload)
     }
 
     fn send_copy(
@@ -72,17 +94,12 @@ impl ChannelOps for Rdma {
         order: &Order,
         destination: &Destination,
     ) -> Result<(), TransferError> {
-        receive(receiver, Channel::Rdma, order, destination)
+        read::receive(receiver, self.channel(), order, destination)
     }
 }
 
-/// What two cards need.
-pub(super) fn probe_rdma(ends: &Ends) -> Result<(), Missing> {
-    ends.rdma.clone().map_err(Missing::NoRdmaDevice)
-}
-
 /// Lets the peer's card read the payload where it lies, or else out of slots.
-pub(super) fn send(
+fn send(
     sender: &mut PayloadSender<'_>,
     channel: Channel,
     payload: &Payload<'_>,
@@ -106,11 +123,7 @@ pub(super) fn send(
 }
 
 /// Gives a copy out of slots.
-pub(super) fn send_copy(
-    sender: &PayloadSender<'_>,
-    channel: Channel,
-    copy: &[u8],
-) -> Result<(), TransferError> {
+fn send_copy(sender: &PayloadSender<'_>, channel: Channel, copy: &[u8]) -> Result<(), TransferError> {
     let slots = sender.rdma_slots(channel)?;
     sender.pass_copy(copy, HOST_SLOTS, |slot| slots.address(slot))
 }

@@ -1,9 +1,8 @@
 //! Tests of signals that go different ways to one peer: by the lane where the word is mapped, over the link where it
 //! is counted up.
 
-use std::sync::Mutex;
-
 use super::*;
+use crate::device::late_lane::LateLane;
 use crate::device::layout::QueueCounters;
 use crate::device::queue;
 use crate::device::request::PHASE;
@@ -11,38 +10,6 @@ use crate::device::windows::{MappedWindow, Windows};
 
 const CAPACITY: u64 = 16;
 const PEER: u32 = 1;
-
-/// What the lane was asked to write, and how far it has come.
-#[derive(Debug, Default)]
-struct Late {
-    sets: Vec<u64>,
-    marks: u64,
-    passed: u64,
-}
-
-#[derive(Clone, Default)]
-struct LateLane(Arc<Mutex<Late>>);
-
-impl Lane for LateLane {
-    fn copy(&mut self, _to: u64, _from: u64, _bytes: u64) -> Result<(), GpuError> {
-        unreachable!("nothing is put")
-    }
-
-    fn set(&mut self, _to: u64, value: u64) -> Result<(), GpuError> {
-        self.0.lock().unwrap().sets.push(value);
-        Ok(())
-    }
-
-    fn mark(&mut self) -> Result<u64, GpuError> {
-        let mut late = self.0.lock().unwrap();
-        late.marks += 1;
-        Ok(late.marks)
-    }
-
-    fn done(&self) -> u64 {
-        self.0.lock().unwrap().passed
-    }
-}
 
 /// A rank whose peer's word is mapped, and a link to that peer.
 struct Rank {
@@ -90,7 +57,8 @@ impl Rank {
             Operation::Signal { value, .. } => Some(*value),
             _ => None,
         });
-        (self.lane.0.lock().unwrap().sets.clone(), of_link.collect())
+        let late = self.lane.0.lock().unwrap();
+        (late.queued.iter().filter_map(|(_, from)| from.err()).collect(), of_link.collect())
     }
 
     /// The lane has done all that it was asked for.

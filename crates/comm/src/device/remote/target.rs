@@ -306,63 +306,13 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use core::sync::atomic::AtomicU64;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use super::*;
-    use crate::device::gpu::{Block, GpuError, Lane};
+    use crate::device::gpu::Block;
+    use crate::device::late_lane::LateLane;
     use crate::device::remote::frame::Position;
     use crate::device::remote::parts::Part;
-
-    /// Copies that are made when the test says so.
-    #[derive(Debug, Default)]
-    struct Late {
-        /// To an address, from one or of a value.
-        queued: VecDeque<(u64, Result<u64, u64>)>,
-        marks: u64,
-        passed: u64,
-    }
-
-    #[derive(Clone, Default)]
-    struct LateLane(Arc<Mutex<Late>>);
-
-    impl LateLane {
-        fn run(&self) {
-            let mut late = self.0.lock().unwrap();
-            for (to, from) in core::mem::take(&mut late.queued) {
-                let value = match from {
-                    // SAFETY: a word of the test's memory.
-                    Ok(from) => unsafe { word(from) }.load(Ordering::Relaxed),
-                    Err(value) => value,
-                };
-                // SAFETY: as above.
-                unsafe { word(to) }.store(value, Ordering::Relaxed);
-            }
-            late.passed = late.marks;
-        }
-    }
-
-    impl Lane for LateLane {
-        fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError> {
-            assert_eq!(bytes, 8);
-            self.0.lock().unwrap().queued.push_back((to, Ok(from)));
-            Ok(())
-        }
-
-        fn set(&mut self, to: u64, value: u64) -> Result<(), GpuError> {
-            self.0.lock().unwrap().queued.push_back((to, Err(value)));
-            Ok(())
-        }
-
-        fn mark(&mut self) -> Result<u64, GpuError> {
-            let mut late = self.0.lock().unwrap();
-            late.marks += 1;
-            Ok(late.marks)
-        }
-
-        fn done(&self) -> u64 {
-            self.0.lock().unwrap().passed
-        }
-    }
 
     /// A rank with a word of its GPU's memory in a window, and two peers that ask for it.
     struct Asked {
