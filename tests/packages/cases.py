@@ -96,9 +96,13 @@ def deb() -> str:
             "ldconfig -p | grep 'libcuda.so.1 '\n"
             "causeway devices --on unix:/run/causeway/server.sock\n"
             "[ -s /etc/causeway/key ]\n"
+            # What lists the clients is no configuration: neither the server nor another user stumbles over it.
+            "causeway client add ada --days 90 >/dev/null && [ -s /etc/causeway/clients.toml ]\n"
+            "systemctl restart causeway && causeway devices --on unix:/run/causeway/server.sock\n"
+            "runuser -u nobody -- env CAUSEWAY_ON= causeway config show\n"
             "apt purge -y causeway-server causeway-client causeway-client-system\n"
             "! systemctl is-active causeway && ! ldconfig -p | grep 'libcuda.so.1 '\n"
-            "! [ -e /etc/causeway/key ] && ! [ -e /var/cache/causeway ] && ! [ -e /etc/ld.so.conf.d/000-causeway.conf ]"
+            "! [ -e /etc/causeway/key ] && ! [ -e /etc/causeway/clients.toml ] && ! [ -e /var/cache/causeway ] && ! [ -e /etc/ld.so.conf.d/000-causeway.conf ]"
         )
         printed = booted(root, book.script("bare-deb", "/etc/causeway/key", "", after))
         if printed.count(PASSED) != 2:

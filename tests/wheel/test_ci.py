@@ -148,7 +148,13 @@ class Github(Pipeline):
         self.assertIn("PASS vector_add", self.shell(str(PROGRAMS / "vector_add"), environment))
         _, _, printed = self.run_action(code=1, wheel="/no/such/wheel", version="99.0.0")
         self.assertIn("::error::", printed)
-        self.assertIn("causeway-gpu==99.0.0", printed)
+        self.assertIn("name the wheel of 99.0.0", printed)
+        # Neither a package that somebody else may own is installed, nor the software GPU used for a lost secret.
+        for inputs, said in (
+            ({"wheel": ""}, "`wheel` is empty"),
+            ({"wheel": WHEEL, "gpu": ""}, "`gpu` is empty"),
+        ):
+            self.assertIn(f"::error::{said}", self.run_action(code=1, **inputs)[2])
 
     def test_steps_are_shell_and_inputs_are_explained(self):
         action = load(ACTION)
@@ -188,7 +194,16 @@ class Gitlab(Pipeline):
         for script in [*job["before_script"], *job["after_script"]]:
             self.check_shell(script)
         self.assertEqual(set(job["variables"]), {"GPU_WHEEL", "GPU_VERSION", "GPU_ON", "PIP_CACHE_DIR"})
-        self.assertIn("is wanted: name it in GPU_WHEEL", job["before_script"][0])
+        self.assertIn("is wanted: name the wheel of $GPU_VERSION in GPU_WHEEL", job["before_script"][0])
+        variables = {name: str(value) for name, value in job["variables"].items()}
+        for wheel, on, said in (
+            ("", "software", "GPU_WHEEL is empty"),
+            *(("w", on, "GPU_ON names") for on in ("", "$SECRET")),
+        ):
+            environment = self.environment(
+                None, **variables | {"GPU_WHEEL": wheel, "GPU_ON": on, "CI_JOB_ID": "0"}
+            )
+            self.assertIn(said, self.shell(job["before_script"][0], environment, code=1))
 
 
 if __name__ == "__main__":

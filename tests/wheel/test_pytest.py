@@ -53,6 +53,10 @@ class Pytest(Wheel):
         two = {"CAUSEWAY_SOFTWARE_GPU_DEVICES": "2"}
         self.assertIn("1 failed, 2 passed", self.run_pytest("--gpu=software", code=1, **two))
 
+    def test_warnings_that_are_errors_are_none_of_ours(self):
+        printed = self.run_pytest("--gpu", "software", "-W", "error")
+        self.assertIn("2 passed, 1 skipped", printed)
+
     def test_processes_of_xdist_use_the_same_gpu_and_options_of_a_file_count(self):
         (self.home / "pytest.ini").write_text("[pytest]\naddopts = --gpu software -n 2\n")
         printed = self.run_pytest()

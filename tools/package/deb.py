@@ -41,8 +41,10 @@ if [ "$1" = remove ] && [ -d /run/systemd/system ]; then deb-systemd-invoke stop
         "postrm": """\
 if [ "$1" = purge ]; then
     rm -rf /var/cache/causeway /run/causeway
-    # The key that the service has made; what an administrator has written besides stays.
-    rm -f /etc/causeway/key
+    # Secrets: the key that the service has made, the keys of its clients, and drafts of both that a crash has left. What
+    # an administrator has written besides stays.
+    rm -f /etc/causeway/key /etc/causeway/clients.toml /etc/causeway/clients.lock
+    rm -f /etc/causeway/key.new-???????????????? /etc/causeway/clients.new-????????????????
     rmdir --ignore-fail-on-non-empty /etc/causeway 2>/dev/null || true
     if command -v deb-systemd-helper >/dev/null; then deb-systemd-helper purge causeway.service >/dev/null || true; fi
 fi

@@ -255,13 +255,15 @@ class Packages(unittest.TestCase):
         postrm = deb.SCRIPTS["causeway-server"]["postrm"]
         settings = self.folder / "etc/causeway"
         settings.mkdir(parents=True)
-        (settings / "key").write_text("secret")
+        secrets = ["clients.lock", "clients.new-0123456789abcdef", "clients.toml", "key"]
+        for secret in secrets:
+            (settings / secret).write_text("secret")
         (settings / "site.toml").write_text("")
         script = postrm.replace("/etc/", f"{self.folder}/etc/").replace("/var/", f"{self.folder}/var/")
         script = script.replace("/run/", f"{self.folder}/run/").replace(
             "deb-systemd-helper", "no-such-program"
         )
-        for word, left in (("remove", ["key", "site.toml"]), ("purge", ["site.toml"])):
+        for word, left in (("remove", [*secrets, "site.toml"]), ("purge", ["site.toml"])):
             subprocess.run(["sh", "-ec", script, "postrm", word], check=True)
             self.assertEqual(sorted(file.name for file in settings.iterdir()), left)
 

@@ -41,9 +41,10 @@ def contents(tree: Path, package: Path, root: Path, version: str, tag: str) -> d
     """The files of the wheel but for the record of them: content, and whether it can be executed."""
     objects(tree)
     files: dict[str, tuple[bytes, bool]] = {}
+    # The package, and the plugin for pytest beside it.
     for source in sorted(package.rglob("*")):
         if source.suffix in (".py", ".typed"):
-            files[f"{NAME}/{source.relative_to(package / NAME)}"] = (source.read_bytes(), False)
+            files[str(source.relative_to(package))] = (source.read_bytes(), False)
     # Python looks for these two beside the packages, not in them.
     for beside in ("causeway_gpu.pth", "causeway_gpu.start"):
         files[beside] = ((package / beside).read_bytes(), False)
@@ -81,7 +82,7 @@ def contents(tree: Path, package: Path, root: Path, version: str, tag: str) -> d
         False,
     )
     files[f"{info}/entry_points.txt"] = (
-        f"[console_scripts]\ncauseway = {NAME}.program:main\n\n[pytest11]\ncauseway = {NAME}.pytest_plugin\n".encode(),
+        f"[console_scripts]\ncauseway = {NAME}.program:main\n\n[pytest11]\ncauseway = {NAME}_pytest\n".encode(),
         False,
     )
     for licence in ("LICENSE", "THIRD-PARTY-NOTICES.md"):

@@ -61,6 +61,9 @@ pub enum JupyterError {
          server without it"
     )]
     Key,
+    /// What should name a server is empty.
+    #[error("--on is empty and names no server: leave it out for the one that is configured, or name one")]
+    EmptyOn,
     /// The Python cannot run kernels.
     #[error(
         "{} cannot run kernels ({cause}): install ipykernel into it (`{} -m pip install ipykernel`), or name another one with \
@@ -91,7 +94,12 @@ pub enum JupyterError {
 /// Does what the command line asks for.
 pub fn jupyter(arguments: &Arguments) -> Result<ExitCode, JupyterError> {
     let Action::Install(install) = &arguments.command;
-    let on = install.on.as_deref().map(str::trim).filter(|on| !on.is_empty());
+    let on = install.on.as_deref().map(str::trim);
+    let is_variable = std::env::var_os(table::ON.name).is_some_and(|value| value.is_empty());
+    if on == Some("") && !is_variable {
+        return Err(JupyterError::EmptyOn);
+    }
+    let on = on.filter(|on| !on.is_empty());
     let servers = on.map(Target::list).transpose()?.unwrap_or_default();
     if servers.iter().any(|server| server.key.is_some()) {
         return Err(JupyterError::Key);

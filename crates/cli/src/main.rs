@@ -44,6 +44,10 @@
 //! | `watch`          | How are servers, and what do their sessions do?                                |
 //! | `logging`        | Where do log lines go, and how do they look?                                   |
 
+// These panic where standard output or error is closed or full, and with that the exit code of a program that has run is
+// lost: `write!`, and what it returns, is used instead.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod api;
 mod bench;
 mod cdi;

@@ -123,7 +123,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
         let names = servers.names();
         let library = library::folder()?;
         let library = library.display();
-        eprintln!("causeway: using {kind} at {names} and the client library in {library}");
+        let _ =
+            writeln!(io::stderr(), "causeway: using {kind} at {names} and the client library in {library}");
         command.env(table::LOG.name, "info");
     }
     if !servers.outlive_program() && !arguments.stats {
@@ -140,12 +141,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     // Before this process ends, which a signal may bring about at once.
     drop(servers);
     if let Some(report) = report {
-        match report.read() {
-            Ok(report) if arguments.json => eprintln!("{:#}", report.to_json()),
-            Ok(report) => eprint!("{}", report.summary()),
-            // How the program ended matters more than its report.
-            Err(error) => eprintln!("causeway: {error}"),
-        }
+        let mut err = io::stderr().lock();
+        // How the program ended matters more than its report, which a standard error that is closed or full cannot take.
+        let _ = match report.read() {
+            Ok(report) if arguments.json => writeln!(err, "{:#}", report.to_json()),
+            Ok(report) => write!(err, "{}", report.summary()),
+            Err(error) => writeln!(err, "causeway: {error}"),
+        };
     }
     Ok(launch::end_like(status))
 }

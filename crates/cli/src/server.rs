@@ -89,6 +89,9 @@ pub enum ServerError {
     /// No server is named.
     #[error(transparent)]
     None(#[from] NoServer),
+    /// What should name one is empty.
+    #[error(transparent)]
+    Empty(#[from] EmptyOn),
     /// One server is wanted, and several are named.
     #[error("`{0}` names several servers, and this command uses one")]
     Several(String),
@@ -106,6 +109,25 @@ pub enum ServerError {
     Pool(#[from] PoolError),
 }
 
+/// What should name a server is empty, as is a secret of a pipeline that is not set.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error(
+    "{0} is empty and names no server: it needs a server, or `software` for the software GPU. If it is filled from a \
+     variable or a secret, that is not set"
+)]
+pub struct EmptyOn(&'static str);
+
+/// A list of servers, where there is one, of the values of --on or, where there are none but its own, of the variable.
+fn named_list(values: &[String], is_variable: bool) -> Result<Option<String>, EmptyOn> {
+    let list = values.join(",");
+    match (list.trim().is_empty(), is_variable) {
+        (false, _) => Ok(Some(list)),
+        // It hides what configuration files say.
+        (true, true) => Ok(None),
+        (true, false) => Err(EmptyOn("--on")),
+    }
+}
+
 impl OnArguments {
     /// The options about keys.
     pub fn keys(&self) -> &KeyArguments {
@@ -114,11 +136,15 @@ impl OnArguments {
 
     /// The servers that are named by options, the variable or configuration files, as a list; nothing where
     /// none is named.
-    pub fn list(&self) -> Option<String> {
+    ///
+    /// # Errors
+    /// When --on is empty.
+    pub fn list(&self) -> Result<Option<String>, EmptyOn> {
         if self.on.is_empty() {
-            return PROCESS.text(&table::ON);
+            return Ok(PROCESS.text(&table::ON));
         }
-        let list = self.on.join(",");
+        let is_variable = std::env::var(table::ON.name).is_ok_and(|value| self.on == [value]);
+        let Some(list) = named_list(&self.on, is_variable)? else { return Ok(None) };
         let has_key = |part: &str| part.parse::<Target>().is_ok_and(|target| target.key.is_some());
         if parts(&list).any(has_key) {
             report(
@@ -126,17 +152,15 @@ impl OnArguments {
                  add`, or in a file for --key-file, and leave it out",
             );
         }
-        Some(list).filter(|list| !list.trim().is_empty())
+        Ok(Some(list))
     }
 
     /// The servers that are named, or else a private one with the software GPU. Those of this machine are
     /// started: they end with what is returned, and say nothing unless something fails or `verbose` is set.
     pub fn servers(&self, requested: &[TransportChoice], verbose: bool) -> Result<Servers, ServerError> {
-        let list = self.list();
+        let list = self.list()?;
         if list.is_none() && !self.on.is_empty() {
-            report(
-                "--on or CAUSEWAY_ON is empty and names no server: a private one with the software GPU is used",
-            );
+            return Err(EmptyOn(table::ON.name).into());
         }
         self.servers_of(list.as_deref().unwrap_or(SOFTWARE), requested, verbose)
     }
@@ -204,7 +228,7 @@ fn report(text: &str) {
 
 impl ServerArguments {
     /// The servers as a list; see [`OnArguments::list`].
-    pub fn list(&self) -> Option<String> {
+    pub fn list(&self) -> Result<Option<String>, EmptyOn> {
         self.on.list()
     }
 
@@ -215,7 +239,7 @@ impl ServerArguments {
 
     /// The servers that a program is to use: those that are named, or what [`default_server`] says.
     pub fn servers_of_program(&self, verbose: bool) -> Result<Servers, ServerError> {
-        if let Some(list) = self.list() {
+        if let Some(list) = self.list()? {
             return self.on.servers_of(&list, self.via.as_slice(), verbose);
         }
         let (list, notice) = default_server::choose(self.via.is_some())?;
@@ -226,7 +250,7 @@ impl ServerArguments {
     /// Like [`Self::servers`], with the service of this machine, where there is one, in place of a private server.
     pub fn servers_or_service(&self) -> Result<Servers, ServerError> {
         match machine_service() {
-            Some(service) if self.on.on.is_empty() && self.on.list().is_none() => {
+            Some(service) if self.on.on.is_empty() && self.on.list()?.is_none() => {
                 Ok(Servers { targets: vec![service], key_file: None, private: Vec::new(), lease: None })
             }
             _ => self.servers(false),
@@ -344,5 +368,23 @@ impl Servers {
             command.env(table::CUDA_VISIBLE_DEVICES.name, &held.lease.devices);
         }
         hand_over(command, &self.targets, self.key_file.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_option_is_an_error_and_an_empty_variable_is_none() {
+        let list = |values: &[&str], is_variable| {
+            named_list(&values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>(), is_variable)
+        };
+        assert_eq!(list(&["a", "b"], false), Ok(Some("a,b".to_owned())));
+        assert_eq!(list(&[""], true), Ok(None));
+        for empty in ["", "  "] {
+            let error = list(&[empty], false).unwrap_err().to_string();
+            assert!(error.starts_with("--on is empty") && error.contains("secret"), "{error}");
+        }
     }
 }

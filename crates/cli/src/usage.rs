@@ -18,7 +18,8 @@ use crate::watch::{bytes, short};
 /// Counts sessions that have ended. The hours of kernels are those for which each kernel ran, added up; only the software
 /// GPU measures them. The most memory is the most device memory that one session had at a time. The server writes the log
 /// where `causeway serve --audit-log` says; one that was rotated is given as several files. Users, jobs, hosts and
-/// programs are what clients say of themselves; clients and addresses are what the server knows.
+/// programs are what clients say of themselves; clients and addresses are what the server knows. A line that is damaged, as
+/// by a disk that was full, is left out, with a warning.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The files of the audit log.
@@ -77,14 +78,10 @@ pub enum UsageError {
         cause: io::Error,
     },
     /// A file is no audit log.
-    #[error("{path}:{line} is no line of an audit log: {cause}", path = path.display())]
-    Line {
+    #[error("{path} is no audit log: none of its lines is one that `causeway serve --audit-log` writes", path = path.display())]
+    NoLog {
         /// The file.
         path: PathBuf,
-        /// The line, from 1 on.
-        line: usize,
-        /// What is wrong.
-        cause: serde_json::Error,
     },
     /// Nothing can be printed.
     #[error("standard output failed: {0}")]
@@ -128,28 +125,58 @@ type Sums = BTreeMap<Vec<String>, Sum>;
 
 /// Prints the sums.
 pub fn usage(arguments: &Arguments) -> Result<ExitCode, UsageError> {
-    let mut sums = Sums::new();
-    for path in &arguments.files {
-        let failed = |cause| UsageError::Read { path: path.clone(), cause };
-        let lines = BufReader::new(File::open(path).map_err(failed)?).lines();
-        for (at, line) in lines.enumerate() {
-            let wrong = |cause| UsageError::Line { path: path.clone(), line: at + 1, cause };
-            count(&mut sums, arguments, &line.map_err(failed)?).map_err(wrong)?;
-        }
-    }
-    print(&sums, arguments)?;
+    print(&sums(arguments)?, arguments)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn count(sums: &mut Sums, arguments: &Arguments, line: &str) -> Result<(), serde_json::Error> {
-    let line: Value = serde_json::from_str(line)?;
+/// What the files say.
+fn sums(arguments: &Arguments) -> Result<Sums, UsageError> {
+    let mut sums = Sums::new();
+    for path in &arguments.files {
+        let failed = |cause| UsageError::Read { path: path.clone(), cause };
+        // A damaged line may be no UTF-8 either.
+        let lines = BufReader::new(File::open(path).map_err(failed)?).split(b'\n');
+        let (mut known, mut damaged) = (0_u64, Vec::new());
+        for (at, line) in lines.enumerate() {
+            match parse(&line.map_err(failed)?) {
+                Some(line) => {
+                    known += 1;
+                    count(&mut sums, arguments, &line);
+                }
+                None => damaged.push(at + 1),
+            }
+        }
+        match (known, damaged.first()) {
+            (_, None) => {}
+            (0, Some(_)) => return Err(UsageError::NoLog { path: path.clone() }),
+            (_, Some(first)) => {
+                // Without a standard error it cannot be said.
+                let _ = writeln!(
+                    io::stderr(),
+                    "causeway: warning: {}:{first} is damaged and left out: {} of {} lines in all",
+                    path.display(),
+                    damaged.len(),
+                    known + damaged.len() as u64
+                );
+            }
+        }
+    }
+    Ok(sums)
+}
+
+/// A line of an audit log, where it is one.
+fn parse(line: &[u8]) -> Option<Value> {
+    serde_json::from_slice(line).ok().filter(|line: &Value| line["event"].is_string())
+}
+
+/// Adds what a line says of a session that has ended.
+fn count(sums: &mut Sums, arguments: &Arguments, line: &Value) {
     let time = || line["time"].as_str()?.parse::<Timestamp>().ok();
     let is_late = arguments.since.is_none_or(|since| time().is_some_and(|time| time >= since));
     if line["event"] == "session-ends" && is_late {
         let of = |by: &By| line[by.field()].as_str().unwrap_or_default().to_owned();
-        sums.entry(arguments.by.iter().map(of).collect()).or_default().add(&line);
+        sums.entry(arguments.by.iter().map(of).collect()).or_default().add(line);
     }
-    Ok(())
 }
 
 fn print(sums: &Sums, arguments: &Arguments) -> io::Result<()> {
@@ -219,6 +246,24 @@ mod tests {
     }
 
     #[test]
+    fn damaged_lines_are_left_out_and_what_is_no_log_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let whole = b"{\"event\":\"session-ends\",\"client\":\"ada\"}\n";
+        let read = |text: &[u8]| {
+            std::fs::write(&path, text).unwrap();
+            let arguments = Arguments { files: vec![path.clone()], ..arguments(&[By::Client], None) };
+            sums(&arguments).map(|sums| sums.values().map(|sum| sum.sessions).sum::<u64>())
+        };
+        assert_eq!(read(&[whole, b"{\"ti\xc3".as_slice()].concat()).unwrap(), 1);
+        assert_eq!(read(&[whole, b"{\"ti\n".as_slice(), whole].concat()).unwrap(), 2);
+        assert_eq!(read(b"").unwrap(), 0);
+        for other in [b"5\n".as_slice(), b"{}\n", b"nonsense\n"] {
+            assert!(matches!(read(other), Err(UsageError::NoLog { .. })));
+        }
+    }
+
+    #[test]
     fn sessions_that_ended_are_summed_up() {
         let lines = [
             r#"{"event":"session-begins","client":"ada","job":"slurm 1"}"#,
@@ -229,7 +274,8 @@ mod tests {
         ];
         let sums = |arguments: Arguments| {
             let mut sums = Sums::new();
-            lines.iter().for_each(|line| count(&mut sums, &arguments, line).unwrap());
+            let lines = lines.iter().map(|line| parse(line.as_bytes()).expect(line));
+            lines.for_each(|line| count(&mut sums, &arguments, &line));
             sums
         };
         let by_client = sums(arguments(&[By::Client], None));
@@ -240,6 +286,5 @@ mod tests {
         assert_eq!((unnamed.sessions, unnamed.kernels), (1, None));
         let by_both = sums(arguments(&[By::Client, By::Job], Some("2027-01-02T00:00:00Z")));
         assert_eq!(by_both.keys().flatten().collect::<Vec<_>>(), ["", "", "ada", "slurm 2"]);
-        assert!(count(&mut Sums::new(), &arguments(&[By::User], None), "no JSON").is_err());
     }
 }

@@ -3,7 +3,10 @@ notebook.
 
 Programs need nothing of this where a server is configured (`CAUSEWAY_ON`, or a configuration file):
 Causeway's libraries are loaded when Python starts. Importing this package costs nothing; what it offers is
-imported when it is asked for."""
+imported when it is asked for.
+
+pytest rewrites the assertions of all that is installed with a plugin, and warns of what is imported already, as this is when
+Python starts. There is none in it: PYTEST_DONT_REWRITE."""
 
 __all__ = ["CausewayError", "Device", "connect", "devices", "stats"]
 

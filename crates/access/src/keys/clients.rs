@@ -13,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use causeway_config::Size;
+use causeway_config::file::candidates::CLIENT_LIST;
 use causeway_wire::handshake::KeyId;
 use jiff::Timestamp;
 use thiserror::Error;
@@ -23,9 +24,6 @@ use zeroize::Zeroizing;
 use crate::keys::file::{self, KeyFileError};
 use crate::keys::limits::{ClientLimits, TimeSpan, parse_bandwidth, parse_session_memory};
 use crate::target::{ClientName, Key, key_id};
-
-/// The file's name, beside the server's key file.
-const NAME: &str = "clients.toml";
 
 /// The table with the limits of everybody else, which no client's name can be.
 pub const OTHERS: &str = "*";
@@ -139,7 +137,7 @@ impl Client {
 impl Clients {
     /// Where the clients are kept of the server whose key is in `key_file`.
     pub fn path_in_folder_of(key_file: &Path) -> PathBuf {
-        key_file.with_file_name(NAME)
+        key_file.with_file_name(CLIENT_LIST)
     }
 
     /// Reads the file; where it is not there, there are none.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub enum KeyFileError {
     #[error("there is no HOME to keep the key in: name a file with --key-file")]
     NoHomeVariable,
     /// The file cannot be read or made.
-    #[error("the key file {path} cannot be {action}: {cause}{}", advice(.cause))]
+    #[error("the key file {path} cannot be {action}: {cause}{}", advice(.cause, is_in_pod()))]
     Io {
         /// The file.
         path: PathBuf,
@@ -41,9 +41,9 @@ pub enum KeyFileError {
     },
     /// Others can read the key.
     #[error(
-        "the key file {path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`, or mount a Secret of \
-         Kubernetes with `defaultMode: 0400`, for users other than root with `fsGroup`; if others may have read it, \
-         delete it on the server, which makes a new key"
+        "the key file {path} can be read by others (mode {mode:03o}): {}; if others may have read it, {}",
+        mode_advice(.path, is_in_pod()),
+        renewal(.path)
     )]
     NotPrivate {
         /// The file.
@@ -51,10 +51,19 @@ pub enum KeyFileError {
         /// Its permissions.
         mode: u32,
     },
+    /// It is no file.
+    #[error("the key file {path} is a {kind} and holds no key: name a file, as a rule by --key-file")]
+    NotAFile {
+        /// Where it is.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
     /// The file belongs to somebody else.
     #[error(
-        "the key file {path} belongs to user {owner}, not to the user that runs this ({user}); one of root's counts, \
-         too, if only a group of this user can read it (mode 440)"
+        "the key file {path} belongs to user {owner}, not to the user that runs this ({user}): name another with \
+         --key-file, or make this one the user's own; one of root's counts, too, if only a group of this user can read \
+         it (mode 440)"
     )]
     NotOurs {
         /// The file.
@@ -137,6 +146,9 @@ pub(super) fn read_private(path: &Path) -> Result<Zeroizing<String>, KeyFileErro
     let failed = failed(path, "read");
     let file = fs::File::open(path).map_err(&failed)?;
     let data = file.metadata().map_err(&failed)?;
+    if let Some(kind) = other_kind(data.file_type()) {
+        return Err(KeyFileError::NotAFile { path: path.to_owned(), kind });
+    }
     check(path, Permissions::of(&data), &Identity::of_process())?;
     let mut text = Zeroizing::new(String::with_capacity(data.len().min(MAX_FILE_BYTES) as usize));
     file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(&failed)?;
@@ -197,13 +209,50 @@ fn check(path: &Path, permissions: Permissions, identity: &Identity) -> Result<(
     }
 }
 
+/// What something is from which no keys are read, whatever its mode; nothing for files, and for pipes, by which a
+/// shell hands over what a command prints.
+fn other_kind(kind: fs::FileType) -> Option<&'static str> {
+    match kind {
+        kind if kind.is_dir() => Some("folder"),
+        kind if kind.is_char_device() || kind.is_block_device() => Some("device"),
+        _ => None,
+    }
+}
+
+/// Whether this process runs in a pod of Kubernetes, which says so to each container.
+fn is_in_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
 /// What may be done where the system refuses a file; nothing is said of other failures.
-fn advice(cause: &io::Error) -> &'static str {
+fn advice(cause: &io::Error, is_in_pod: bool) -> &'static str {
     match cause.kind() {
-        io::ErrorKind::PermissionDenied => {
-            "; in a pod of Kubernetes `fsGroup` lets users other than root read a Secret"
+        io::ErrorKind::PermissionDenied if is_in_pod => {
+            "; `fsGroup` of the pod lets users other than root read a Secret"
         }
+        io::ErrorKind::PermissionDenied => "; --key-file names another",
         _ => "",
+    }
+}
+
+/// How a file is closed to others.
+fn mode_advice(path: &Path, is_in_pod: bool) -> String {
+    let path = path.display();
+    match is_in_pod {
+        true => format!(
+            "mount the Secret with `defaultMode: 0400`, for users other than root with `fsGroup`; where it is no Secret, run \
+             `chmod 600 {path}`"
+        ),
+        false => format!("run `chmod 600 {path}`, or name another file with --key-file"),
+    }
+}
+
+/// How the secrets of a file are replaced.
+fn renewal(path: &Path) -> &'static str {
+    if path.file_name().is_some_and(|name| name == candidates::CLIENT_LIST) {
+        "give each client in it a new key with `causeway client rotate`"
+    } else {
+        "delete the key file on the server, which makes a new key"
     }
 }
 
@@ -352,7 +401,25 @@ mod tests {
             action: "read",
             cause: io::ErrorKind::PermissionDenied.into(),
         };
-        assert!(denied.to_string().contains("`fsGroup`"), "{denied}");
+        assert!(denied.to_string().contains("--key-file"), "{denied}");
+    }
+
+    #[test]
+    fn advice_fits_what_the_file_is_and_where_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, kind) in [(folder.path(), "a folder"), (Path::new("/dev/null"), "a device")] {
+            let error = load(path).unwrap_err().to_string();
+            assert!(error.contains(kind) && error.contains("--key-file"), "{error}");
+            assert!(!error.contains("chmod"), "{error}");
+        }
+        let key = Path::new("/etc/causeway/key");
+        assert!(!mode_advice(key, false).contains("Secret") && mode_advice(key, true).contains("`fsGroup`"));
+        let denied = io::ErrorKind::PermissionDenied.into();
+        assert!(!advice(&denied, false).contains("fsGroup") && advice(&denied, true).contains("fsGroup"));
+        assert!(
+            renewal(key).contains("delete")
+                && !renewal(&key.with_file_name("clients.toml")).contains("delete")
+        );
     }
 
     /// The files as the kubelet writes them: a link to a file in a folder that is a link, too, which is replaced

@@ -11,7 +11,7 @@ use super::error::TargetError;
 use crate::embedded::Embedded;
 use crate::keys::{HandOverError, hand_over};
 use crate::launch;
-use crate::server::OnArguments;
+use crate::server::{OnArguments, ServerError};
 
 /// A process's GPUs, and the way to them.
 #[derive(Clone)]
@@ -71,7 +71,7 @@ impl Gpus {
     /// This machine's own GPU if it is asked for, and the servers together by each transport; a private server
     /// with the software GPU where neither is named.
     pub fn new(on: &OnArguments, is_native: bool, via: &[TransportChoice]) -> Result<Self, TargetError> {
-        let named = match on.list() {
+        let named = match on.list().map_err(ServerError::from)? {
             Some(list) => on.keys().servers(&list)?,
             None => Vec::new(),
         };

@@ -43,7 +43,7 @@ impl Targets {
             targets.groups.push(native(&executable));
             targets.reports.push(None);
         }
-        if common.native && common.on.list().is_none() {
+        if common.native && common.on.list().map_err(ServerError::from)?.is_none() {
             return Ok(targets);
         }
         let servers = targets.servers.insert(common.on.servers(&common.via, false)?);

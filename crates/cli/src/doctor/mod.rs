@@ -53,7 +53,8 @@ pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
         return ranks::ranks(word, arguments.json);
     }
     // Without a server this machine alone is looked at.
-    let named = arguments.server.list().map(|_| arguments.server.servers(false)).transpose()?;
+    let list = arguments.server.list().map_err(ServerError::from)?;
+    let named = list.map(|_| arguments.server.servers(false)).transpose()?;
     let targets = named.as_ref().map(|servers| servers.targets.as_slice()).unwrap_or_default();
     let vias = targets.iter().map(|target| arguments.server.via(target));
     let vias = vias.collect::<Result<Vec<_>, _>>().map_err(ServerError::from)?;

@@ -23,7 +23,8 @@ const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) fn ranks(word: &str, as_json: bool) -> Result<ExitCode, DoctorError> {
     let settings = Settings::from_environment()?;
     if !as_json {
-        eprintln!(
+        let _ = writeln!(
+            io::stderr(),
             "causeway: run the same command in the other container; it is waited for for {RENDEZVOUS_TIMEOUT:?}"
         );
     }

@@ -13,7 +13,7 @@ use clap::Args;
 use thiserror::Error;
 
 use crate::pool::{self, Pool, PoolError};
-use crate::server::OnArguments;
+use crate::server::{EmptyOn, OnArguments};
 use crate::status_query::{QueryError, ServerConnection};
 
 /// The options that name the servers to watch.
@@ -26,7 +26,7 @@ pub struct WatchArguments {
 impl WatchArguments {
     /// The servers that are meant: this machine's, where none is named.
     pub fn servers(&self) -> Result<Vec<Target>, WatchError> {
-        let list = match self.on.list() {
+        let list = match self.on.list()? {
             Some(list) => list,
             None => match machine_service() {
                 Some(service) => return Ok(vec![service]),
@@ -69,6 +69,9 @@ pub enum WatchError {
     /// A server's address makes no sense, or its key cannot be read.
     #[error(transparent)]
     Named(#[from] ServersError),
+    /// What should name one is empty.
+    #[error(transparent)]
+    Empty(#[from] EmptyOn),
     /// One server is wanted, and several are named.
     #[error("`{0}` names several servers, and this command uses one")]
     Several(String),

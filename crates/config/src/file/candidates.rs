@@ -13,8 +13,12 @@ use super::section::Section;
 use super::text::{Entry, Value};
 use crate::table::{CONFIG, ON};
 
-/// The folder of the machine's files: all that end in `.toml` are read.
+/// The folder of the machine's files: all that end in `.toml` are read, but for [`CLIENT_LIST`].
 pub const OF_SYSTEM: &str = "/etc/causeway";
+
+/// The file with the keys of a server's clients, beside the server's own key. Where that is in [`OF_SYSTEM`] this is no
+/// configuration: only the server's user may read it, and every other program of the machine goes on without.
+pub const CLIENT_LIST: &str = "clients.toml";
 
 /// The most bytes of a file that are read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -49,8 +53,11 @@ pub struct Candidate {
 /// The files of a user's folder and of the machine's.
 fn default(user: Option<PathBuf>, system: &Path) -> Vec<Candidate> {
     let entries = fs::read_dir(system).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut of_system: Vec<_> =
-        entries.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
+    let is_configuration = |path: &PathBuf| {
+        path.extension().is_some_and(|ending| ending == "toml")
+            && path.file_name() != Some(CLIENT_LIST.as_ref())
+    };
+    let mut of_system: Vec<_> = entries.filter(is_configuration).collect();
     of_system.sort_unstable_by(|one, other| other.cmp(one));
     let of_user = user.map(|folder| folder.join("config.toml"));
     let candidate = |path| Candidate { path, must_be_there: false };
@@ -151,7 +158,7 @@ mod tests {
     #[test]
     fn the_users_file_is_first_and_then_the_last_of_the_machines() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["10-site.toml", "20-lab.toml", "notes.txt", "20-lab.toml.bak"] {
+        for name in ["10-site.toml", "20-lab.toml", "notes.txt", "20-lab.toml.bak", CLIENT_LIST, "key"] {
             fs::write(folder.path().join(name), "").unwrap();
         }
         let found = default(Some("/home/u/.config/causeway".into()), folder.path());

@@ -5,10 +5,11 @@
 //! need tell it nothing. Names of programs, hosts, users and jobs are what clients say of themselves; the rest is what
 //! the server knows.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
+use std::borrow::Cow;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -154,13 +155,30 @@ impl AuditLog {
         self.has_failed.store(fails, Ordering::Relaxed);
     }
 
-    /// Appends a line by one write, so that lines of an old and a new broker do not mix.
+    /// Appends a line by one write, so that lines of an old and a new broker do not mix. Where the line before has no
+    /// end, because the disk was full or the machine failed, it gets one first.
     fn append(&self, line: &[u8]) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        opened.and_then(|mut file| file.write_all(line)).map_err(named)
+        let is_torn = !line.is_empty() && ends_within_a_line(path);
+        let line = if is_torn { [b"\n", line].concat().into() } else { Cow::Borrowed(line) };
+        opened.and_then(|mut file| file.write_all(&line)).map_err(named)
     }
+}
+
+/// Whether a file ends in a line without its end. What is no file, or may not be read, has none.
+fn ends_within_a_line(path: &Path) -> bool {
+    let last_byte = || {
+        if !fs::metadata(path).ok()?.is_file() {
+            return None;
+        }
+        let mut file = fs::File::open(path).ok()?;
+        file.seek(SeekFrom::End(-1)).ok()?;
+        let mut last = [0];
+        file.read_exact(&mut last).ok().map(|()| last[0])
+    };
+    last_byte().is_some_and(|last| last != b'\n')
 }
 
 #[cfg(test)]
@@ -189,7 +207,7 @@ mod tests {
         let end = SessionEnd { open, outcome: Outcome::Killed, reason: Some("it hangs") };
         log.session_ends(session, ada, &hello, end, &done);
         log.refused(Origin::Network(address), None, Refusal::NotProved, "it holds another key");
-        let text = std::fs::read_to_string(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert_eq!((&lines[0]["event"], &lines[0]["job"]), (&json!("session-begins"), &json!("slurm 7")));
@@ -198,11 +216,19 @@ mod tests {
         assert_eq!((&lines[1]["peak_device_memory"], &lines[1]["kernel_seconds"]), (&json!(7), &json!(2.5)));
         assert_eq!((&lines[2]["why"], &lines[2]["address"]), (&json!("not_proved"), &json!("10.0.0.1")));
         use std::os::unix::fs::PermissionsExt as _;
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         // Rotated away: the next line begins a new file.
-        std::fs::rename(&path, folder.path().join("audit.jsonl.1")).unwrap();
+        fs::rename(&path, folder.path().join("audit.jsonl.1")).unwrap();
         log.refused(ada, Some(&hello), Refusal::Full, "full");
-        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);
+        // The disk was full within a line: the next one is whole all the same.
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"time\":\"20").unwrap();
+        log.refused(ada, Some(&hello), Refusal::Full, "full");
+        log.refused(ada, Some(&hello), Refusal::Full, "full");
+        let text = fs::read_to_string(&path).unwrap();
+        let are_whole: Vec<_> =
+            text.lines().map(|line| serde_json::from_str::<Value>(line).is_ok()).collect();
+        assert_eq!(are_whole, [true, false, true, true], "{text}");
         assert!(AuditLog::new(Some(folder.path().join("none/audit"))).is_err());
     }
 }

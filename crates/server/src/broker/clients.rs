@@ -31,8 +31,18 @@ pub enum EnrolError {
 pub struct AcceptedClients {
     /// Nothing where nobody has a key of its own.
     path: Option<PathBuf>,
-    /// As the file was when it was read last.
-    read: Mutex<Option<(Option<Version>, Arc<Clients>)>>,
+    /// As the file was when it could be used last.
+    read: Mutex<UsedList>,
+}
+
+/// A list of clients that could be used, and the version of the file that cannot.
+#[derive(Debug, Default)]
+struct UsedList {
+    /// That of the file it is from; none before the first, and where there was no file.
+    version: Option<Version>,
+    clients: Option<Arc<Clients>>,
+    /// The version that has been reported.
+    reported: Option<Option<Version>>,
 }
 
 impl AcceptedClients {
@@ -41,53 +51,60 @@ impl AcceptedClients {
     /// # Errors
     /// When the file is there and cannot be used.
     pub fn new(path: Option<PathBuf>) -> Result<Self, ClientsError> {
-        let clients = Self { path, read: Mutex::new(None) };
-        clients.current()?;
+        let clients = Self { path, read: Mutex::default() };
+        clients.read_again()?;
         Ok(clients)
     }
 
-    /// Who is accepted now.
-    fn current(&self) -> Result<Arc<Clients>, ClientsError> {
+    /// Who is accepted now. While the file cannot be used, what it said last counts: one wrong line of an editor shuts
+    /// nobody out, and lets nobody in who was not.
+    fn current(&self) -> Arc<Clients> {
+        self.read_again().unwrap_or_else(|error| {
+            let version = self.path.as_deref().and_then(|path| Version::of(path).ok());
+            let mut read = self.read.lock();
+            // Each caller comes by here, and sessions once a second.
+            if read.reported != Some(version) {
+                read.reported = Some(version);
+                tracing::error!("{error}; until it can be used, the list of clients counts as it was before");
+            }
+            read.clients.clone().unwrap_or_default()
+        })
+    }
+
+    /// Reads the file if it has changed since it could be used last.
+    fn read_again(&self) -> Result<Arc<Clients>, ClientsError> {
         let Some(path) = &self.path else { return Ok(Arc::default()) };
         // Before it is read: should it change meanwhile, it is read again for the next caller.
         let version = Version::of(path).ok();
         let mut read = self.read.lock();
-        if let Some((known, clients)) = &*read
-            && *known == version
+        if let Some(clients) = &read.clients
+            && read.version == version
         {
             return Ok(Arc::clone(clients));
         }
         let clients = Arc::new(Clients::read(path)?);
-        if read.is_some() || !clients.named.is_empty() {
+        if read.clients.is_some() || !clients.named.is_empty() {
             let names: Vec<_> = clients.named.keys().map(ToString::to_string).collect();
             tracing::info!(file = %path.display(), "clients with keys of their own: {}", names.join(", "));
         }
-        *read = Some((version, Arc::clone(&clients)));
+        *read = UsedList { version, clients: Some(Arc::clone(&clients)), reported: None };
         Ok(clients)
     }
 
-    /// The key that a caller says to hold. While the file cannot be used, nobody with a key of its own is let in.
+    /// The key that a caller says to hold.
     ///
     /// # Errors
     /// Why its holder is not let in.
     pub fn key(&self, id: KeyId) -> Result<Key, NotAccepted> {
-        let clients = self.current().map_err(|error| {
-            tracing::error!("{error}");
-            NotAccepted::Unknown
-        })?;
-        clients.key(id, Timestamp::now()).cloned()
+        self.current().key(id, Timestamp::now()).cloned()
     }
 
-    /// The secret of an invitation. While the file cannot be used, none counts.
+    /// The secret of an invitation.
     ///
     /// # Errors
     /// Why no key can be enrolled with it.
     pub fn invitation(&self, id: KeyId) -> Result<Key, NotAccepted> {
-        let clients = self.current().map_err(|error| {
-            tracing::error!("{error}");
-            NotAccepted::InvitationUnknown
-        })?;
-        clients.invitation(id, Timestamp::now()).cloned()
+        self.current().invitation(id, Timestamp::now()).cloned()
     }
 
     /// Enrols the key of an invited client, which uses the invitation up: of several that come with one, one succeeds.
@@ -99,24 +116,21 @@ impl AcceptedClients {
         Clients::update(path, |clients| Ok(clients.enrol(id, key.0, Timestamp::now())?))
     }
 
-    /// Whether a session that was begun with this key may go on. While the file cannot be used, it may: that is no
-    /// reason to end what was let in.
+    /// Whether a session that was begun with this key may go on.
     ///
     /// # Errors
     /// Why it may not.
     pub fn is_accepted(&self, id: KeyId) -> Result<(), NotAccepted> {
-        self.current().map_or(Ok(()), |clients| clients.is_accepted(id, Timestamp::now()))
+        self.current().is_accepted(id, Timestamp::now())
     }
 
-    /// What a client may have, or another peer. While the file cannot be used, what it said last counts.
+    /// What a client may have, or another peer.
     pub fn limits(&self, peer: Source) -> ClientLimits {
         let name = match peer {
             Source::Client(name) => Some(name),
             Source::Network(_) | Source::User(_) => None,
         };
-        let last = || self.read.lock().as_ref().map(|(_, clients)| Arc::clone(clients));
-        let clients = self.current().ok().or_else(last);
-        clients.map(|clients| clients.limits(name)).unwrap_or_default()
+        self.current().limits(name)
     }
 }
 
@@ -148,9 +162,11 @@ mod tests {
         assert_eq!(limits(Source::User(1)), (Some(5), Some(6)));
         let good = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, "[ada]\n").unwrap();
+        assert!(accepted.key(id).is_ok() && accepted.is_accepted(id).is_ok(), "the list as it was before");
+        assert_eq!(accepted.key(KeyId([9; 8])), Err(NotAccepted::Unknown), "nobody else");
         assert!(
-            accepted.key(id).is_err() && accepted.is_accepted(id).is_ok(),
-            "nobody new while it has a mistake"
+            AcceptedClients::new(Some(path.clone())).is_err(),
+            "a server that starts has none from before"
         );
         assert_eq!(limits(Source::User(1)), (Some(5), Some(6)), "what it said last");
         std::fs::write(&path, good).unwrap();

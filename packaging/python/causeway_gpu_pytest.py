@@ -4,7 +4,9 @@ without one; tests with the marker `gpu` are skipped where there is none.
 A process keeps the CUDA driver that it has begun with. So where another one is asked for, pytest is started anew by
 `causeway run`, before it has read any conftest.py; the processes of pytest-xdist inherit what that has set.
 
-Installed with the wheel, this is imported by every pytest of its environment, and costs nothing until it is asked for."""
+Installed with the wheel, this is imported by every pytest of its environment, and costs nothing until it is asked for. It is
+no part of the package `causeway_gpu`, which Python imports when it starts (`causeway_gpu.pth`): pytest would rewrite the
+assertions of a plugin's package, and warns where it comes too late for that."""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ def put_in_place(gpu: str) -> None:
             f"--gpu {gpu} starts pytest anew, and this pytest was called by another program: start that one by"
             f" `causeway run --on {gpu} -- PROGRAM`, without --gpu"
         )
-    from .program import PROGRAM
+    from causeway_gpu.program import PROGRAM
 
     os.environ[STARTED_FOR] = gpu
     # An empty list of devices is that of `--gpu none` further out, and no choice of this one.
