@@ -5,19 +5,12 @@
 //! nor in the instruction table is no instruction.
 
 /// Opcodes up to PTX 9.5, sorted.
-const OPCODES: [&str; 27] = [
-    "alloca",
-    "applypriority",
+const OPCODES: [&str; 20] = [
     "clusterlaunchcontrol",
-    "createpolicy",
     "fabric",
-    "fns",
     "istypep",
     "multimem",
-    "pmevent",
     "setmaxnreg",
-    "stackrestore",
-    "stacksave",
     "sured",
     "tcgen05",
     "tensormap",

@@ -9,7 +9,7 @@ use crate::parse::syntax::Space;
 
 /// Local memory that calls may use when their depth cannot be told in advance (recursion, calls through
 /// pointers).
-const LOCAL_FOR_RECURSION: u64 = 32 << 10;
+pub(crate) const LOCAL_FOR_RECURSION: u64 = 32 << 10;
 
 /// The functions of a kernel, and where its memory lies.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct KernelLayout {
     pub(crate) static_shared: u64,
     /// Bytes of local memory a thread gets.
     pub(crate) local: u64,
+    /// Whether that is a guess: the depth of calls is only known when they are made.
+    pub(crate) is_unbounded: bool,
     /// Whether threads of a block may wait for each other.
     pub(crate) waits: bool,
     /// Whether they may wait for what threads of other blocks, kernels, or the program do.
@@ -54,6 +56,7 @@ pub(crate) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout
         shared_variables: shared.variables,
         static_shared: shared.bytes,
         local: aligned(depth.saturating_add(recursion), 16),
+        is_unbounded: recursion > 0,
         waits,
         polls,
         calls_indirectly: reachable_functions.calls_indirectly,
@@ -86,7 +89,7 @@ impl SharedLayout {
                 .max(16);
             end = aligned(end, align);
             own.insert(id, end);
-            end = end.saturating_add(frame_layout(body).shared);
+            end = end.saturating_add(frame_layout(&image.functions[id].function, body).shared);
         }
         let mut variables = Vec::new();
         let mut dynamic = Vec::new();
@@ -118,8 +121,14 @@ fn aligned(end: u64, align: u64) -> u64 {
 /// Bytes of local memory on the deepest chain of calls from a function, and whether there is a deepest one.
 fn local_depth(image: &Image, root: FunctionId, known: &mut [Option<u64>]) -> (u64, bool) {
     // Depth first with a stack of its own, since chains of calls in hostile text may be long.
-    let own =
-        |id: FunctionId| image.functions[id].function.body.as_ref().map_or(0, |body| frame_layout(body).size);
+    let own = |id: FunctionId| {
+        let function = &image.functions[id].function;
+        function.body.as_ref().map_or(0, |body| frame_layout(function, body).size)
+    };
+    let grows = |id: FunctionId| {
+        let function = &image.functions[id].function;
+        function.body.as_ref().is_some_and(|body| frame_layout(function, body).grows)
+    };
     let mut bounded = true;
     let mut on_path = vec![false; image.functions.len()];
     let mut path = vec![(root, 0_usize)];
@@ -136,6 +145,7 @@ fn local_depth(image: &Image, root: FunctionId, known: &mut [Option<u64>]) -> (u
             }
         } else {
             let id = *id;
+            bounded &= !grows(id);
             let deepest = references.iter().filter_map(|&callee| known[callee]).max().unwrap_or(0);
             known[id] = Some(own(id).saturating_add(deepest));
             on_path[id] = false;

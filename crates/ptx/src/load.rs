@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::fault::Fault;
 use crate::jit::{CommonCode, CompiledKernel};
-use crate::layout::KernelLayout;
+use crate::layout::{KernelLayout, LOCAL_FOR_RECURSION};
 use crate::limits::MAX_CLUSTER_BLOCKS;
 use crate::link::Symbol;
 use crate::lower::function_address;
@@ -163,6 +163,22 @@ impl Loaded {
         pool: &Pool,
         host: &dyn Host,
     ) -> Result<(), Fault> {
+        self.launch_with_stack(kernel, config, 0, pool, host)
+    }
+
+    /// The same with a stack of so many bytes for each thread (`cudaLimitStackSize`), of which only kernels
+    /// make use whose calls may be of any depth. Those have some 32 KiB in any case.
+    ///
+    /// # Errors
+    /// Those of [`Self::launch`].
+    pub fn launch_with_stack(
+        &self,
+        kernel: &str,
+        config: LaunchConfig<'_>,
+        stack: usize,
+        pool: &Pool,
+        host: &dyn Host,
+    ) -> Result<(), Fault> {
         let index =
             self.program.kernel_index(kernel).ok_or_else(|| Fault::UnknownKernel(kernel.to_owned()))?;
         let layout = self.program.layout(index);
@@ -170,6 +186,11 @@ impl Loaded {
         let cluster = requested.unwrap_or([1; 3]);
         self.check(index, layout, &config, cluster, pool.size() as u32)?;
         let compiled = self.compiled(index)?;
+        let threads = config.block.iter().map(|&count| u64::from(count)).product();
+        let extra = (stack as u64).saturating_sub(LOCAL_FOR_RECURSION) / 16 * 16;
+        let extra = if layout.is_unbounded { extra } else { 0 };
+        let limit = Arena::local_limit(threads) / 16 * 16;
+        let local = layout.local.saturating_add(extra).min(limit.max(layout.local));
         // Blocks of a grid that is not cooperative find no barrier, unless there is but one.
         let board = if config.cooperative { self.space.take_arena() } else { None };
         let launch = Launch {
@@ -182,7 +203,9 @@ impl Loaded {
             is_explicit_cluster: requested.is_some(),
             static_shared: layout.static_shared as u32,
             dynamic_shared: config.dynamic_shared,
-            local: layout.local,
+            local,
+            // Frames of compiled code hold what is in no variable of the kernel.
+            extra_stack: 2 * (local - layout.local) as usize,
             parameters: &config.params[..self.program.kernels()[index].parameter_bytes as usize],
             priority: config.priority,
             pool,
@@ -237,6 +260,12 @@ impl Loaded {
             let limit = kernel.max_threads;
             return lacking(format!(
                 "a block has {threads} threads, and the kernel was compiled for at most {limit}"
+            ));
+        }
+        if let Some(required) = kernel.block.filter(|required| *required != config.block) {
+            let found = config.block;
+            return lacking(format!(
+                "a block is {found:?} threads large, and the kernel demands {required:?}"
             ));
         }
         let shared = u64::from(config.dynamic_shared) + layout.static_shared;

@@ -407,3 +407,42 @@ fn a_little_before_the_device_window_there_is_memory_of_nobody() {
     // It is no memory that a program could name otherwise.
     assert!(device.space.write(window - 4, &[1; 4]).is_err() && !device.space.covers(window - 4, 4));
 }
+
+/// A recursion as deep as the stack that it is given allows, and no deeper.
+#[test]
+fn a_larger_stack_allows_deeper_recursion() {
+    let source = ".version 8.6\n.target sm_90\n.address_size 64\n
+        .func (.param .b32 r) depth(.param .b32 n) {
+            .local .align 4 .b8 l[256]; .reg .pred %p<2>; .reg .b32 %r<4>; ld.param.u32 %r1, [n];
+            st.local.u32 [l], %r1; setp.eq.u32 %p1, %r1, 0; @%p1 bra E;
+            { .param .b32 m; .param .b32 c; sub.u32 %r2, %r1, 1; st.param.b32 [m], %r2; call (c), depth, (m);
+              ld.param.b32 %r3, [c]; add.u32 %r3, %r3, 1; st.param.b32 [r], %r3; ret; }
+            E: ld.local.u32 %r2, [l]; st.param.b32 [r], %r2; ret;
+        }
+        .visible .entry k(.param .u64 out, .param .u32 n) {
+            .reg .b32 %r<4>; .reg .b64 %rd<2>; ld.param.u64 %rd1, [out]; ld.param.u32 %r1, [n];
+            .param .b32 m; .param .b32 c; st.param.b32 [m], %r1; call (c), depth, (m); ld.param.b32 %r2, [c];
+            st.global.u32 [%rd1], %r2; ret;
+        }";
+    let device = Device::new(&[source]);
+    let out = device.zeros::<u32>(1);
+    let launch = |n: u32, stack: usize| {
+        let params = Params::default().with(out).with(n);
+        let config = LaunchConfig {
+            grid: [1; 3],
+            block: [1; 3],
+            cluster: None,
+            dynamic_shared: 0,
+            cooperative: false,
+            priority: 0,
+            params: &params.0,
+        };
+        device.loaded.launch_with_stack("k", config, stack, pool(), &device.output)
+    };
+    assert_eq!(launch(20, 1024), Ok(()));
+    assert!(launch(1000, 1024).is_err());
+    assert_eq!(launch(1000, 400_000), Ok(()));
+    assert_eq!(device.download::<u32>(out, 1), [1000]);
+    assert!(launch(1000, 1024).is_err());
+    assert!(launch(u32::MAX, usize::MAX).is_err());
+}

@@ -106,3 +106,20 @@ fn a_kernel_that_cannot_run_leaves_the_others_alone() {
     device.launch("fine", 1, 40, Params::default().with(out));
     assert_eq!(device.download::<u32>(out, 40), (0..40).collect::<Vec<_>>());
 }
+
+/// As on an H200 (driver 580, 29 November 2026): `.reqntid` demands its shape, `.maxntid` only limits the
+/// number.
+#[test]
+fn a_block_of_another_shape_than_the_kernel_demands_is_refused() {
+    let source = ".version 8.0\n.target sm_75\n.address_size 64\n\
+        .visible .entry demands() .reqntid 64, 1, 1 { ret; }\n.visible .entry limits() .maxntid 64, 1, 1 { ret; }";
+    let device = Device::new(&[source]);
+    let launch = |kernel, block| device.try_launch(kernel, [1, 1, 1], block, 0, &Params::default());
+    assert_eq!(launch("demands", [64, 1, 1]), Ok(()));
+    for other in [[32, 1, 1], [32, 2, 1]] {
+        let fault = launch("demands", other).unwrap_err();
+        assert!(fault.to_string().contains("the kernel demands [64, 1, 1]"), "{fault}");
+    }
+    assert_eq!(launch("limits", [8, 8, 1]), Ok(()));
+    assert!(launch("limits", [65, 1, 1]).is_err());
+}

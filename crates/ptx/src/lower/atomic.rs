@@ -6,10 +6,12 @@ use cranelift_codegen::ir::{AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Va
 use super::access::MemoryAccess;
 use super::float::half_of;
 use super::form::Form;
+use super::memory::lanes_of;
 use super::registers::machine_type;
 use super::spaces::AccessSpace;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
+use crate::run::context::ThreadContext;
 
 const OPERATIONS: [&str; 10] = ["add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas"];
 
@@ -45,9 +47,13 @@ impl Translator<'_, '_> {
         let space = form.space()?;
         let Some(operation) = form.choice(&OPERATIONS) else { return unsupported("this operation") };
         form.ignore_hints();
+        let lanes = form.lanes();
         let scalar = form.scalar()?;
         form.finish()?;
         let first = usize::from(gives_old);
+        if lanes > 1 {
+            return self.atomic_vector(instruction, gives_old, space, operation, scalar, lanes);
+        }
         self.expect_operands(
             instruction,
             first + usize::from(completes) + if operation == "cas" { 3 } else { 2 },
@@ -74,6 +80,47 @@ impl Translator<'_, '_> {
             return self.write(instruction, scalar, old);
         }
         if completes { self.complete_bytes_of(instruction, 2, scalar.size()) } else { Ok(()) }
+    }
+
+    /// The same for each element of a vector, one after the other: each is atomic by itself.
+    fn atomic_vector(
+        &mut self,
+        instruction: &Instruction,
+        returns_old: bool,
+        space: AccessSpace,
+        operation: &str,
+        scalar: Scalar,
+        lanes: u32,
+    ) -> Lowered {
+        if operation == "cas"
+            || !scalar.is_float()
+            || !matches!(space, AccessSpace::Global | AccessSpace::Generic)
+        {
+            return unsupported("vectors of anything but floating-point numbers in global memory");
+        }
+        let first = usize::from(returns_old);
+        self.expect_operands(instruction, first + 2)?;
+        let sources = lanes_of(self.operand(instruction, first + 1)?, lanes)?;
+        let values: Vec<Value> =
+            sources.iter().map(|source| self.value(source, scalar)).collect::<Result<_, Refusal>>()?;
+        let access = self.access(space, &instruction.operands[first], scalar.size() * lanes)?;
+        let MemoryAccess::Memory(address, offset) = access else {
+            return invalid("the address is a parameter");
+        };
+        let address = self.b.ins().iadd_imm_s(address, i64::from(offset));
+        let mut old = Vec::with_capacity(values.len());
+        for (lane, value) in values.into_iter().enumerate() {
+            let address = self.b.ins().iadd_imm_s(address, lane as i64 * i64::from(scalar.size()));
+            let bits = self.read_modify_write(space, operation, scalar, address, value)?;
+            old.push(self.from_bits(bits, machine_type(scalar)));
+        }
+        if returns_old {
+            let targets = lanes_of(self.operand(instruction, 0)?, lanes)?;
+            for (target, value) in targets.iter().zip(old) {
+                self.assign(target, scalar, value)?;
+            }
+        }
+        Ok(())
     }
 
     /// Shared memory belongs to one cluster, whose threads never run at the same time: plain accesses are
@@ -128,6 +175,20 @@ impl Translator<'_, '_> {
         if let Some(native) = native {
             return Ok(self.b.ins().atomic_rmw(machine_type(scalar), flags, native, address, value));
         }
+        // Sums of single precision in global memory, but not in shared memory, have no subnormal numbers.
+        let unflushed = match (operation, scalar, space) {
+            ("add", Scalar::F32, AccessSpace::Generic) => {
+                let [base, size] = [
+                    std::mem::offset_of!(ThreadContext, shared_base),
+                    std::mem::offset_of!(ThreadContext, shared_size),
+                ]
+                .map(|offset| self.field(types::I64, offset));
+                let offset = self.b.ins().isub(address, base);
+                Some(Some(self.b.ins().icmp(IntCC::UnsignedLessThan, offset, size)))
+            }
+            ("add", Scalar::F32, AccessSpace::Global) => Some(None),
+            _ => None,
+        };
         // Anything else: compute a new value and put it there if nobody changed the old one meanwhile.
         let ty = machine_type(scalar);
         let bits_ty = machine_type(match scalar.size() {
@@ -141,7 +202,21 @@ impl Translator<'_, '_> {
         self.b.ins().jump(again, &[BlockArg::Value(first)]);
         self.b.switch_to_block(again);
         let old = self.from_bits(expected, ty);
-        let new = self.combined(operation, scalar, old, value)?;
+        let new = match unflushed {
+            None => self.combined(operation, scalar, old, value)?,
+            Some(is_shared) => {
+                let (a, b) = (self.flush(old), self.flush(value));
+                let sum = self.b.ins().fadd(a, b);
+                let sum = self.flush(sum);
+                match is_shared {
+                    None => sum,
+                    Some(is_shared) => {
+                        let unflushed_sum = self.b.ins().fadd(old, value);
+                        self.b.ins().select(is_shared, unflushed_sum, sum)
+                    }
+                }
+            }
+        };
         let new = self.bits_of(new);
         let found = self.b.ins().atomic_cas(flags, address, expected, new);
         let same = self.b.ins().icmp(IntCC::Equal, found, expected);

@@ -79,12 +79,14 @@ impl Translator<'_, '_> {
         self.b.ins().bor(low, high)
     }
 
-    /// `lop3`: any function of three bits, given as its truth table.
+    /// `lop3`: any function of three bits, given as its truth table. With `.or` or `.and` also a predicate:
+    /// whether the result is not zero, combined with another one.
     pub(super) fn logic_of_three(&mut self, instruction: &Instruction) -> Lowered {
         let mut form = Form::of(instruction);
+        let combination = form.choice(&["or", "and"]);
         let scalar = form.scalar()?;
         form.finish()?;
-        self.expect_operands(instruction, 5)?;
+        self.expect_operands(instruction, if combination.is_some() { 6 } else { 5 })?;
         let a = self.read(instruction, 1, scalar)?;
         let b = self.read(instruction, 2, scalar)?;
         let c = self.read(instruction, 3, scalar)?;
@@ -93,7 +95,16 @@ impl Translator<'_, '_> {
         };
         // Bit 4a + 2b + c of the table is the result for (a, b, c).
         let result = self.lookup_bits(*table as u8, &[a, b, c]);
-        self.write(instruction, scalar, result)
+        let Some(combination) = combination else { return self.write(instruction, scalar, result) };
+        let Operand::Pair(word, predicate) = self.operand(instruction, 0)? else {
+            return invalid("the destination is not `d|p`");
+        };
+        let other = self.read(instruction, 5, Scalar::Pred)?;
+        let some = self.b.ins().icmp_imm_s(IntCC::NotEqual, result, 0);
+        let combined =
+            if combination == "or" { self.b.ins().bor(some, other) } else { self.b.ins().band(some, other) };
+        self.assign(word, scalar, result)?;
+        self.assign(predicate, Scalar::Pred, combined)
     }
 
     /// Splits the truth table by its first input until a half is constant or an input itself.
@@ -175,7 +186,9 @@ impl Translator<'_, '_> {
         let (start, length) = if wrap {
             (self.b.ins().band_imm_u(start, 31), self.b.ins().band_imm_u(length, 31))
         } else {
-            (start, length)
+            // Of which `insert_field` takes the lowest byte.
+            let limit = self.constant(types::I32, 64);
+            (self.b.ins().umin(start, limit), self.b.ins().umin(length, limit))
         };
         let ones = self.constant(types::I64, -1);
         let zero = self.constant(types::I64, 0);
@@ -186,6 +199,21 @@ impl Translator<'_, '_> {
         );
         let result = self.b.ins().ireduce(types::I32, result);
         self.write(instruction, scalar, result)
+    }
+
+    /// `fns`: the position of the bit that is the n-th one set, counted from a base up or down.
+    pub(super) fn find_nth_set(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        let scalar = form.scalar()?;
+        form.finish()?;
+        self.expect_operands(instruction, 4)?;
+        let arguments = [
+            self.read(instruction, 1, scalar)?,
+            self.read(instruction, 2, Scalar::U32)?,
+            self.read(instruction, 3, Scalar::S32)?,
+        ];
+        let found = self.call_value(runtime::find_nth_set as *const () as usize, &arguments, types::I32);
+        self.write(instruction, Scalar::U32, found)
     }
 
     /// `bfind`: the position of the highest bit that differs from the sign.
@@ -263,7 +291,13 @@ impl Translator<'_, '_> {
         self.expect_operands(instruction, 3)?;
         let a = self.read(instruction, 1, scalar)?;
         let length = self.read(instruction, 2, Scalar::U32)?;
-        let length = if wrap { self.b.ins().band_imm_u(length, 31) } else { length };
+        let length = if wrap {
+            self.b.ins().band_imm_u(length, 31)
+        } else {
+            // Of which `extract_field` takes the lowest byte.
+            let limit = self.constant(types::I32, 32);
+            self.b.ins().umin(length, limit)
+        };
         let wide = self.extend(scalar, a, types::I64);
         let start = self.constant(types::I32, 0);
         let width = self.constant(types::I32, 32);

@@ -12,6 +12,7 @@ use super::translator::FaultSite;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::link::{Builtin, FunctionId, LinkedFunction, Symbol};
 use crate::parse::syntax::{Instruction, Name, Operand, Space};
+use crate::run::context::ThreadContext;
 use crate::run::functions as runtime;
 use crate::signature::{CallTarget, Signature, SignatureId};
 
@@ -114,7 +115,16 @@ impl Translator<'_, '_> {
                     if function.is_kernel {
                         return unsupported("calling a kernel");
                     }
-                    check_signature(name, passed, &Signature::of(function))?;
+                    let expected = Signature::of(function);
+                    if function.is_variadic() && passed.parameters.len() == expected.parameters.len() {
+                        let mut fixed = passed.clone();
+                        let bytes = fixed.parameters.last_mut().map_or(0, std::mem::take);
+                        check_signature(name, &fixed, &expected)?;
+                        let bytes = self.constant(types::I64, bytes as i64);
+                        self.set_field(bytes, std::mem::offset_of!(ThreadContext, variadic_bytes));
+                    } else {
+                        check_signature(name, passed, &expected)?;
+                    }
                     let signature = signature(&self.image.functions[callee], self.convention);
                     let signature = self.b.import_signature(signature);
                     let name = UserExternalName { namespace: 0, index: callee as u32 };
@@ -137,6 +147,10 @@ impl Translator<'_, '_> {
             },
             Operand::Register(register) => {
                 let expected = self.image.signatures.find(passed);
+                if passed.parameters.last() == Some(&0) {
+                    let none = self.constant(types::I64, 0);
+                    self.set_field(none, std::mem::offset_of!(ThreadContext, variadic_bytes));
+                }
                 let target = self.register(*register);
                 self.call_indirectly(target, expected, pointers)
             }

@@ -68,7 +68,13 @@ impl Translator<'_, '_> {
         let condition = float_condition(name).ok_or_else(wrong)?;
         let (a, b) = match scalar {
             Scalar::F32 | Scalar::F64 => (a, b),
-            Scalar::F16 | Scalar::Bf16 => (self.unpack_half(scalar, a), self.unpack_half(scalar, b)),
+            Scalar::F16 | Scalar::Bf16 => {
+                let [a, b] = [a, b].map(|half| {
+                    let half = if ftz { self.flush_half(scalar, half) } else { half };
+                    self.unpack_half(scalar, half)
+                });
+                (a, b)
+            }
             _ => return super::unsupported("comparing packed halves"),
         };
         let (a, b) = if ftz && scalar == Scalar::F32 { (self.flush(a), self.flush(b)) } else { (a, b) };
@@ -83,13 +89,14 @@ impl Translator<'_, '_> {
         comparison: &str,
         combination: Option<&str>,
         scalar: Scalar,
+        ftz: bool,
     ) -> Result<[Value; 2], Refusal> {
         let (a, b) = (self.read(instruction, 1, scalar)?, self.read(instruction, 2, scalar)?);
         let (a, b) = (self.split_pair(a), self.split_pair(b));
         let half = half_of(scalar);
         let mut results = [a[0]; 2];
         for (lane, result) in results.iter_mut().enumerate() {
-            *result = self.compare(comparison, half, false, a[lane], b[lane])?;
+            *result = self.compare(comparison, half, ftz, a[lane], b[lane])?;
             if let Some(combination) = combination {
                 let c = self.read(instruction, 3, Scalar::Pred)?;
                 *result = self.combine(combination, *result, c);
@@ -108,7 +115,7 @@ impl Translator<'_, '_> {
         form.finish()?;
         self.expect_operands(instruction, if combination.is_some() { 4 } else { 3 })?;
         if matches!(scalar, Scalar::F16x2 | Scalar::Bf16x2) {
-            let [low, high] = self.compare_pairs(instruction, comparison, combination, scalar)?;
+            let [low, high] = self.compare_pairs(instruction, comparison, combination, scalar, ftz)?;
             let Operand::Pair(first, second) = self.operand(instruction, 0)? else {
                 return invalid("the destination is not `p|q`, one for each half");
             };
@@ -160,7 +167,7 @@ impl Translator<'_, '_> {
                 Scalar::U32 | Scalar::S32 => -1,
                 _ => return invalid("the result is neither of that type nor `.u32` or `.s32`"),
             };
-            let results = self.compare_pairs(instruction, comparison, combination, from)?;
+            let results = self.compare_pairs(instruction, comparison, combination, from, ftz)?;
             let (yes, no) = (self.constant(types::I16, yes), self.constant(types::I16, 0));
             let halves = results.map(|holds| self.b.ins().select(holds, yes, no));
             let pair = self.join_pair(halves);

@@ -1,5 +1,6 @@
 //! `cvt`: between all widths and kinds of numbers, pairs of 8-bit ones included, which registers of 16 bits hold.
 
+use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 use super::form::{Form, Rounding};
@@ -23,6 +24,13 @@ impl Translator<'_, '_> {
     pub(super) fn convert(&mut self, instruction: &Instruction) -> Lowered {
         if Self::converts_eight_bits(instruction) {
             return self.convert_eight_bits(instruction);
+        }
+        match instruction.modifiers.first().map(String::as_str) {
+            Some("pack") => return self.convert_and_pack(instruction),
+            _ if instruction.modifiers.iter().any(|modifier| modifier == "tf32") => {
+                return self.convert_to_tf32(instruction);
+            }
+            _ => {}
         }
         let mut form = Form::of(instruction);
         let integral = form.choice(&["rni", "rzi", "rmi", "rpi"]).map(|name| match name {
@@ -64,15 +72,15 @@ impl Translator<'_, '_> {
         how: &Conversion,
     ) -> Lowered {
         self.expect_operands(instruction, 3)?;
-        if from != Scalar::F32 || how.rounding != Rounding::NearestEven || how.integral.is_some() {
-            return unsupported("packing anything but `.rn` and `.f32`");
+        if from != Scalar::F32 || how.integral.is_some() {
+            return unsupported("packing anything but `.f32`");
         }
         let high = self.read(instruction, 1, from)?;
         let low = self.read(instruction, 2, from)?;
         let half = super::float::half_of(to);
         let halves = [low, high].map(|value| {
             let value = self.limit(value, how.saturate, how.relu);
-            self.pack_half(half, value)
+            self.round_to_half(half, value, how.rounding)
         });
         let pair = self.join_pair(halves);
         self.write(instruction, to, pair)
@@ -115,14 +123,32 @@ impl Translator<'_, '_> {
         let integer = self.extend(from, value, wide);
         let exact_in_double = wide == types::I32;
         let (single, double) = (to == Scalar::F32, to == Scalar::F64);
-        let directed = how.rounding != Rounding::NearestEven && !(double && exact_in_double);
-        if directed {
-            if !single && !double {
-                return unsupported("a rounding other than `.rn` to a half");
+        let is_nearest = how.rounding == Rounding::NearestEven;
+        // Halves go through double precision if that holds the number, and `pack_half` rounds it once.
+        let natively =
+            if double { is_nearest || exact_in_double } else { is_nearest && (single || exact_in_double) };
+        if natively {
+            let ty = if single { types::F32 } else { types::F64 };
+            let result = if from.is_signed() {
+                self.b.ins().fcvt_from_sint(ty, integer)
+            } else {
+                self.b.ins().fcvt_from_uint(ty, integer)
+            };
+            let result = self.limit(result, how.saturate, false);
+            return Ok(if single || double { result } else { self.pack_half(to, result) });
+        }
+        let mut integer = self.extend(from, integer, types::I64);
+        if how.saturate {
+            // Of integers, only 0 and 1 lie in the range.
+            let (zero, one) = (self.constant(types::I64, 0), self.constant(types::I64, 1));
+            if from.is_signed() {
+                integer = self.b.ins().smax(integer, zero);
             }
-            let integer = self.extend(from, integer, types::I64);
-            let signed = self.constant(types::I32, i64::from(from.is_signed()));
-            let mode = self.rounding_mode(how.rounding);
+            integer = self.b.ins().umin(integer, one);
+        }
+        let signed = self.constant(types::I32, i64::from(from.is_signed()));
+        let mode = self.rounding_mode(how.rounding);
+        if single || double {
             let (function, ty) = if single {
                 (rounding::integer_to_single as *const () as usize, types::F32)
             } else {
@@ -130,15 +156,10 @@ impl Translator<'_, '_> {
             };
             return Ok(self.call_value(function, &[integer, signed, mode], ty));
         }
-        // Halves go through double precision, which `pack_half` rounds once.
-        let ty = if single { types::F32 } else { types::F64 };
-        let result = if from.is_signed() {
-            self.b.ins().fcvt_from_sint(ty, integer)
-        } else {
-            self.b.ins().fcvt_from_uint(ty, integer)
-        };
-        let result = self.limit(result, how.saturate, false);
-        Ok(if single || double { result } else { self.pack_half(to, result) })
+        let brain = self.constant(types::I32, i64::from(to == Scalar::Bf16));
+        let function = rounding::integer_to_half as *const () as usize;
+        let bits = self.call_value(function, &[integer, signed, brain, mode], types::I32);
+        Ok(self.b.ins().ireduce(types::I16, bits))
     }
 
     fn float_to_integer(
@@ -162,19 +183,27 @@ impl Translator<'_, '_> {
         } else {
             self.b.ins().fcvt_to_uint_sat(wide, rounded)
         };
-        if wide == ty {
+        let result = if wide == ty {
+            result
+        } else {
+            let (lowest, highest) = limits(to);
+            let highest = self.constant(types::I32, highest as i64);
+            let result = if to.is_signed() {
+                let lowest = self.constant(types::I32, lowest as i64);
+                let raised = self.b.ins().smax(result, lowest);
+                self.b.ins().smin(raised, highest)
+            } else {
+                self.b.ins().umin(result, highest)
+            };
+            self.b.ins().ireduce(ty, result)
+        };
+        // NaN gives zero, but the highest bit alone where one of the types has 64 bits.
+        if from != Scalar::F64 && to.size() != 8 {
             return Ok(result);
         }
-        let (lowest, highest) = limits(to);
-        let highest = self.constant(types::I32, highest as i64);
-        let result = if to.is_signed() {
-            let lowest = self.constant(types::I32, lowest as i64);
-            let raised = self.b.ins().smax(result, lowest);
-            self.b.ins().smin(raised, highest)
-        } else {
-            self.b.ins().umin(result, highest)
-        };
-        Ok(self.b.ins().ireduce(ty, result))
+        let not_a_number = self.b.ins().fcmp(FloatCC::Unordered, value, value);
+        let highest_bit = self.constant(ty, i64::MIN >> (64 - to.size() * 8));
+        Ok(self.b.ins().select(not_a_number, highest_bit, result))
     }
 
     fn round_to_integral(&mut self, value: Value, rounding: Rounding) -> Value {
@@ -212,13 +241,9 @@ impl Translator<'_, '_> {
             }
             Scalar::F32 if held == types::F64 => self.b.ins().fdemote(types::F32, value),
             Scalar::F32 | Scalar::F64 => value,
-            Scalar::F16 | Scalar::Bf16 if how.rounding == Rounding::Zero => {
+            Scalar::F16 | Scalar::Bf16 => {
                 let limited = self.limit(value, how.saturate, how.relu);
-                return self.truncate_to_half(to, limited);
-            }
-            Scalar::F16 | Scalar::Bf16 if !directed => {
-                let limited = self.limit(value, how.saturate, how.relu);
-                return Ok(self.pack_half(to, limited));
+                return Ok(self.round_to_half(to, limited, how.rounding));
             }
             _ => return unsupported("this rounding to this type"),
         };
@@ -226,14 +251,104 @@ impl Translator<'_, '_> {
         Ok(if how.ftz && to == Scalar::F32 { self.flush(result) } else { result })
     }
 
-    fn truncate_to_half(&mut self, to: Scalar, value: Value) -> Result<Value, Refusal> {
-        if self.b.func.dfg.value_type(value) != types::F32 {
-            return unsupported("`.rz` from `.f64` to a half");
+    /// `cvt.rnd{.satfinite}{.relu}.tf32.f32`: single precision with 10 bits of fraction.
+    fn convert_to_tf32(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        let Some(rounding) = form.choice(&["rna", "rn", "rz"]) else {
+            return invalid("the rounding is missing");
+        };
+        let (saturates, relu) = (form.flag("satfinite"), form.flag("relu"));
+        if !form.flag("tf32") || form.scalar()? != Scalar::F32 {
+            return unsupported("conversions of `.tf32` other than from `.f32`");
         }
-        let function = crate::run::functions::truncate_to_half as *const () as usize;
+        form.finish()?;
+        self.expect_operands(instruction, 2)?;
+        let value = self.read(instruction, 1, Scalar::F32)?;
+        let bits = self.bits_of(value);
+        let sign = self.b.ins().band_imm_u(bits, 0x8000_0000);
+        let magnitude = self.b.ins().band_imm_u(bits, 0x7fff_ffff);
+        let raised = match rounding {
+            // Ties go away from zero.
+            "rna" => self.b.ins().iadd_imm_s(magnitude, 0x1000),
+            "rn" => {
+                let odd = self.b.ins().ushr_imm_u(magnitude, 13);
+                let odd = self.b.ins().band_imm_u(odd, 1);
+                let raised = self.b.ins().iadd_imm_s(magnitude, 0xfff);
+                self.b.ins().iadd(raised, odd)
+            }
+            _ => magnitude,
+        };
+        let mut rounded = self.b.ins().band_imm_u(raised, 0x7fff_e000);
+        if saturates {
+            let max_tf32 = self.constant(types::I32, 0x7f7f_e000);
+            rounded = self.b.ins().umin(rounded, max_tf32);
+        }
+        let mut result = self.b.ins().bor(rounded, sign);
+        if relu {
+            let zero = self.constant(types::I32, 0);
+            result = self.b.ins().select(sign, zero, result);
+        }
+        let not_a_number = self.b.ins().fcmp(FloatCC::Unordered, value, value);
+        let canonical = self.constant(types::I32, 0x7fff_ffff);
+        let result = self.b.ins().select(not_a_number, canonical, result);
+        self.write(instruction, Scalar::B32, result)
+    }
+
+    /// `cvt.pack.sat.type.s32{.b32} d, a, b{, c}`: two integers saturated and packed, `b` into the lowest
+    /// bits, with bits of `c` above.
+    fn convert_and_pack(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        let has_saturation = form.flag("pack") && form.flag("sat");
+        let types = ["u2", "s2", "u4", "s4", "u8", "s8", "u16", "s16"];
+        let Some(name) = form.choice(&types) else { return invalid("the packed type is missing") };
+        let from = form.scalar()?;
+        let has_rest = form.flag("b32");
+        form.finish()?;
+        if !has_saturation || from != Scalar::S32 {
+            return invalid("`cvt.pack` is `.sat` and of `.s32`");
+        }
+        self.expect_operands(instruction, if has_rest { 4 } else { 3 })?;
+        let bits: u32 = name[1..].parse().unwrap_or(16);
+        let (lowest, highest) = if name.starts_with('s') {
+            (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+        } else {
+            (0, (1 << bits) - 1)
+        };
+        let (lowest, highest) = (self.constant(types::I32, lowest), self.constant(types::I32, highest));
+        let mut packed = match has_rest {
+            true => {
+                let rest = self.read(instruction, 3, Scalar::B32)?;
+                if bits == 16 {
+                    self.constant(types::I32, 0)
+                } else {
+                    self.b.ins().ishl_imm_u(rest, i64::from(2 * bits))
+                }
+            }
+            false => self.constant(types::I32, 0),
+        };
+        for (operand, shift) in [(1, bits), (2, 0)] {
+            let value = self.read(instruction, operand, Scalar::S32)?;
+            let value = self.b.ins().smax(value, lowest);
+            let value = self.b.ins().smin(value, highest);
+            let value = self.b.ins().band_imm_u(value, (1 << bits) - 1);
+            let value = self.b.ins().ishl_imm_u(value, i64::from(shift));
+            packed = self.b.ins().bor(packed, value);
+        }
+        self.write(instruction, Scalar::B32, packed)
+    }
+
+    /// A number as the half that its rounding gives.
+    fn round_to_half(&mut self, to: Scalar, value: Value, rounding: Rounding) -> Value {
+        if rounding == Rounding::NearestEven {
+            return self.pack_half(to, value);
+        }
+        let is_single = self.b.func.dfg.value_type(value) == types::F32;
+        let value = if is_single { self.b.ins().fpromote(types::F64, value) } else { value };
         let brain = self.constant(types::I32, i64::from(to == Scalar::Bf16));
-        let bits = self.call_value(function, &[value, brain], types::I32);
-        Ok(self.b.ins().ireduce(types::I16, bits))
+        let mode = self.rounding_mode(rounding);
+        let function = rounding::double_to_half as *const () as usize;
+        let bits = self.call_value(function, &[value, brain, mode], types::I32);
+        self.b.ins().ireduce(types::I16, bits)
     }
 }
 

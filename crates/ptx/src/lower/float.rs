@@ -55,6 +55,28 @@ pub(super) fn division() -> Rounded {
     )
 }
 
+/// `div.approx`, which multiplies by a reciprocal: for the greatest divisors that is flushed to zero.
+pub(super) fn approximate_division() -> Rounded {
+    Rounded {
+        nearest: |t, v| {
+            let quotient = t.b.ins().fdiv(v[0], v[1]);
+            if t.b.func.dfg.value_type(v[1]) != types::F32 {
+                return quotient;
+            }
+            let magnitude = t.b.ins().fabs(v[1]);
+            let (great, infinity) = (t.single(0x7e80_0000), t.single(0x7f80_0000));
+            let is_great = t.b.ins().fcmp(FloatCC::GreaterThan, magnitude, great);
+            let is_finite = t.b.ins().fcmp(FloatCC::LessThan, magnitude, infinity);
+            let zero = t.single(0);
+            let zero = t.b.ins().fcopysign(zero, v[1]);
+            let product = t.b.ins().fmul(v[0], zero);
+            let applies = t.b.ins().band(is_great, is_finite);
+            t.b.ins().select(applies, product, quotient)
+        },
+        directed: [0; 2],
+    }
+}
+
 pub(super) fn fused() -> Rounded {
     Rounded::new(
         |t, v| t.b.ins().fma(v[0], v[1], v[2]),
@@ -85,6 +107,9 @@ struct Options {
     ftz: bool,
     saturate: bool,
     relu: bool,
+    /// `.approx`: allows any result close to the exact one, and in double precision gives its upper half
+    /// alone.
+    approx: bool,
 }
 
 impl Translator<'_, '_> {
@@ -109,12 +134,13 @@ impl Translator<'_, '_> {
     ) -> Lowered {
         let mut form = Form::of(instruction);
         // `.approx` and `.full` allow any result close to the exact one: the nearest is among them.
-        form.ignore(&["approx", "full"]);
+        form.ignore(&["full"]);
         let options = Options {
             rounding: form.rounding(),
             ftz: form.flag("ftz"),
             saturate: form.flag("sat"),
             relu: form.flag("relu"),
+            approx: form.flag("approx"),
         };
         let scalar = form.scalar()?;
         form.finish()?;
@@ -130,9 +156,13 @@ impl Translator<'_, '_> {
         operation: FloatOperation,
     ) -> Lowered {
         let mut form = Form::of(instruction);
-        form.ignore(&["approx"]);
-        let ftz = form.flag("ftz");
-        let options = Options { rounding: Rounding::NearestEven, ftz, saturate: false, relu: false };
+        let options = Options {
+            rounding: Rounding::NearestEven,
+            ftz: form.flag("ftz"),
+            saturate: false,
+            relu: false,
+            approx: form.flag("approx"),
+        };
         let scalar = form.scalar()?;
         form.finish()?;
         self.expect_operands(instruction, arity + 1)?;
@@ -160,23 +190,25 @@ impl Translator<'_, '_> {
                 if ftz { self.flush(result) } else { result }
             }
             Scalar::F64 if double != 0 => self.call_value(double, &[operand], types::F64),
-            Scalar::F16 | Scalar::Bf16 => {
-                let operand = self.unpack_half(scalar, operand);
-                let result = self.call_value(single, &[operand], types::F32);
-                self.pack_half(scalar, result)
-            }
+            Scalar::F16 | Scalar::Bf16 => self.half_function(scalar, operand, single, ftz),
             Scalar::F16x2 | Scalar::Bf16x2 => {
                 let half = half_of(scalar);
-                let results = self.split_pair(operand).map(|lane| {
-                    let lane = self.unpack_half(half, lane);
-                    let result = self.call_value(single, &[lane], types::F32);
-                    self.pack_half(half, result)
-                });
+                let results =
+                    self.split_pair(operand).map(|lane| self.half_function(half, lane, single, ftz));
                 self.join_pair(results)
             }
             _ => return unsupported("this type"),
         };
         self.write(instruction, scalar, result)
+    }
+
+    /// A function of the runtime for single precision, of a half.
+    fn half_function(&mut self, scalar: Scalar, half: Value, single: usize, ftz: bool) -> Value {
+        let half = if ftz { self.flush_half(scalar, half) } else { half };
+        let operand = self.unpack_half(scalar, half);
+        let result = self.call_value(single, &[operand], types::F32);
+        let result = self.pack_half(scalar, result);
+        if ftz { self.flush_half(scalar, result) } else { result }
     }
 
     fn float_operation(
@@ -243,9 +275,14 @@ impl Translator<'_, '_> {
         operation: Rounded,
     ) -> Result<Value, Refusal> {
         let ftz = options.ftz && scalar == Scalar::F32;
+        // `rcp` and `rsqrt` with `.approx.ftz.f64`.
+        let coarse = options.ftz && options.approx && scalar == Scalar::F64;
         let mut operands = operands.to_vec();
         if ftz {
             operands.iter_mut().for_each(|operand| *operand = self.flush(*operand));
+        }
+        if coarse {
+            operands.iter_mut().for_each(|operand| *operand = self.upper_half(*operand));
         }
         let mut result = if options.rounding == Rounding::NearestEven {
             (operation.nearest)(self, &operands)
@@ -261,6 +298,9 @@ impl Translator<'_, '_> {
         };
         if ftz {
             result = self.flush(result);
+        }
+        if coarse {
+            result = self.upper_half(result);
         }
         Ok(self.limit(result, options.saturate, options.relu))
     }
@@ -281,13 +321,15 @@ impl Translator<'_, '_> {
         let operands: Vec<Value> = operands
             .iter()
             .map(|&operand| {
+                let operand = if options.ftz { self.flush_half(scalar, operand) } else { operand };
                 let operand = self.unpack_half(scalar, operand);
                 if fused { self.b.ins().fpromote(types::F64, operand) } else { operand }
             })
             .collect();
         let result = (operation.nearest)(self, &operands);
         let result = self.limit(result, options.saturate, options.relu);
-        Ok(self.pack_half(scalar, result))
+        let result = self.pack_half(scalar, result);
+        Ok(if options.ftz { self.flush_half(scalar, result) } else { result })
     }
 
     /// The number that the runtime's rounding functions take for a rounding.
@@ -301,7 +343,7 @@ impl Translator<'_, '_> {
         self.constant(types::I32, i64::from(mode))
     }
 
-    /// Limits a result: `.sat` to [0, 1] with NaN giving 0, `.relu` to at least 0 with NaN kept.
+    /// Limits a result: `.sat` to [0, 1] with NaN giving 0, `.relu` to at minimum 0 with NaN kept.
     pub(super) fn limit(&mut self, value: Value, saturate: bool, relu: bool) -> Value {
         if saturate {
             let (zero, one) = (self.zero_like(value), self.one_like(value));
@@ -328,23 +370,49 @@ impl Translator<'_, '_> {
         self.from_bits(flushed, types::F32)
     }
 
+    /// A double-precision number with the lower half of its bits cleared, a subnormal one all but its sign.
+    fn upper_half(&mut self, value: Value) -> Value {
+        let bits = self.bits_of(value);
+        let exponent = self.b.ins().band_imm_u(bits, 0x7ff0_0000_0000_0000);
+        let small = self.b.ins().icmp_imm_s(IntCC::Equal, exponent, 0);
+        let sign = self.b.ins().band_imm_u(bits, i64::MIN);
+        let upper = self.b.ins().band_imm_u(bits, 0xffff_ffff_0000_0000_u64.cast_signed());
+        let flushed = self.b.ins().select(small, sign, upper);
+        self.from_bits(flushed, types::F64)
+    }
+
+    /// Replaces a subnormal half by zero with its sign.
+    pub(super) fn flush_half(&mut self, scalar: Scalar, half: Value) -> Value {
+        let exponent = self.b.ins().band_imm_u(half, if scalar == Scalar::Bf16 { 0x7f80 } else { 0x7c00 });
+        let small = self.b.ins().icmp_imm_s(IntCC::Equal, exponent, 0);
+        let sign = self.b.ins().band_imm_u(half, 0x8000);
+        self.b.ins().select(small, sign, half)
+    }
+
     /// `min` and `max`: a NaN loses against a number, unless `.NaN` asks that it wins.
     pub(super) fn extremum(&mut self, instruction: &Instruction, maximum: bool) -> Lowered {
         let mut form = Form::of(instruction);
         let ftz = form.flag("ftz");
         let keep_nan = form.flag("NaN");
         let relu = form.flag("relu");
+        let xors_signs = form.flag("xorsign");
+        if xors_signs != form.flag("abs") {
+            return invalid("`.xorsign` and `.abs` belong together");
+        }
         let scalar = form.scalar()?;
         form.finish()?;
         if !scalar.is_float() {
+            if xors_signs {
+                return invalid("integers have no `.xorsign`");
+            }
             self.expect_operands(instruction, 3)?;
             let a = self.read(instruction, 1, scalar)?;
             let b = self.read(instruction, 2, scalar)?;
             let result = self.integer_extremum(scalar, maximum, a, b);
-            let result = if relu {
-                if matches!(scalar, Scalar::U16x2 | Scalar::S16x2) {
-                    return unsupported("`.relu` on packed integers");
-                }
+            let result = if relu && scalar == Scalar::S16x2 {
+                let zero = self.constant(types::I32, 0);
+                self.integer_extremum(scalar, true, result, zero)
+            } else if relu {
                 let zero = self.constant(super::registers::machine_type(scalar), 0);
                 self.b.ins().smax(result, zero)
             } else {
@@ -355,14 +423,42 @@ impl Translator<'_, '_> {
         if !matches!(instruction.operands.len(), 3 | 4) {
             return invalid("it has neither two nor three operands");
         }
-        let options = Options { rounding: Rounding::NearestEven, ftz, saturate: false, relu };
+        let options = Options { rounding: Rounding::NearestEven, ftz, saturate: false, relu, approx: false };
         let nearest: FloatOperation = match (maximum, keep_nan) {
+            (false, false) if xors_signs => {
+                |t, v| t.signed_extremum(v, |t, a, b| t.lesser_number(a, b, false))
+            }
+            (true, false) if xors_signs => |t, v| t.signed_extremum(v, |t, a, b| t.lesser_number(a, b, true)),
+            (false, true) if xors_signs => |t, v| t.signed_extremum(v, |t, a, b| t.b.ins().fmin(a, b)),
+            (true, true) if xors_signs => |t, v| t.signed_extremum(v, |t, a, b| t.b.ins().fmax(a, b)),
             (false, false) => |t, v| v[1..].iter().fold(v[0], |a, &b| t.lesser_number(a, b, false)),
             (true, false) => |t, v| v[1..].iter().fold(v[0], |a, &b| t.lesser_number(a, b, true)),
-            (false, true) => |t, v| v[1..].iter().fold(v[0], |a, &b| t.b.ins().fmin(a, b)),
-            (true, true) => |t, v| v[1..].iter().fold(v[0], |a, &b| t.b.ins().fmax(a, b)),
+            (false, true) => |t, v| {
+                let minimum = v[1..].iter().fold(v[0], |a, &b| t.b.ins().fmin(a, b));
+                t.canonical(minimum)
+            },
+            (true, true) => |t, v| {
+                let maximum = v[1..].iter().fold(v[0], |a, &b| t.b.ins().fmax(a, b));
+                t.canonical(maximum)
+            },
         };
         self.float_operation(instruction, scalar, &options, Rounded { nearest, directed: [0; 2] })
+    }
+
+    /// The smaller or greater magnitude of numbers, with the product of their signs.
+    fn signed_extremum(&mut self, values: &[Value], choose: fn(&mut Self, Value, Value) -> Value) -> Value {
+        let ty = self.b.func.dfg.value_type(values[0]);
+        let mut sign = self.bits_of(values[0]);
+        let mut chosen = self.b.ins().fabs(values[0]);
+        for &value in &values[1..] {
+            let bits = self.bits_of(value);
+            sign = self.b.ins().bxor(sign, bits);
+            let magnitude = self.b.ins().fabs(value);
+            chosen = choose(self, chosen, magnitude);
+        }
+        let sign = self.from_bits(sign, ty);
+        let signed = self.b.ins().fcopysign(chosen, sign);
+        self.canonical(signed)
     }
 
     pub(super) fn integer_extremum(&mut self, scalar: Scalar, maximum: bool, a: Value, b: Value) -> Value {
@@ -386,7 +482,18 @@ impl Translator<'_, '_> {
         let a_is_nan = self.b.ins().fcmp(FloatCC::Unordered, a, a);
         let b_is_nan = self.b.ins().fcmp(FloatCC::Unordered, b, b);
         let chosen = self.b.ins().select(b_is_nan, a, chosen);
-        self.b.ins().select(a_is_nan, b, chosen)
+        let chosen = self.b.ins().select(a_is_nan, b, chosen);
+        self.canonical(chosen)
+    }
+
+    /// In single precision, any NaN as the one that GPUs make.
+    fn canonical(&mut self, value: Value) -> Value {
+        if self.b.func.dfg.value_type(value) != types::F32 {
+            return value;
+        }
+        let not_a_number = self.b.ins().fcmp(FloatCC::Unordered, value, value);
+        let canonical = self.single(0x7fff_ffff);
+        self.b.ins().select(not_a_number, canonical, value)
     }
 }
 

@@ -1,27 +1,40 @@
 //! Stack frame of a body's own variables.
 
-use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, types};
+use std::collections::BTreeSet;
 
-use super::Translator;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, Value, types};
+
+use super::form::Form;
+use super::registers::machine_type;
 use super::slots::written_first;
 use super::translator::FaultSite;
-use crate::parse::syntax::{Body, Space};
+use super::{Lowered, Translator, unsupported};
+use crate::parse::syntax::{Body, Function, Instruction, Name, Operand, Scalar, Space, Statement};
 use crate::run::context::ThreadContext;
+use crate::run::functions as runtime;
+
+/// Frames begin at multiples of so many bytes.
+const FRAME_UNIT: i64 = 16;
 
 /// Where a body's own variables lie.
 #[derive(Debug, Default)]
 pub(crate) struct FrameLayout {
     /// For each variable its offset in the frame, or among the function's own shared variables.
     pub(crate) offsets: Vec<u64>,
+    /// For each parameter of a device function whose address is taken, the offset of its copy in the frame.
+    pub(crate) parameters: Vec<Option<u64>>,
     /// Bytes of local memory the function needs while it runs.
     pub(crate) size: u64,
     /// Bytes of shared memory its own variables need.
     pub(crate) shared: u64,
+    /// Whether its frame may grow by as much as is only known when it runs.
+    pub(crate) grows: bool,
 }
 
-/// Lays out a body's `.local` and `.shared` variables.
-pub(crate) fn frame_layout(body: &Body) -> FrameLayout {
+/// Lays out a function's `.local` and `.shared` variables. PTX has the address of a parameter be one of local
+/// memory, so that parameters whose address is taken have a copy there.
+pub(crate) fn frame_layout(function: &Function, body: &Body) -> FrameLayout {
     let mut layout = FrameLayout::default();
     for variable in &body.variables {
         let end = match variable.space {
@@ -38,10 +51,45 @@ pub(crate) fn frame_layout(body: &Body) -> FrameLayout {
         *end = start.saturating_add(variable.size.max(1));
         layout.offsets.push(start);
     }
+    layout.parameters = vec![None; function.parameters.len()];
+    for index in addressed_parameters(function, body) {
+        let variable = &function.parameters[index];
+        let align = u64::from(variable.align.max(16));
+        let start = layout.size.checked_next_multiple_of(align).unwrap_or(u64::MAX);
+        layout.size = start.saturating_add(variable.size.max(1));
+        layout.parameters[index] = Some(start);
+    }
+    layout.grows =
+        function.is_variadic() || instructions(body).any(|instruction| instruction.opcode == "alloca");
     for end in [&mut layout.size, &mut layout.shared] {
         *end = end.checked_next_multiple_of(16).unwrap_or(u64::MAX);
     }
     layout
+}
+
+/// The parameters of a device function whose address is taken, but for the last one of a variadic function.
+fn addressed_parameters(function: &Function, body: &Body) -> BTreeSet<usize> {
+    if function.is_kernel {
+        return BTreeSet::new();
+    }
+    let operands = instructions(body).flat_map(|instruction| &instruction.operands);
+    let variadic = function.is_variadic().then(|| function.parameters.len() - 1);
+    operands
+        .filter_map(|operand| match operand {
+            Operand::Symbol(Name::Parameter(index), _) | Operand::Element(Name::Parameter(index), _) => {
+                Some(*index)
+            }
+            _ => None,
+        })
+        .filter(|&index| Some(index) != variadic)
+        .collect()
+}
+
+fn instructions(body: &Body) -> impl Iterator<Item = &Instruction> {
+    body.statements.iter().filter_map(|statement| match statement {
+        Statement::Instruction(instruction) => Some(instruction),
+        Statement::Label(_) => None,
+    })
 }
 
 impl Translator<'_, '_> {
@@ -62,9 +110,9 @@ impl Translator<'_, '_> {
             });
             self.slots.push(slot);
         }
-        let layout = frame_layout(self.body);
+        let layout = frame_layout(&self.linked.function, self.body);
         self.offsets = layout.offsets;
-        if layout.size > 0 {
+        if layout.size > 0 || layout.grows {
             let top = self.mutable_field(types::I64, std::mem::offset_of!(ThreadContext, local_top));
             let new_top = self.b.ins().iadd_imm_s(top, layout.size as i64);
             let limit = self.field(types::I64, std::mem::offset_of!(ThreadContext, local_size));
@@ -73,6 +121,91 @@ impl Translator<'_, '_> {
             self.set_field(new_top, std::mem::offset_of!(ThreadContext, local_top));
             self.frame = Some(top);
         }
+        for (index, offset) in layout.parameters.iter().enumerate() {
+            if let (Some(offset), Some(frame)) = (*offset, self.frame) {
+                let base = self.field(types::I64, std::mem::offset_of!(ThreadContext, local_base));
+                let copy = self.b.ins().iadd(base, frame);
+                let copy = self.b.ins().iadd_imm_s(copy, offset as i64);
+                let size = self.constant(types::I64, self.linked.function.parameters[index].size as i64);
+                let copy_bytes = runtime::copy_bytes as *const () as usize;
+                self.call_runtime(copy_bytes, &[copy, self.parameters[index], size], None);
+                self.parameters[index] = copy;
+            }
+        }
+        self.parameter_copies = layout.parameters;
+        if self.linked.function.is_variadic()
+            && let Some(parameter) = self.parameters.last().copied()
+        {
+            // The caller has said how much it passes.
+            let size = self.mutable_field(types::I64, std::mem::offset_of!(ThreadContext, variadic_bytes));
+            let start = self.grow_frame(size);
+            let base = self.field(types::I64, std::mem::offset_of!(ThreadContext, local_base));
+            let copy = self.b.ins().iadd(base, start);
+            self.call_runtime(runtime::copy_bytes as *const () as usize, &[copy, parameter, size], None);
+            self.variadic = Some(start);
+        }
+    }
+
+    /// Makes the frame so many bytes larger, rounded up, until the function returns; gives the address of
+    /// what is new.
+    fn grow_frame(&mut self, size: Value) -> Value {
+        let start = self.mutable_field(types::I64, std::mem::offset_of!(ThreadContext, local_top));
+        let limit = self.field(types::I64, std::mem::offset_of!(ThreadContext, local_size));
+        // No size is near the largest number, so that nothing wraps around.
+        let is_huge = self.b.ins().icmp(IntCC::UnsignedGreaterThan, size, limit);
+        self.fault_if(is_huge, FaultSite::Stack, start);
+        let size = self.b.ins().iadd_imm_s(size, FRAME_UNIT - 1);
+        let size = self.b.ins().band_imm_u(size, -FRAME_UNIT);
+        let end = self.b.ins().iadd(start, size);
+        let overflow = self.b.ins().icmp(IntCC::UnsignedGreaterThan, end, limit);
+        self.fault_if(overflow, FaultSite::Stack, start);
+        self.set_field(end, std::mem::offset_of!(ThreadContext, local_top));
+        start
+    }
+
+    /// `alloca.type d, size{, align}`: an address of local memory.
+    pub(super) fn allocate_on_stack(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        let scalar = form.scalar()?;
+        form.finish()?;
+        if let Some(Operand::Integer(align)) = instruction.operands.get(2)
+            && *align > FRAME_UNIT
+        {
+            return unsupported("an alignment of more than 16 bytes");
+        }
+        let size = self.read(instruction, 1, scalar)?;
+        let size = self.extend(Scalar::U64, size, types::I64);
+        let start = self.grow_frame(size);
+        let start = self.narrow(start, machine_type(scalar))?;
+        self.write(instruction, scalar, start)
+    }
+
+    /// `stacksave.type d`
+    pub(super) fn save_stack(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        let scalar = form.scalar()?;
+        form.finish()?;
+        self.expect_operands(instruction, 1)?;
+        let top = self.mutable_field(types::I64, std::mem::offset_of!(ThreadContext, local_top));
+        let top = self.narrow(top, machine_type(scalar))?;
+        self.write(instruction, scalar, top)
+    }
+
+    /// `stackrestore.type a`, with what `stacksave` gave.
+    pub(super) fn restore_stack(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        let scalar = form.scalar()?;
+        form.finish()?;
+        self.expect_operands(instruction, 1)?;
+        let saved = self.read(instruction, 0, scalar)?;
+        let saved = self.extend(Scalar::U64, saved, types::I64);
+        let top = self.mutable_field(types::I64, std::mem::offset_of!(ThreadContext, local_top));
+        // The stack only becomes smaller, whatever the program gives, but for its misuse nothing else is its
+        // own.
+        let is_above = self.b.ins().icmp(IntCC::UnsignedGreaterThan, saved, top);
+        self.fault_if(is_above, FaultSite::Stack, saved);
+        self.set_field(saved, std::mem::offset_of!(ThreadContext, local_top));
+        Ok(())
     }
 
     /// Closes the frame of local memory and returns.

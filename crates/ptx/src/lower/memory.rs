@@ -1,6 +1,5 @@
 //! Loads, stores and copies to shared memory.
 
-use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Type, Value, types};
 
 use super::access::MemoryAccess;
@@ -124,6 +123,12 @@ impl Translator<'_, '_> {
         }
     }
 
+    /// `createpolicy`: how caches are to treat accesses, which there are none of.
+    pub(super) fn create_policy(&mut self, instruction: &Instruction) -> Lowered {
+        let policy = self.constant(types::I64, 0);
+        self.write(instruction, Scalar::B64, policy)
+    }
+
     /// `cp.async` and its groups: the copy is made at once, so that waiting for it is nothing.
     pub(super) fn copy_async(&mut self, instruction: &Instruction) -> Lowered {
         let mut form = Form::of(instruction);
@@ -148,23 +153,62 @@ impl Translator<'_, '_> {
             return invalid("the size is not 4, 8 or 16");
         };
         let size = *size as u32;
-        // With a smaller source size the rest is filled with zeros.
-        let source_size = match instruction.operands.get(3) {
+        // With a smaller source size the rest is filled with zeros, and a predicate that holds is a size of
+        // zero.
+        let has_policy = instruction.modifiers.iter().any(|modifier| modifier == "L2::cache_hint");
+        let operands = &instruction.operands[..instruction.operands.len() - usize::from(has_policy)];
+        let source_size = match operands.get(3) {
+            Some(operand) if self.is_predicate(operand) => {
+                let ignored = self.value(operand, Scalar::Pred)?;
+                let (none, all) = (self.constant(types::I32, 0), self.constant(types::I32, i64::from(size)));
+                Some(self.b.ins().select(ignored, none, all))
+            }
             Some(operand) => Some(self.value(operand, Scalar::U32)?),
             None => None,
         };
-        let source = self.access(AccessSpace::Global, &instruction.operands[1], size)?;
         let target = self.access(AccessSpace::Shared, &instruction.operands[0], size)?;
-        for offset in (0..size as i32).step_by(4) {
-            let mut word = self.load_at(source, offset, types::I32, false);
-            if let Some(source_size) = source_size {
-                let present =
-                    self.b.ins().icmp_imm_s(IntCC::UnsignedGreaterThan, source_size, i64::from(offset));
-                let zero = self.constant(types::I32, 0);
-                word = self.b.ins().select(present, word, zero);
+        let Some(source_size) = source_size else {
+            let source = self.access(AccessSpace::Global, &instruction.operands[1], size)?;
+            for offset in (0..size as i32).step_by(4) {
+                let word = self.load_at(source, offset, types::I32, false);
+                self.store_at(target, offset, word, false);
             }
+            return Ok(());
+        };
+        // A source of which nothing is copied may be no memory at all.
+        let (copied, empty, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(source_size, copied, &[], empty, &[]);
+        self.b.seal_block(copied);
+        self.b.seal_block(empty);
+        self.b.switch_to_block(copied);
+        let conditional = std::mem::replace(&mut self.conditional, true);
+        let source = self.access(AccessSpace::Global, &instruction.operands[1], size)?;
+        self.conditional = conditional;
+        for offset in (0..size as i32).step_by(4) {
+            let word = self.load_at(source, offset, types::I32, false);
+            // Bits of the word that are copied: none, 8, 16, 24 or all.
+            let bytes = self.b.ins().iadd_imm_s(source_size, i64::from(-offset));
+            let (none, word_bytes) = (self.constant(types::I32, 0), self.constant(types::I32, 4));
+            let bytes = self.b.ins().smax(bytes, none);
+            let bytes = self.b.ins().umin(bytes, word_bytes);
+            let bits = self.b.ins().ishl_imm_u(bytes, 3);
+            let bits = self.b.ins().uextend(types::I64, bits);
+            let one = self.constant(types::I64, 1);
+            let mask = self.b.ins().ishl(one, bits);
+            let mask = self.b.ins().iadd_imm_s(mask, -1);
+            let mask = self.b.ins().ireduce(types::I32, mask);
+            let word = self.b.ins().band(word, mask);
             self.store_at(target, offset, word, false);
         }
+        self.b.ins().jump(done, &[]);
+        self.b.switch_to_block(empty);
+        let zero = self.constant(types::I32, 0);
+        for offset in (0..size as i32).step_by(4) {
+            self.store_at(target, offset, zero, false);
+        }
+        self.b.ins().jump(done, &[]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
         Ok(())
     }
 }

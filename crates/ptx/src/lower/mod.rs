@@ -180,11 +180,7 @@ impl Translator<'_, '_> {
         if !self.ended {
             self.return_from_function();
         }
-        for (site, block) in std::mem::take(&mut self.fault_blocks) {
-            self.b.switch_to_block(block);
-            let address = self.b.block_params(block)[0];
-            self.raise(site, address);
-        }
+        self.finish_fault_blocks();
         self.b.seal_all_blocks();
         self.b.finalize(target);
     }

@@ -28,6 +28,16 @@ impl Translator<'_, '_> {
         if found == count { Ok(()) } else { invalid(format!("it has {found} operands, not {count}")) }
     }
 
+    /// Whether an operand is a predicate or its opposite.
+    pub(super) fn is_predicate(&self, operand: &Operand) -> bool {
+        match operand {
+            Operand::Register(register) | Operand::Not(register) => {
+                self.body.registers[*register] == Scalar::Pred
+            }
+            _ => false,
+        }
+    }
+
     /// Reads the operand with this index.
     pub(super) fn read(
         &mut self,
@@ -241,9 +251,16 @@ impl Translator<'_, '_> {
                 let offset = self.kernel_parameter_offset(*index);
                 Ok(self.b.ins().iadd_imm_s(base, i64::from(offset)))
             }
-            Name::Parameter(_) | Name::Return(_) => {
-                unsupported("the address of a parameter of a device function")
+            Name::Parameter(index)
+                if self.variadic.is_some() && index + 1 == self.linked.function.parameters.len() =>
+            {
+                Ok(self.variadic.expect("it has just been found"))
             }
+            Name::Parameter(index) => match (self.parameter_copies.get(*index), self.frame) {
+                (Some(&Some(offset)), Some(frame)) => Ok(self.b.ins().iadd_imm_s(frame, offset as i64)),
+                _ => unsupported("the address of this parameter of a device function"),
+            },
+            Name::Return(_) => unsupported("the address of a result of a device function"),
             Name::Module(name) => match self.symbol(name)? {
                 Symbol::Variable(variable) => {
                     let address = self.placement.variables[variable];

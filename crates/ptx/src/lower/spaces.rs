@@ -152,6 +152,23 @@ impl Translator<'_, '_> {
         Ok(self.extend(Scalar::B64, address, types::I64))
     }
 
+    /// Whether an address lies in a constant variable of the module.
+    fn is_constant(&mut self, address: Value) -> Value {
+        let variables = self.image.variables.iter().zip(self.placement.variables);
+        let constants: Vec<(u64, u64)> = variables
+            .filter(|(variable, _)| variable.space == Space::Const)
+            .map(|(variable, &start)| (start, variable.size))
+            .collect();
+        let mut result = self.constant(types::I8, 0);
+        for (start, size) in constants {
+            let offset = self.b.ins().iadd_imm_s(address, start.wrapping_neg().cast_signed());
+            let size = self.constant(types::I64, size.cast_signed());
+            let within = self.b.ins().icmp(IntCC::UnsignedLessThan, offset, size);
+            result = self.b.ins().bor(result, within);
+        }
+        result
+    }
+
     /// `isspacep`
     pub(super) fn is_in_space(&mut self, instruction: &Instruction) -> Lowered {
         let mut form = Form::of(instruction);
@@ -186,8 +203,13 @@ impl Translator<'_, '_> {
             }
             _ => shared,
         };
+        let is_constant = match space {
+            _ if constant => self.is_constant(address),
+            AccessSpace::Global => self.is_constant(address),
+            _ => shared,
+        };
         let result = match space {
-            _ if constant => self.constant(types::I8, 0),
+            _ if constant => is_constant,
             AccessSpace::Shared => shared,
             AccessSpace::Cluster => of_cluster,
             AccessSpace::Local => local,
@@ -197,9 +219,16 @@ impl Translator<'_, '_> {
                 let inside = (self.placement.space_base >> bits) as i64;
                 let inside = self.b.ins().icmp_imm_s(IntCC::Equal, upper, inside);
                 let window = self.b.ins().bor(of_cluster, local);
+                let window = self.b.ins().bor(window, is_constant);
                 self.b.ins().band_not(inside, window)
             }
-            _ => return unsupported("this state space"),
+            AccessSpace::Param => {
+                let base = self.field(types::I64, std::mem::offset_of!(ThreadContext, parameters));
+                let offset = self.b.ins().isub(address, base);
+                let limit = i64::from(crate::limits::MAX_PARAMETER_BYTES);
+                self.b.ins().icmp_imm_s(IntCC::UnsignedLessThan, offset, limit)
+            }
+            AccessSpace::Generic => return invalid("the state space is missing"),
         };
         self.write(instruction, Scalar::Pred, result)
     }

@@ -8,7 +8,9 @@
 
 use cranelift_codegen::ir::InstBuilder;
 
-use super::float::{addition, division, fused, multiplication, reciprocal, square_root, subtraction};
+use super::float::{
+    addition, approximate_division, division, fused, multiplication, reciprocal, square_root, subtraction,
+};
 use super::{Lowered, Translator};
 use crate::parse::syntax::{Instruction, Scalar};
 use crate::run::functions as runtime;
@@ -60,7 +62,9 @@ const INSTRUCTIONS: &[Row] = &[
         if is_float(i) { t.float_rounded(i, 2, addition()) } else { t.integer_sum(i, false, false) }
     }),
     row("addc", INTEGER, |t, i| t.integer_sum(i, false, true)),
+    row("alloca", WORD | LONG, |t, i| t.allocate_on_stack(i)),
     row("and", INTEGER | PREDICATE, |t, i| t.integer_binary(i, |t, _, a, b| t.b.ins().band(a, b))),
+    row("applypriority", NONE, |_, _| Ok(())),
     row("atom", HALFWORD | WORD | LONG | FLOAT, |t, i| t.atomic(i, true)).waits(Waits::Polling),
     row("bar", PREDICATE | WORD, |t, i| t.barrier(i)).waits(Waits::Always),
     row("barrier", PREDICATE | WORD, |t, i| t.barrier(i)).waits(Waits::Always),
@@ -78,12 +82,14 @@ const INSTRUCTIONS: &[Row] = &[
     row("copysign", SINGLE | DOUBLE, |t, i| t.float_plain(i, 2, |t, v| t.b.ins().fcopysign(v[1], v[0]))),
     row("cos", FLOAT, |t, i| t.float_function(i, runtime::cosine as *const () as usize, 0)),
     row("cp", ANY, |t, i| t.copy_async(i)),
+    row("createpolicy", LONG, |t, i| t.create_policy(i)),
     row("cvt", INTEGER | FLOAT, |t, i| t.convert(i)),
     row("cvta", WORD | LONG, |t, i| t.convert_address(i)),
     row("discard", NONE, |_, _| Ok(())),
     row("div", INTEGER | FLOAT, |t, i| {
         if is_float(i) {
-            t.float_rounded(i, 2, division())
+            let is_approximate = i.modifiers.iter().any(|modifier| modifier == "approx");
+            t.float_rounded(i, 2, if is_approximate { approximate_division() } else { division() })
         } else {
             t.integer_binary(i, |t, s, a, b| t.quotient(s, a, b, false))
         }
@@ -95,6 +101,7 @@ const INSTRUCTIONS: &[Row] = &[
     row("exit", NONE, |t, _| t.exit()),
     row("fence", NONE, |t, i| t.fence(i)).waits(Waits::Polling),
     row("fma", FLOAT | PACKED_SINGLES, |t, i| t.float_rounded(i, 3, fused())),
+    row("fns", WORD, |t, i| t.find_nth_set(i)),
     row("getctarank", WORD | LONG, |t, i| t.rank_of_block(i)),
     row("griddepcontrol", NONE, |_, _| Ok(())),
     row("isspacep", NONE, |t, i| t.is_in_space(i)),
@@ -136,6 +143,7 @@ const INSTRUCTIONS: &[Row] = &[
         )
     }),
     row("or", INTEGER | PREDICATE, |t, i| t.integer_binary(i, |t, _, a, b| t.b.ins().bor(a, b))),
+    row("pmevent", NONE, |_, _| Ok(())),
     row("popc", WORD | LONG, |t, i| t.count(i, |t, _, a| t.b.ins().popcnt(a))),
     row("prefetch", NONE, |_, _| Ok(())),
     row("prefetchu", NONE, |_, _| Ok(())),
@@ -163,6 +171,8 @@ const INSTRUCTIONS: &[Row] = &[
     row("slct", NUMBER, |t, i| t.select_by_sign(i)),
     row("sqrt", FLOAT, |t, i| t.float_rounded(i, 1, square_root())),
     row("st", NUMBER, |t, i| t.store(i)).moves_bits(),
+    row("stackrestore", WORD | LONG, |t, i| t.restore_stack(i)),
+    row("stacksave", WORD | LONG, |t, i| t.save_stack(i)),
     row("stmatrix", ANY, |t, i| t.store_tiles(i)).waits(Waits::Always),
     row("sub", NUMBER | PACKED_SINGLES, |t, i| {
         if is_float(i) { t.float_rounded(i, 2, subtraction()) } else { t.integer_sum(i, true, false) }
@@ -250,8 +260,9 @@ pub(crate) fn kind(scalar: Scalar) -> Kinds {
     }
 }
 
-/// Modifiers of loads that see what other threads store meanwhile.
-pub(super) const ORDERED: [&str; 4] = ["volatile", "relaxed", "acquire", "cv"];
+/// Modifiers of loads that see what other threads store meanwhile: `.cg` too, as it leaves out the cache that
+/// is not coherent, so that programs poll with it.
+pub(super) const ORDERED: [&str; 5] = ["volatile", "relaxed", "acquire", "cv", "cg"];
 
 /// Whether an instruction waits for what other threads do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -297,10 +308,10 @@ mod tests {
     /// never: they give no value of memory that others write. All else has to say in its row that it waits.
     #[test]
     fn what_reads_what_others_write_says_that_it_waits() {
-        let computes = "abs add addc and bfe bfi bfind bmsk bra brev brkpt brx call clz cnot copysign cos cp cvt \
-            cvta discard div dp2a dp4a ex2 exit fma getctarank griddepcontrol isspacep ldu lg2 lop3 mad mad24 madc mapa max min mov \
-            mul mul24 neg not or popc prefetch prefetchu prmt rcp red rem ret rsqrt sad selp set setp shf shl shr \
-            sin slct sqrt st sub subc suld suq sust szext tanh testp tex tld4 trap txq vabsdiff2 vabsdiff4 vadd2 vadd4 vavrg2 vavrg4 vmax2 \
+        let computes = "abs add addc alloca and applypriority bfe bfi bfind bmsk bra brev brkpt brx call clz cnot copysign cos cp createpolicy cvt \
+            cvta discard div dp2a dp4a ex2 exit fma fns getctarank griddepcontrol isspacep ldu lg2 lop3 mad mad24 madc mapa max min mov \
+            mul mul24 neg not or pmevent popc prefetch prefetchu prmt rcp red rem ret rsqrt sad selp set setp shf shl shr \
+            sin slct sqrt st stackrestore stacksave sub subc suld suq sust szext tanh testp tex tld4 trap txq vabsdiff2 vabsdiff4 vadd2 vadd4 vavrg2 vavrg4 vmax2 \
             vmax4 vmin2 vmin4 vsub2 vsub4 xor";
         let never: Vec<&str> =
             INSTRUCTIONS.iter().filter(|row| row.waits == Waits::Never).map(|row| row.name).collect();

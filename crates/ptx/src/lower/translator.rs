@@ -43,6 +43,14 @@ pub(super) enum FaultSite {
     BranchTarget,
 }
 
+/// A block that raises a fault.
+pub(super) struct FaultBlock {
+    pub(super) site: FaultSite,
+    pub(super) block: Block,
+    /// Checks that lead there.
+    pub(super) uses: u32,
+}
+
 /// Where things are when the code runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Placement<'a> {
@@ -84,6 +92,10 @@ pub(super) struct Translator<'a, 'f> {
     /// Pointers to the function's parameters and results.
     pub(super) parameters: Vec<Value>,
     pub(super) returns: Vec<Value>,
+    /// Offsets in the frame of the copies of parameters whose address is taken.
+    pub(super) parameter_copies: Vec<Option<u64>>,
+    /// The local address of what a variadic function is passed beyond its parameters.
+    pub(super) variadic: Option<Value>,
     /// The stack slots of the body's `.param` variables.
     pub(super) slots: Vec<Option<StackSlot>>,
     /// Offsets of the body's `.local` variables in the frame, and of its `.shared` ones in the block's
@@ -93,8 +105,8 @@ pub(super) struct Translator<'a, 'f> {
     pub(super) frame: Option<Value>,
     /// Where instructions of textures, surfaces and matrices leave what they pass and find what they get.
     pub(super) request: Option<StackSlot>,
-    /// Blocks that raise a fault, by what they raise.
-    pub(super) fault_blocks: Vec<(FaultSite, Block)>,
+    /// Blocks that raise a fault.
+    pub(super) fault_blocks: Vec<FaultBlock>,
     /// Accesses to the address space that were checked on the way from the last label.
     pub(super) checks: PassedChecks,
     /// Set while a guarded instruction is translated, which may not be executed.
@@ -147,6 +159,8 @@ impl<'a, 'f> Translator<'a, 'f> {
             labels,
             parameters,
             returns,
+            parameter_copies: Vec::new(),
+            variadic: None,
             slots: Vec::new(),
             offsets: Vec::new(),
             frame: None,

@@ -40,11 +40,12 @@ impl Arena {
         (Self::LOCAL.end - Self::LOCAL.start) / threads.max(1)
     }
 
-    /// Reserves stacks for the threads of a block, unless the arena has them. Returns whether it has them
-    /// now.
-    pub(crate) fn make_stacks(&mut self) -> bool {
-        if self.stacks.is_none() {
-            self.stacks = StackSlab::new(crate::limits::MAX_THREADS_PER_BLOCK as usize);
+    /// Reserves stacks for the threads of a block, with so many extra bytes each, unless the arena has them.
+    /// Returns whether it has them now.
+    pub(crate) fn make_stacks(&mut self, threads: usize, extra: usize) -> bool {
+        if !self.stacks.as_ref().is_some_and(|stacks| stacks.has(threads, extra)) {
+            let limit = crate::limits::MAX_THREADS_PER_BLOCK as usize;
+            self.stacks = StackSlab::new(if extra == 0 { limit } else { threads }, extra);
         }
         self.stacks.is_some()
     }

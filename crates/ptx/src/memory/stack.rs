@@ -4,8 +4,9 @@ use std::num::NonZeroUsize;
 
 use corosensei::stack::{Stack, StackPointer};
 
-/// Bytes from one stack to the next. Not a multiple of a page or of a large power of two on purpose: the tops
-/// of the stacks would otherwise fall into the same few cache sets and every switch would miss.
+/// Bytes from one stack to the next, without extra ones. Not a multiple of a page or of a large power of two
+/// on purpose: the tops of the stacks would otherwise fall into the same few cache sets and every switch
+/// would miss.
 const STRIDE: usize = (128 << 10) + 1088;
 /// Bytes at the low end that compiled code leaves to the runtime functions it calls.
 const RESERVE: usize = 48 << 10;
@@ -22,6 +23,8 @@ const RESERVE: usize = 48 << 10;
 pub(crate) struct StackSlab {
     start: usize,
     size: usize,
+    /// Bytes from one stack to the next.
+    stride: usize,
 }
 
 /// One stack of a slab.
@@ -32,9 +35,10 @@ pub(crate) struct SlabStack {
 }
 
 impl StackSlab {
-    /// Reserves `count` stacks.
-    pub(crate) fn new(count: usize) -> Option<Self> {
-        let size = count * STRIDE + (64 << 10);
+    /// Reserves `count` stacks, with `extra` bytes beyond what compiled code has in any case.
+    pub(crate) fn new(count: usize, extra: usize) -> Option<Self> {
+        let stride = STRIDE.checked_add(extra.checked_next_multiple_of(4096)?)?;
+        let size = count.checked_mul(stride)?.checked_add(64 << 10)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: an anonymous mapping at an address of the kernel's choice.
         let start = unsafe {
@@ -45,7 +49,12 @@ impl StackSlab {
         }
         // SAFETY: the first 16 KiB of the mapping made above; a runaway below the first stack ends there.
         unsafe { libc::mprotect(start, 16 << 10, libc::PROT_NONE) };
-        Some(Self { start: start as usize, size })
+        Some(Self { start: start as usize, size, stride })
+    }
+
+    /// Whether it has `count` stacks with so many bytes beyond the usual ones.
+    pub(crate) fn has(&self, count: usize, extra: usize) -> bool {
+        self.stride - STRIDE >= extra && self.size / self.stride >= count
     }
 
     /// The stack with this index.
@@ -53,8 +62,8 @@ impl StackSlab {
     /// # Safety
     /// No other stack of this index may be in use, and the slab must outlive it.
     pub(crate) unsafe fn stack(&self, index: usize) -> SlabStack {
-        let limit = self.start + (16 << 10) + index * STRIDE;
-        let base = (limit + STRIDE) & !15;
+        let limit = self.start + (16 << 10) + index * self.stride;
+        let base = (limit + self.stride) & !15;
         assert!(base <= self.start + self.size, "a stack beyond the end of its slab");
         let pointer = |address| NonZeroUsize::new(address).expect("a mapping does not start at address 0");
         SlabStack { base: pointer(base), limit: pointer(limit.next_multiple_of(16)) }

@@ -28,6 +28,7 @@ impl Parser<'_, '_> {
             returns,
             parameters,
             max_threads: None,
+            block: None,
             cluster: None,
             explicit_cluster: false,
             max_cluster_blocks: None,
@@ -49,12 +50,21 @@ impl Parser<'_, '_> {
             match word {
                 ".maxntid" | ".reqntid" => {
                     self.position += 1;
-                    let mut product = 1_u64;
+                    let is_required = word == ".reqntid";
+                    let (mut product, mut sizes, mut axis) = (1_u64, [1; 3], 0);
                     loop {
-                        product = product.saturating_mul(self.positive("a number of threads", 1 << 20)?);
+                        let threads = self.positive("a number of threads", 1 << 20)?;
+                        product = product.saturating_mul(threads);
+                        if let Some(size) = sizes.get_mut(axis) {
+                            *size = threads as u32;
+                        }
+                        axis += 1;
                         if !self.take(',') {
                             break;
                         }
+                    }
+                    if is_required {
+                        function.block = Some(sizes);
                     }
                     function.max_threads = Some(product.clamp(1, u64::from(u32::MAX)) as u32);
                 }

@@ -113,7 +113,7 @@ impl<'s> Parser<'s, '_> {
 
     /// `+4`, `-4` or nothing. `+-4` is what some compilers write.
     pub(super) fn addend(&mut self) -> Result<i64, SyntaxError> {
-        if self.take('+') || self.peek() == TokenKind::Punctuation('-') { self.integer() } else { Ok(0) }
+        if self.take('+') || self.peek() == TokenKind::Punctuation('-') { self.expression() } else { Ok(0) }
     }
 
     /// Skips what debug directives say: the rest of the line, or a block in braces.

@@ -202,6 +202,8 @@ pub(crate) struct Function {
     pub(crate) parameters: Vec<Variable>,
     /// From `.maxntid` or `.reqntid`: the product of the three numbers.
     pub(crate) max_threads: Option<u32>,
+    /// From `.reqntid`: the threads of a block along x, y and z.
+    pub(crate) block: Option<[u32; 3]>,
     /// From `.reqnctapercluster`: the blocks of a cluster along x, y and z.
     pub(crate) cluster: Option<[u32; 3]>,
     /// From `.explicitcluster`: a launch has to say how large clusters are.
@@ -211,6 +213,13 @@ pub(crate) struct Function {
     /// A directive that the software GPU does not have, and its line.
     pub(crate) lacking: Option<(u32, String)>,
     pub(crate) body: Option<Body>,
+}
+
+impl Function {
+    /// Whether its last parameter, without bounds, holds whatever a caller passes.
+    pub(crate) fn is_variadic(&self) -> bool {
+        !self.is_kernel && self.parameters.last().is_some_and(|last| last.size == 0)
+    }
 }
 
 /// Index of a register in [`Body::registers`].

@@ -37,6 +37,8 @@ pub struct Kernel {
     pub const_bytes: u32,
     /// Threads a block may have: what `.maxntid` says, or 1024.
     pub max_threads: u32,
+    /// `.reqntid`: the threads that a block has to have along x, y and z, where the kernel says so.
+    pub block: Option<[u32; 3]>,
     /// `.reqnctapercluster`: the blocks of a cluster along x, y and z, where the kernel says so.
     pub cluster: Option<[u32; 3]>,
     /// `.explicitcluster`: a launch has to say how large clusters are.
@@ -95,6 +97,7 @@ pub(super) fn describe(
         max_threads: function.max_threads.map_or(crate::limits::MAX_THREADS_PER_BLOCK, |threads| {
             threads.min(crate::limits::MAX_THREADS_PER_BLOCK)
         }),
+        block: function.block,
         cluster: function.cluster,
         explicit_cluster: function.explicit_cluster,
         max_cluster_blocks: function.max_cluster_blocks,

@@ -10,14 +10,18 @@ fn place(request: &BarrierRequest) -> usize {
     request.barrier as usize % COUNT
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Barriers {
     barriers: [Barrier; COUNT],
+    /// For each barrier and each warp the lanes that have arrived, a bit each.
+    lanes: Vec<u32>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Barrier {
     arrived: u32,
+    /// How often a whole warp had arrived when one of its lanes came again.
+    rounds: u32,
     /// Threads expected; 0 for all that are alive.
     expected: u32,
     /// Of those that arrived, how many had a true predicate, and how many had one at all.
@@ -26,13 +30,32 @@ struct Barrier {
 }
 
 impl Barriers {
-    pub(super) fn reset(&mut self) {
-        *self = Self::default();
+    /// Of a block with so many warps.
+    pub(super) fn new(warps: usize) -> Self {
+        Self { barriers: [Barrier::default(); COUNT], lanes: vec![0; COUNT * warps] }
     }
 
-    /// Counts a thread.
-    pub(super) fn arrive(&mut self, request: &BarrierRequest) {
-        let barrier = &mut self.barriers[place(request)];
+    pub(super) fn reset(&mut self) {
+        self.barriers.fill(Barrier::default());
+        self.lanes.fill(0);
+    }
+
+    fn lanes_at(&self, index: usize) -> &[u32] {
+        let warps = self.lanes.len() / COUNT;
+        &self.lanes[index * warps..(index + 1) * warps]
+    }
+
+    /// Counts a thread: a lane of a warp, given as its bit.
+    pub(super) fn arrive(&mut self, request: &BarrierRequest, warp: usize, lane: u32) {
+        let (index, warps) = (place(request), self.lanes.len() / COUNT);
+        let lanes = &mut self.lanes[index * warps + warp];
+        if *lanes & lane != 0 {
+            *lanes = 0;
+            let rounds = &mut self.barriers[index].rounds;
+            *rounds = rounds.saturating_add(1);
+        }
+        *lanes |= lane;
+        let barrier = &mut self.barriers[index];
         // `bar.arrive` in a loop counts without end.
         barrier.arrived = barrier.arrived.saturating_add(1);
         barrier.expected = request.threads;
@@ -41,15 +64,25 @@ impl Barriers {
         barrier.holding = barrier.holding.saturating_add(u32::from(votes && request.predicate));
     }
 
-    /// The barriers (a bit each) that everyone expected has reached, with `alive` threads in the block.
-    /// Threads that have ended are not waited for.
-    pub(super) fn complete(&self, alive: u32) -> u32 {
+    /// The barriers (a bit each) that everyone expected has reached; `alive` gives the lanes of each warp
+    /// that have not ended, which are not waited for. Where a number of threads is expected, a warp counts as
+    /// 32 of them, even if it has fewer, once all of its lanes that have not ended have arrived, as on a GPU.
+    pub(super) fn complete(&self, alive: impl Fn(usize) -> u32) -> u32 {
         let mut complete = 0;
         for (index, barrier) in self.barriers.iter().enumerate() {
-            let expected = if barrier.expected == 0 { alive } else { barrier.expected };
-            if barrier.arrived > 0 && barrier.arrived >= expected {
-                complete |= 1 << index;
+            if barrier.arrived == 0 {
+                continue;
             }
+            let lanes = || self.lanes_at(index).iter().enumerate();
+            let is_complete = if barrier.expected == 0 {
+                lanes().all(|(warp, arrived)| alive(warp) & !arrived == 0)
+            } else {
+                let all_in = |&(warp, arrived): &(usize, &u32)| *arrived != 0 && alive(warp) & !arrived == 0;
+                let warps = lanes().filter(all_in).count() as u32;
+                let threads = warps.saturating_add(barrier.rounds).saturating_mul(u32::BITS);
+                threads.max(barrier.arrived) >= barrier.expected
+            };
+            complete |= u32::from(is_complete) << index;
         }
         complete
     }
@@ -68,9 +101,11 @@ impl Barriers {
 
     /// Makes the `released` barriers ready to be used again.
     pub(super) fn clear(&mut self, released: u32) {
+        let warps = self.lanes.len() / COUNT;
         for (index, barrier) in self.barriers.iter_mut().enumerate() {
             if released & 1 << index != 0 {
                 *barrier = Barrier::default();
+                self.lanes[index * warps..(index + 1) * warps].fill(0);
             }
         }
     }

@@ -107,7 +107,8 @@ impl<'l> Runner<'l> {
                 worker,
                 workers,
                 dynamic_shared: launch.dynamic_shared,
-                total_shared,
+                // The unit in which shared memory is given out.
+                total_shared: total_shared.next_multiple_of(128),
                 workspace,
                 shared_bases: std::ptr::null(),
                 cluster_blocks: launch.cluster_blocks() as u64,
@@ -118,6 +119,7 @@ impl<'l> Runner<'l> {
                 clusterid: [0; 3],
                 nclusterid: launch.clusters(),
                 local_top: 0,
+                variadic_bytes: 0,
                 polls_left: POLLS_BEFORE_YIELD,
                 request: Request::Yield,
                 warp_result: 0,
@@ -132,7 +134,7 @@ impl<'l> Runner<'l> {
             contexts,
             threads: (0..count).map(|_| None).collect(),
             warps: vec![Warp::default(); count.div_ceil(WARP)],
-            barriers: Barriers::default(),
+            barriers: Barriers::new(count.div_ceil(WARP)),
             cluster_barrier: ClusterBarrier::new(count.div_ceil(WARP)),
             shared_bases: Box::default(),
         }
@@ -365,7 +367,7 @@ impl<'l> Runner<'l> {
             Event::Requested(Request::Warp(_)) => self.warps[warp].gathering |= bit,
             Event::Requested(Request::ActiveMask(_)) => self.warps[warp].active |= bit,
             Event::Requested(Request::Barrier(request)) => {
-                self.barriers.arrive(&request);
+                self.barriers.arrive(&request, warp, bit);
                 if request.waits {
                     self.warps[warp].barrier |= bit;
                 } else {
@@ -464,8 +466,7 @@ impl<'l> Runner<'l> {
 
     /// Lets threads go on whose barrier all have reached. Whether there are any.
     fn release_barriers(&mut self) -> bool {
-        let alive: u32 = self.warps.iter().map(|warp| warp.alive.count_ones()).sum();
-        let released = self.barriers.complete(alive);
+        let released = self.barriers.complete(|warp| self.warps[warp].alive);
         if released == 0 {
             return false;
         }

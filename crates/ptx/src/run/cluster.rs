@@ -28,7 +28,10 @@ impl<'l> Cluster<'l> {
     ) -> Option<Self> {
         let mut cluster = Self { launch, blocks: Vec::new() };
         for _ in 0..launch.cluster_blocks() {
-            let arena = launch.space.take_arena().map(|mut arena| (arena.make_stacks(), arena));
+            let arena = launch
+                .space
+                .take_arena()
+                .map(|mut arena| (arena.make_stacks(launch.threads(), launch.extra_stack), arena));
             match arena {
                 Some((true, arena)) => {
                     cluster.blocks.push(Runner::new(launch, arena, traps, worker, workers));

@@ -63,6 +63,8 @@ pub(crate) struct ThreadContext {
     pub(crate) nclusterid: [u32; 3],
     /// Offset of the first free byte of local memory: the top of the stack of frames.
     pub(crate) local_top: u64,
+    /// Bytes that the call under way passes to a variadic function beyond its parameters.
+    pub(crate) variadic_bytes: u64,
     /// Polling loads and exchanges left before the thread lets others run.
     pub(crate) polls_left: u32,
     /// What the thread waits for, set before it suspends.
@@ -210,6 +212,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) dynamic_shared: u32,
     /// Bytes of local memory for each thread.
     pub(crate) local: u64,
+    /// Bytes of stack for compiled code beyond the usual ones.
+    pub(crate) extra_stack: usize,
     pub(crate) parameters: &'a [u8],
     /// Blocks of launches with smaller numbers begin before those of this one, on threads of this pool.
     pub(crate) priority: i32,

@@ -197,6 +197,16 @@ pub(crate) unsafe extern "C" fn clear(address: *mut u8, size: u64) {
     unsafe { address.write_bytes(0, size as usize) };
 }
 
+/// Copies a parameter of so many bytes into the frame of the function that it was passed to.
+///
+/// # Safety
+/// The parameter is a slot of the caller's, and its copy a part of the thread's local memory, which are both
+/// so large.
+pub(crate) unsafe extern "C" fn copy_bytes(copy: *mut u8, parameter: *const u8, size: u64) {
+    // SAFETY: as the caller promises; slots lie outside of local memory.
+    unsafe { copy.copy_from_nonoverlapping(parameter, size as usize) };
+}
+
 /// `%clock64`: nanoseconds, so that a program sees a clock of 1 GHz.
 pub(crate) extern "C" fn clock() -> u64 {
     global_timer()
@@ -228,6 +238,21 @@ pub(crate) extern "C" fn extract_field(value: u64, start: u32, length: u32, widt
     let mask = (1_u64 << length) - 1;
     let masked = field as u64 & mask;
     if sign != 0 { masked | !mask } else { masked & mask }
+}
+
+/// `fns`: the position of the bit of `mask` that is the `offset`-th one set from bit `base` on, upwards or,
+/// where that is negative, downwards; with an offset of 0 the base itself, if that is set. All ones where
+/// there is none.
+pub(crate) extern "C" fn find_nth_set(mask: u32, base: u32, offset: i32) -> u32 {
+    let is_set = |position: &u32| mask.checked_shr(*position).is_some_and(|rest| rest & 1 != 0);
+    let nth = offset.unsigned_abs().saturating_sub(1) as usize;
+    let found = match offset {
+        0 => Some(base).filter(is_set),
+        1.. => (base..32).filter(is_set).nth(nth),
+        _ if base < 32 => (0..=base).rev().filter(is_set).nth(nth),
+        _ => None,
+    };
+    found.unwrap_or(u32::MAX)
 }
 
 /// `bfi`: `length` bits of `field` put into `into` from bit `start` on.
@@ -326,25 +351,6 @@ pub(crate) extern "C" fn single_to_half(value: f32) -> u32 {
     }
     let odd = magnitude >> 13 & 1;
     sign | (magnitude - (112 << 23) + 0xfff + odd) >> 13
-}
-
-/// Rounds towards zero to half precision, or to `bfloat16` when `brain` is not zero.
-pub(crate) extern "C" fn truncate_to_half(value: f32, brain: u32) -> u32 {
-    let bits = value.to_bits();
-    if value.is_nan() {
-        return 0x7fff;
-    }
-    if brain != 0 {
-        return bits >> 16;
-    }
-    let nearest = single_to_half(value);
-    let magnitude = half_to_single(nearest & 0x7fff);
-    if magnitude > value.abs() && value.is_finite() { nearest - 1 } else { nearest }
-}
-
-fn half_to_single(half: u32) -> f32 {
-    let scaled = f32::from_bits((half & 0x7fff) << 13) * 2_f32.powi(112);
-    if half & 0x7c00 == 0x7c00 { f32::INFINITY } else { scaled }
 }
 
 /// Rounds to single precision so that rounding the result again to fewer bits gives what rounding once would:

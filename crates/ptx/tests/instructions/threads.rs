@@ -315,3 +315,113 @@ fn bulk_copies_bring_bytes_to_a_barrier_object() {
         assert!(matches!(fault, causeway_ptx::Fault::IllegalAddress { .. }), "{fault}");
     }
 }
+
+/// Barriers with a number of threads count whole warps, whose lanes that have ended are not waited for (H200,
+/// driver 580, 29 November 2026: all of these end).
+#[test]
+fn barriers_of_some_threads_count_warps() {
+    for (name, threads, code) in [
+        ("a warp with fewer lanes", 40, "bar.sync 1, 64;"),
+        ("lanes that end before", 64, "setp.lt.u32 %p1, %r1, 4; @%p1 exit; bar.sync 1, 64;"),
+        (
+            "lanes that end meanwhile",
+            64,
+            "setp.ne.u32 %p1, %r1, 5; @%p1 bra L; nanosleep.u32 1; nanosleep.u32 1; exit; L: barrier.sync 1, 64;",
+        ),
+        (
+            "a warp that arrives and ends",
+            64,
+            "setp.lt.u32 %p1, %r1, 32; @%p1 bra L; bar.arrive 3, 64; exit; L: bar.sync 3, 64;",
+        ),
+        (
+            "a warp that arrives twice",
+            64,
+            "setp.lt.u32 %p1, %r1, 32; @%p1 bra L; bar.arrive 3, 96; bar.arrive 3, 96; exit; L: bar.sync 3, 96;",
+        ),
+        ("all", 40, "setp.lt.u32 %p1, %r1, 35; @%p1 exit; bar.sync 0;"),
+    ] {
+        let source = format!(
+            ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 out) {{\n\
+             .reg .pred %p<4>; .reg .b32 %r<4>; .reg .b64 %rd<4>; mov.u32 %r1, %tid.x;\n{code}\n\
+             ld.param.u64 %rd1, [out]; mov.u32 %r2, 1; st.global.u32 [%rd1], %r2; ret; }}"
+        );
+        let device = Device::new(&[&source]);
+        let out = device.zeros::<u32>(1);
+        let launched = device.try_launch("k", [1, 1, 1], [threads, 1, 1], 0, &Params::default().with(out));
+        launched.unwrap_or_else(|fault| panic!("{name}: {fault}"));
+        assert_eq!(device.download::<u32>(out, 1), [1], "{name}");
+    }
+    // Too few come: nobody may go on.
+    let source =
+        ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry k() { bar.sync 1, 96; ret; }";
+    let device = Device::new(&[source]);
+    assert!(device.try_launch("k", [1, 1, 1], [64, 1, 1], 0, &Params::default()).is_err());
+}
+
+/// A function's own copy of a structure that it is passed: indexed, changed, and given on.
+#[test]
+fn parameters_whose_address_is_taken_are_local_copies() {
+    let source = ".version 8.6\n.target sm_90\n.address_size 64\n
+        .func (.param .b32 r) change(.param .align 4 .b8 s[16], .param .b32 i) {
+            .reg .b32 %r<8>; .reg .b64 %rd<8>;
+            mov.b64 %rd1, s; cvta.local.u64 %rd2, %rd1;
+            ld.param.u32 %r1, [i]; mul.wide.u32 %rd3, %r1, 4; add.s64 %rd4, %rd2, %rd3;
+            ld.u32 %r2, [%rd4]; add.u32 %r3, %r2, 100; st.u32 [%rd4], %r3;
+            cvta.to.local.u64 %rd5, %rd2; ld.local.u32 %r4, [%rd5+4]; ld.param.u32 %r5, [s+4];
+            add.u32 %r6, %r4, %r5; st.param.b32 [r], %r6; ret;
+        }
+        .visible .entry k(.param .u64 out) {
+            .reg .b32 %r<8>; .reg .b64 %rd<4>; ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x;
+            .param .align 4 .b8 a[16]; .param .b32 b; .param .b32 c;
+            st.param.b32 [a], 1; st.param.b32 [a+4], 2; st.param.b32 [a+8], 3; st.param.b32 [a+12], 4;
+            st.param.b32 [b], %r1; call (c), change, (a, b); ld.param.b32 %r2, [c]; ld.param.b32 %r3, [a+4];
+            mul.wide.u32 %rd2, %r1, 8; add.u64 %rd1, %rd1, %rd2; st.global.v2.u32 [%rd1], {%r2, %r3}; ret;
+        }";
+    let device = Device::new(&[source]);
+    let out = device.zeros::<u32>(8);
+    device.launch("k", 1, 4, Params::default().with(out));
+    assert_eq!(device.download::<u32>(out, 8), [4, 2, 204, 2, 4, 2, 4, 2]);
+}
+
+/// What a function is passed beyond its parameters, by each caller as much as it likes, in local memory.
+#[test]
+fn variadic_functions_find_what_they_are_passed() {
+    let source = ".version 8.6\n.target sm_90\n.address_size 64\n
+        .func (.param .b32 r) sum(.param .b32 count, .param .align 8 .b8 %VAParam[]) {
+            .reg .pred %p<2>; .reg .b32 %r<8>; .reg .b64 %rd<4>;
+            mov.u64 %rd1, %VAParam; ld.param.u32 %r1, [count]; mov.u32 %r2, 0;
+            L: setp.eq.u32 %p1, %r1, 0; @%p1 bra E; ld.local.u32 %r3, [%rd1]; add.u32 %r2, %r2, %r3;
+            add.u64 %rd1, %rd1, 4; sub.u32 %r1, %r1, 1; bra L; E: st.param.b32 [r], %r2; ret;
+        }
+        .visible .entry k(.param .u64 out) {
+            .reg .b32 %r<8>; .reg .b64 %rd<4>; ld.param.u64 %rd1, [out];
+            { .param .b32 n; .param .align 8 .b8 v[12]; .param .b32 c; st.param.b32 [n], 3; st.param.b32 [v], 1;
+              st.param.b32 [v+4], 2; st.param.b32 [v+8], 3; call (c), sum, (n, v); ld.param.b32 %r1, [c]; }
+            { .param .b32 n; .param .align 8 .b8 v[8]; .param .b32 c; st.param.b32 [n], 2; st.param.b32 [v], 10;
+              st.param.b32 [v+4], 20; call (c), sum, (n, v); ld.param.b32 %r2, [c]; }
+            st.global.v2.u32 [%rd1], {%r1, %r2}; ret;
+        }";
+    let device = Device::new(&[source]);
+    let out = device.zeros::<u32>(2);
+    device.launch("k", 1, 1, Params::default().with(out));
+    assert_eq!(device.download::<u32>(out, 2), [6, 30]);
+}
+
+#[test]
+fn the_stack_grows_by_what_is_asked_for_and_ends() {
+    let allocate =
+        "stacksave.u64 %rd6; alloca.u64 %rd7, %rd1; alloca.u64 %rd8, %rd1; st.local.u32 [%rd7], %r2;
+        st.local.u32 [%rd8], %r3; ld.local.u32 %r9, [%rd7]; sub.u64 %rd5, %rd8, %rd7; stackrestore.u64 %rd6;
+        alloca.u64 %rd4, 8;";
+    check(&[
+        (allocate, "%r9", [40, 7, 8], 7),
+        (&format!("{allocate} mov.u64 %rd9, %rd5;"), "%rd9", [40, 7, 8], 48),
+        (&format!("{allocate} sub.u64 %rd9, %rd4, %rd6;"), "%rd9", [40, 7, 8], 0),
+    ]);
+    for size in [1_u64 << 20, u64::MAX, u64::MAX - 8] {
+        let source = ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 size) {
+            .reg .b64 %rd<4>; ld.param.u64 %rd1, [size]; alloca.u64 %rd2, %rd1; st.local.b64 [%rd2], %rd1; ret; }";
+        let device = Device::new(&[source]);
+        assert!(device.try_launch("k", [1; 3], [1; 3], 0, &Params::default().with(size)).is_err(), "{size}");
+    }
+}

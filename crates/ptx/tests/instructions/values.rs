@@ -290,3 +290,265 @@ fn pairs_of_singles() {
         ),
     ]);
 }
+
+/// Not a number becomes an integer: the highest bit alone where one of the types has 64 bits, else zero.
+#[test]
+fn not_a_number_becomes_an_integer() {
+    let (single, double) = (0x7fc0_0000, 0x7ff8_0000_0000_0000);
+    check(&[
+        ("cvt.rzi.s32.f32 %r9, %f1;", "%r9", [single, 0, 0], 0),
+        ("cvt.rni.u64.f32 %rd9, %f1;", "%rd9", [single, 0, 0], 1 << 63),
+        ("cvt.rzi.s64.f32 %rd9, %f1;", "%rd9", [single, 0, 0], 1 << 63),
+        ("cvt.rzi.s64.f16 %rd9, %rs1;", "%rd9", [0x7e00, 0, 0], 1 << 63),
+        ("cvt.rzi.s32.f16 %r9, %rs1;", "%r9", [0x7e00, 0, 0], 0),
+        ("cvt.rzi.s32.f64 %r9, %fd1;", "%r9", [double, 0, 0], 1 << 31),
+        ("cvt.rzi.u32.f64 %r9, %fd1;", "%r9", [double, 0, 0], 1 << 31),
+        ("cvt.rzi.u16.f64 %rs9, %fd1;", "%rs9", [double, 0, 0], 1 << 15),
+        ("cvt.rzi.s8.f64 %r9, %fd1;", "%r9", [double, 0, 0], 0xffff_ff80),
+        ("cvt.rzi.s8.f64 %r9, %fd1;", "%r9", [d(-3.5), 0, 0], i(-3)),
+    ]);
+}
+
+#[test]
+fn conversions_round_and_saturate_in_any_direction() {
+    check(&[
+        ("cvt.rz.sat.f32.u32 %f9, %r1;", "%f9", [7, 0, 0], f(1.0)),
+        ("cvt.rp.sat.f64.s64 %fd9, %rd1;", "%fd9", [-5_i64 as u64, 0, 0], d(0.0)),
+        ("cvt.rm.sat.f64.u64 %fd9, %rd1;", "%fd9", [u64::MAX, 0, 0], d(1.0)),
+        ("cvt.rz.f16.s32 %rs9, %r1;", "%rs9", [65_535, 0, 0], 0x7bff),
+        ("cvt.rp.f16.u32 %rs9, %r1;", "%rs9", [65_535, 0, 0], 0x7c00),
+        ("cvt.rm.bf16.s64 %rs9, %rd1;", "%rs9", [-257_i64 as u64, 0, 0], 0xc381),
+        ("cvt.rn.bf16.u64 %rs9, %rd1;", "%rs9", [0x8080_0000_0000_0001, 0, 0], 0x5f01),
+        ("cvt.rm.f16.f32 %rs9, %f1;", "%rs9", [f(-1e-30), 0, 0], 0x8001),
+        ("cvt.rz.f16.f64 %rs9, %fd1;", "%rs9", [d(1.9999), 0, 0], 0x3fff),
+        ("cvt.rz.f16x2.f32 %r9, %f1, %f2;", "%r9", [f(1.9999), f(-1e30), 0], 0x3fff_fbff),
+    ]);
+}
+
+#[test]
+fn subnormal_numbers_are_flushed_where_that_is_asked_for() {
+    check(&[
+        ("add.ftz.f16 %rs9, %rs1, %rs2;", "%rs9", [0x8001, 0x8001, 0], 0x8000),
+        ("add.f16 %rs9, %rs1, %rs2;", "%rs9", [0x8001, 0x8001, 0], 0x8002),
+        ("mul.rn.ftz.f16x2 %r9, %r1, %r2;", "%r9", [0x0400_3c00, 0x3800_3c00, 0], 0x3c00),
+        ("min.ftz.f16 %rs9, %rs1, %rs2;", "%rs9", [0x0001, 0x3c00, 0], 0),
+        ("abs.ftz.f16 %rs9, %rs1;", "%rs9", [0x8001, 0, 0], 0),
+        ("setp.eq.ftz.f16 %p9, %rs1, %rs2;", "%p9", [0x0001, 0, 0], 1),
+        ("setp.eq.f16 %p9, %rs1, %rs2;", "%p9", [0x0001, 0, 0], 0),
+        ("setp.eq.ftz.f16x2 %p9|%p8, %r1, %r2;", "%p9", [0x0001, 0, 0], 1),
+        // Sums in global memory are without subnormal numbers, those in shared memory are not.
+        (
+            "st.global.u32 [%rd10], %r1; atom.global.add.f32 %f8, [%rd10], %f2; ld.global.u32 %r9, [%rd10];",
+            "%r9",
+            [1, 2, 0],
+            0,
+        ),
+        (
+            "st.global.u32 [%rd10], %r1; atom.add.f32 %f8, [%rd10], %f2; ld.global.u32 %r9, [%rd10];",
+            "%r9",
+            [1, 0x8000_0002, 0],
+            0,
+        ),
+        (
+            ".shared .b32 s; st.shared.u32 [s], %r1; atom.shared.add.f32 %f8, [s], %f2; ld.shared.u32 %r9, [s];",
+            "%r9",
+            [1, 2, 0],
+            3,
+        ),
+        (
+            ".shared .b32 s; st.shared.u32 [s], %r1; mov.u64 %rd8, s; cvta.shared.u64 %rd8, %rd8;
+            atom.add.f32 %f8, [%rd8], %f2; ld.shared.u32 %r9, [s];",
+            "%r9",
+            [1, 2, 0],
+            3,
+        ),
+    ]);
+}
+
+#[test]
+fn approximations_end_where_those_of_a_gpu_do() {
+    let great = 0x7f00_0000;
+    check(&[
+        ("div.approx.f32 %f9, %f1, %f2;", "%f9", [f(1.0), great, 0], 0),
+        ("div.approx.f32 %f9, %f1, %f2;", "%f9", [f(-1.0), great, 0], f(-0.0)),
+        (
+            "div.approx.f32 %f9, %f1, %f2; testp.notanumber.f32 %p9, %f9;",
+            "%p9",
+            [f(f32::INFINITY), great, 0],
+            1,
+        ),
+        ("div.approx.f32 %f9, %f1, %f2;", "%f9", [f(6.0), f(2.0), 0], f(3.0)),
+        ("div.rn.f32 %f9, %f1, %f2;", "%f9", [great, great, 0], f(1.0)),
+        (
+            "rcp.approx.ftz.f64 %fd9, %fd1; mov.b64 %rd9, %fd9; and.b64 %rd9, %rd9, 0xffffffff;",
+            "%rd9",
+            [d(3.0), 0, 0],
+            0,
+        ),
+        ("rcp.approx.ftz.f64 %fd9, %fd1;", "%fd9", [1, 0, 0], d(f64::INFINITY)),
+        ("rsqrt.approx.ftz.f64 %fd9, %fd1;", "%fd9", [d(4.0), 0, 0], d(0.5)),
+        ("min.f32 %f9, %f1, %f2;", "%f9", [0x7fc0_0001, 0xffc0_0000, 0], 0x7fff_ffff),
+        ("max.NaN.f32 %f9, %f1, %f2;", "%f9", [0x7fc0_0001, f(1.0), 0], 0x7fff_ffff),
+    ]);
+}
+
+#[test]
+fn positions_beyond_a_byte_are_clamped() {
+    check(&[
+        ("szext.clamp.s32 %r9, %r1, %r2;", "%r9", [0xff, 256, 0], 0xff),
+        ("szext.clamp.u32 %r9, %r1, %r2;", "%r9", [0xff, 4, 0], 0xf),
+        ("bmsk.clamp.b32 %r9, %r1, %r2;", "%r9", [256, 8, 0], 0),
+        ("bmsk.clamp.b32 %r9, %r1, %r2;", "%r9", [4, 256, 0], 0xffff_fff0),
+    ]);
+}
+
+#[test]
+fn constants_are_in_their_own_space_and_shared_memory_comes_in_units() {
+    let source = ".version 8.6\n.target sm_90\n.address_size 64\n.const .b32 c[4];\n.global .b32 g;\n\
+        .visible .entry k(.param .u64 out) { .reg .pred %p<5>; .reg .b32 %r<9>; .reg .b64 %rd<9>;\n\
+        ld.param.u64 %rd1, [out]; mov.u64 %rd2, c; cvta.const.u64 %rd2, %rd2; mov.u64 %rd3, g;\n\
+        isspacep.const %p1, %rd2; isspacep.global %p2, %rd2; isspacep.const %p3, %rd3; isspacep.global %p4, %rd3;\n\
+        selp.u32 %r1, 1, 0, %p1; selp.u32 %r2, 1, 0, %p2; selp.u32 %r3, 1, 0, %p3; selp.u32 %r4, 1, 0, %p4;\n\
+        st.global.v4.b32 [%rd1], {%r1, %r2, %r3, %r4}; mov.u32 %r5, %total_smem_size;\n\
+        st.global.b32 [%rd1+16], %r5; ret; }\n";
+    let device = crate::common::Device::new(&[source]);
+    let out = device.zeros::<u32>(5);
+    let params = crate::common::Params::default().with(out);
+    device.try_launch("k", [1, 1, 1], [1, 1, 1], 100, &params).unwrap();
+    assert_eq!(device.download::<u32>(out, 5), [1, 0, 0, 1, 128]);
+}
+
+/// Copies of a part of a word, of nothing from nowhere, and of what a predicate lets through.
+#[test]
+fn asynchronous_copies_fill_with_zeros() {
+    let copy = |operands: &str, word: u32| {
+        format!(
+            ".shared .align 16 .b8 s[16]; mov.b64 %rd8, -1; st.shared.v2.b64 [s], {{%rd8, %rd8}};
+            st.global.b64 [%rd10], %rd1; mov.u64 %rd7, 0; cp.async.ca.shared.global [s], {operands};
+            cp.async.wait_all; ld.shared.b32 %r9, [s+{word}];"
+        )
+    };
+    let bytes = [0x8877_6655_4433_2211, 0, 3];
+    for (operands, word, expected) in [
+        ("[%rd10], 8, 6", 0, 0x4433_2211),
+        ("[%rd10], 8, 6", 4, 0x6655),
+        ("[%rd10], 8, %r3", 0, 0x0033_2211),
+        ("[%rd10], 8, %r3", 4, 0),
+        ("[%rd7], 8, %r2", 0, 0),
+        ("[%rd10], 8, 0", 4, 0),
+        ("[%rd10], 8, %p1", 4, 0),
+        ("[%rd10], 8, %p2", 4, 0x8877_6655),
+        ("[%rd10], 8", 4, 0x8877_6655),
+        ("[%rd10], 4, 1", 4, 0xffff_ffff),
+    ] {
+        check(&[(&copy(operands, word), "%r9", bytes, expected)]);
+    }
+}
+
+#[test]
+fn constants_may_be_expressions() {
+    let of = |text: &str, value: u64| check(&[(&format!("mov.u64 %rd9, {text};"), "%rd9", [0; 3], value)]);
+    of("(3+4)*2", 14);
+    of("3+4*2", 11);
+    of("1<<4|3", 19);
+    of("~5", !5);
+    of("-7%3", -1_i64 as u64);
+    of("2 * 7 % 4 + 1", 3);
+    of("!0 + !7", 1);
+    of("7/2 - - 1", 4);
+    of("(1==1)?9:8", 9);
+    of("2 > 3 ? 1 : WARP_SZ >= 32 && 1", 1);
+    of("(.s64)5 - (.u64)6", -1_i64 as u64);
+    check(&[
+        ("st.global.u32 [%rd10+4*2], %r1; ld.global.u32 %r9, [%rd10+(2+2)*2];", "%r9", [7, 0, 0], 7),
+        ("add.s32 %r9, %r1, (3+4)*2;", "%r9", [1, 0, 0], 15),
+        ("add.f32 %f9, %f1, -0f3F800000;", "%f9", [f(3.0), 0, 0], f(2.0)),
+    ]);
+}
+
+#[test]
+fn positions_of_set_bits_are_counted_up_and_down() {
+    check(&[
+        ("fns.b32 %r9, %r1, %r2, 1;", "%r9", [0b1010_0100, 0, 0], 2),
+        ("fns.b32 %r9, %r1, %r2, 2;", "%r9", [0b1010_0100, 3, 0], 7),
+        ("fns.b32 %r9, %r1, %r2, %r3;", "%r9", [0b1010_0100, 7, i(-3)], 2),
+        ("fns.b32 %r9, %r1, %r2, 4;", "%r9", [0b1010_0100, 0, 0], 0xffff_ffff),
+        ("fns.b32 %r9, %r1, %r2, 0;", "%r9", [0b1010_0100, 5, 0], 5),
+        ("fns.b32 %r9, %r1, %r2, 0;", "%r9", [0b1010_0100, 4, 0], 0xffff_ffff),
+        ("fns.b32 %r9, %r1, %r2, -1;", "%r9", [0b1010_0100, 40, 0], 0xffff_ffff),
+    ]);
+}
+
+#[test]
+fn tf32_has_ten_bits_of_fraction() {
+    let tie = 0x3f80_1000;
+    check(&[
+        ("cvt.rna.tf32.f32 %r9, %f1;", "%r9", [tie, 0, 0], 0x3f80_2000),
+        ("cvt.rn.tf32.f32 %r9, %f1;", "%r9", [tie, 0, 0], 0x3f80_0000),
+        ("cvt.rn.tf32.f32 %r9, %f1;", "%r9", [tie + 0x2000, 0, 0], 0x3f80_4000),
+        ("cvt.rz.tf32.f32 %r9, %f1;", "%r9", [0xbf80_1fff, 0, 0], 0xbf80_0000),
+        ("cvt.rz.relu.tf32.f32 %r9, %f1;", "%r9", [f(-1.0), 0, 0], 0),
+        ("cvt.rna.satfinite.tf32.f32 %r9, %f1;", "%r9", [f(f32::NEG_INFINITY), 0, 0], 0xff7f_e000),
+        ("cvt.rna.tf32.f32 %r9, %f1;", "%r9", [f(f32::MAX), 0, 0], 0x7f80_0000),
+        ("cvt.rna.tf32.f32 %r9, %f1;", "%r9", [0xffc0_0000, 0, 0], 0x7fff_ffff),
+    ]);
+}
+
+#[test]
+fn packed_signed_and_combined_results() {
+    check(&[
+        ("cvt.pack.sat.u8.s32.b32 %r9, %r1, %r2, %r3;", "%r9", [300, i(-5), 0x1234], 0x1234_ff00),
+        ("cvt.pack.sat.s16.s32 %r9, %r1, %r2;", "%r9", [40_000, i(-40_000), 0], 0x7fff_8000),
+        ("cvt.pack.sat.s4.s32.b32 %r9, %r1, %r2, %r3;", "%r9", [i(-9), 9, 0xab], 0xab87),
+        ("min.xorsign.abs.f32 %f9, %f1, %f2;", "%f9", [f(-2.0), f(3.0), 0], f(-2.0)),
+        ("max.xorsign.abs.f32 %f9, %f1, %f2;", "%f9", [f(-2.0), f(-3.0), 0], f(3.0)),
+        ("max.relu.s16x2 %r9, %r1, %r2;", "%r9", [0xfffe_0005, 0xffff_0003, 0], 5),
+        ("lop3.or.b32 %r9|%p9, %r1, %r2, %r3, 0x80, %p3;", "%p9", [3, 1, 2], 0),
+        ("setp.eq.u32 %p3, %r1, %r1; lop3.or.b32 %r9|%p9, %r1, %r2, %r3, 0x80, %p3;", "%p9", [3, 1, 2], 1),
+        ("setp.eq.u32 %p3, %r1, %r1; lop3.and.b32 %r9|%p9, %r1, %r2, %r3, 0x80, %p3;", "%p9", [3, 1, 1], 1),
+        ("setp.eq.u32 %p3, %r1, %r1; lop3.and.b32 %r9|%p9, %r1, %r2, %r3, 0x80, %p3;", "%r9", [3, 1, 1], 1),
+        (
+            "createpolicy.fractional.L2::evict_last.b64 %rd8, 0f3F800000; pmevent 3; mov.u32 %r9, 1;
+            applypriority.global.L2::evict_normal [%rd10], 128;",
+            "%r9",
+            [0; 3],
+            1,
+        ),
+    ]);
+}
+
+#[test]
+fn vectors_of_atomic_sums() {
+    let start = "st.global.v2.b32 [%rd10], {%r1, %r2};";
+    let end = "ld.global.v2.b32 {%r7, %r8}, [%rd10];";
+    check(&[
+        (
+            &format!(
+                "{start} atom.global.add.v2.f32 {{%f7, %f8}}, [%rd10], {{%f3, %f2}}; {end} mov.b32 %f9, %r7;"
+            ),
+            "%f9",
+            [f(1.0), f(2.0), f(4.0)],
+            f(5.0),
+        ),
+        (
+            &format!(
+                "{start} atom.global.v2.f32.add {{%f7, %f8}}, [%rd10], {{%f3, %f2}}; {end} mov.b32 %f9, %r8;"
+            ),
+            "%f9",
+            [f(1.0), f(2.0), f(4.0)],
+            f(4.0),
+        ),
+        (
+            &format!("{start} atom.global.add.v2.f32 {{%f9, %f8}}, [%rd10], {{%f3, %f2}};"),
+            "%f9",
+            [f(1.0), f(2.0), f(4.0)],
+            f(1.0),
+        ),
+        (
+            &format!("{start} red.add.v2.f32 [%rd10], {{%f3, %f2}}; {end} mov.b32 %f9, %r7;"),
+            "%f9",
+            [f(1.0), f(2.0), f(4.0)],
+            f(5.0),
+        ),
+    ]);
+}

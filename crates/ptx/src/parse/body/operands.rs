@@ -4,7 +4,7 @@ use super::builder::{Builder, PendingLabel};
 use crate::parse::SyntaxError;
 use crate::parse::lexer::TokenKind;
 use crate::parse::parser::Parser;
-use crate::parse::syntax::{Base, Operand};
+use crate::parse::syntax::{Base, Name, Operand};
 
 impl<'s> Builder<'s, '_> {
     /// The label or table that a branch names, which may come later.
@@ -21,7 +21,7 @@ impl<'s> Builder<'s, '_> {
     /// One operand; `d|p` counts as one.
     pub(super) fn operand(&mut self, parser: &mut Parser<'s, '_>) -> Result<Operand, SyntaxError> {
         match parser.peek() {
-            TokenKind::Punctuation('(') => {
+            TokenKind::Punctuation('(') if !parser.at_expression() => {
                 parser.advance();
                 Ok(Operand::List(self.operands_until(parser, ')')?))
             }
@@ -65,14 +65,14 @@ impl<'s> Builder<'s, '_> {
 
     /// A number, a register or another name.
     fn simple_operand(&mut self, parser: &mut Parser<'s, '_>) -> Result<Operand, SyntaxError> {
+        if parser.at_expression() {
+            return Ok(Operand::Integer(parser.expression()?));
+        }
         if parser.take('!') {
             return Ok(Operand::Not(self.register(parser)?));
         }
         let negative = parser.take('-');
         let operand = match parser.peek() {
-            TokenKind::Integer(value) => {
-                Operand::Integer(if negative { (value as i64).wrapping_neg() } else { value as i64 })
-            }
             TokenKind::Single(bits) => Operand::Single(bits ^ (u32::from(negative) << 31)),
             TokenKind::Double(bits) => Operand::Double(bits ^ (u64::from(negative) << 63)),
             TokenKind::Word(_) if negative => return Err(parser.unexpected("a number after `-`")),
@@ -84,10 +84,10 @@ impl<'s> Builder<'s, '_> {
                     || self.body.branch_tables.contains_key(word)
                 {
                     Operand::Table(word.to_owned())
-                } else if let Some(special) = word.strip_prefix('%') {
+                } else if let Some(special) = word.strip_prefix('%')
+                    && matches!(self.find_name(word), Name::Module(_))
+                {
                     Operand::Special(special.to_owned())
-                } else if word == "WARP_SZ" {
-                    Operand::Integer(32)
                 } else {
                     parser.advance();
                     let name = self.find_name(word);
@@ -114,14 +114,14 @@ impl<'s> Builder<'s, '_> {
                 parser.advance();
                 match self.find_register(parser, word)? {
                     Some(register) => Base::Register(register),
-                    None if word.starts_with('%') => {
+                    None if word.starts_with('%') && matches!(self.find_name(word), Name::Module(_)) => {
                         return Err(parser.error(format!("`{word}` is not a register that was declared")));
                     }
                     None => Base::Symbol(self.find_name(word)),
                 }
             }
             _ => {
-                let absolute = parser.integer()?;
+                let absolute = parser.expression()?;
                 parser.expect(']')?;
                 return Ok(Operand::Address(Base::Absolute, absolute));
             }
