@@ -24,8 +24,10 @@ const MAX_THREADS: usize = 128;
 /// How long a thread waits for work before it ends.
 const IDLE_LIFE: Duration = Duration::from_secs(10);
 /// How often memory is compared with the values that streams wait for while kernels run, which may write
-/// them.
+/// them, and at first in any case.
 const VALUE_INTERVAL: Duration = Duration::from_micros(100);
+/// How seldom at most where nothing but another process can write them: each time twice as long as before.
+const MAX_VALUE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What the front of a stream's queue asks for.
 enum Step {
@@ -172,29 +174,36 @@ impl Scheduler {
         }
     }
 
-    /// Has a thread compare values while kernels run, if streams wait for some and no thread does yet.
-    /// Everything else that writes memory wakes them itself.
+    /// Has a thread compare values, if streams wait for some and no thread does yet. Operations of this
+    /// process wake them when they have written memory, but running kernels do not, nor do the program and
+    /// other processes, which share memory.
     pub(super) fn watch_values(self: &Arc<Self>, state: &mut State) {
-        if state.watched || state.value_waits.is_empty() || state.kernels == 0 {
+        if state.watched || state.value_waits.is_empty() {
             return;
         }
         let scheduler = Arc::clone(self);
         match face::spawn("gpu values", move || scheduler.compare_values()) {
             Ok(_) => state.watched = true,
-            Err(error) => tracing::warn!("values that kernels write are seen when those end: {error}"),
+            Err(error) => {
+                tracing::warn!("values are only seen when an operation of this session ends: {error}");
+            }
         }
     }
 
     fn compare_values(self: Arc<Self>) {
+        let mut interval = VALUE_INTERVAL;
         loop {
-            thread::sleep(VALUE_INTERVAL);
+            thread::sleep(interval);
             let mut state = self.state.lock();
+            let waiting = state.value_waits.len();
             state.wake_value_waits(&self);
             self.call_threads(&mut state);
-            if state.value_waits.is_empty() || state.kernels == 0 || state.stopped {
+            if state.value_waits.is_empty() || state.stopped {
                 state.watched = false;
                 return;
             }
+            let is_busy = state.kernels > 0 || state.value_waits.len() < waiting;
+            interval = if is_busy { VALUE_INTERVAL } else { (2 * interval).min(MAX_VALUE_INTERVAL) };
         }
     }
 

@@ -4,11 +4,13 @@ use super::attributes::{SHARED_PER_BLOCK, SHARED_PER_BLOCK_OPT_IN};
 use super::context::Context;
 use super::module::{Library, Module};
 use super::occupancy::Needs;
-use causeway_api::sys::{CUfunction_attribute, CUresult};
+use causeway_api::sys::{CUdevice, CUfunction_attribute, CUresult};
 use causeway_api::types::{ClusterRules, FunctionInfo, PORTABLE_CLUSTER_BLOCKS, Parameter};
 use causeway_gpu::CuResult;
 use causeway_ptx::memory::AddressSpace;
 use causeway_ptx::{Kernel, MAX_CLUSTER_BLOCKS, Program};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
@@ -23,8 +25,7 @@ enum Source {
     Library(Arc<Library>, u64),
 }
 
-/// Attributes that a client may set. A kernel shares them with the functions that it is in contexts.
-#[derive(Default)]
+/// Attributes that a client may set, for one device.
 struct Settings {
     max_dynamic_shared: AtomicI32,
     carveout: AtomicI32,
@@ -34,11 +35,34 @@ struct Settings {
     cluster_scheduling: AtomicI32,
 }
 
+impl Settings {
+    /// Those of a kernel whose attributes nobody has set.
+    fn new(kernel: &Kernel) -> Self {
+        let dynamic = SHARED_PER_BLOCK.saturating_sub(kernel.shared_bytes).cast_signed();
+        Self {
+            max_dynamic_shared: dynamic.into(),
+            carveout: CARVEOUT_DEFAULT.into(),
+            cluster: Default::default(),
+            allows_non_portable_clusters: false.into(),
+            cluster_scheduling: 0.into(),
+        }
+    }
+}
+
+/// Whose attributes a function has.
+enum SettingsOf {
+    /// A function of a context: those of its device.
+    Context(Arc<Settings>),
+    /// A kernel of a library: those of each device, which it shares with the functions that it is in
+    /// contexts.
+    Devices(Mutex<BTreeMap<CUdevice, Arc<Settings>>>),
+}
+
 /// A function or kernel.
 pub(super) struct Function {
     source: Source,
     pub(super) kernel: Kernel,
-    settings: Arc<Settings>,
+    settings: SettingsOf,
 }
 
 impl Function {
@@ -63,13 +87,22 @@ impl Function {
             tracing::error!("kernel `{name}` cannot run: {error}");
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        let dynamic = SHARED_PER_BLOCK.saturating_sub(kernel.shared_bytes).cast_signed();
-        let settings = Settings {
-            max_dynamic_shared: dynamic.into(),
-            carveout: AtomicI32::new(CARVEOUT_DEFAULT),
-            ..Settings::default()
+        let settings = match source {
+            Source::Module(_) => SettingsOf::Context(Arc::new(Settings::new(&kernel))),
+            Source::Library(..) => SettingsOf::Devices(Mutex::default()),
         };
-        Ok(Self { source, kernel, settings: Arc::new(settings) })
+        Ok(Self { source, kernel, settings })
+    }
+
+    /// The attributes on a device; a function of a context has only those of its own.
+    fn settings(&self, device: CUdevice) -> Arc<Settings> {
+        match &self.settings {
+            SettingsOf::Context(settings) => Arc::clone(settings),
+            SettingsOf::Devices(devices) => {
+                let mut devices = devices.lock();
+                Arc::clone(devices.entry(device).or_insert_with(|| Arc::new(Settings::new(&self.kernel))))
+            }
+        }
     }
 
     /// What this function is in a context.
@@ -77,7 +110,7 @@ impl Function {
         Ok(Self {
             source: Source::Module(self.module_in(context, space)?),
             kernel: self.kernel.clone(),
-            settings: Arc::clone(&self.settings),
+            settings: SettingsOf::Context(self.settings(context.device)),
         })
     }
 
@@ -101,13 +134,13 @@ impl Function {
     }
 
     /// Most bytes of dynamic shared memory that a launch may ask for.
-    pub(super) fn max_dynamic_shared(&self) -> u32 {
-        self.settings.max_dynamic_shared.load(Relaxed).max(0).cast_unsigned()
+    pub(super) fn max_dynamic_shared(&self, device: CUdevice) -> u32 {
+        self.settings(device).max_dynamic_shared.load(Relaxed).max(0).cast_unsigned()
     }
 
     /// What it says about the clusters of its launches.
-    pub(super) fn cluster_rules(&self) -> ClusterRules {
-        let settings = &self.settings;
+    pub(super) fn cluster_rules(&self, device: CUdevice) -> ClusterRules {
+        let settings = self.settings(device);
         ClusterRules {
             required: self.kernel.cluster.unwrap_or_else(|| {
                 settings.cluster.each_ref().map(|blocks| blocks.load(Relaxed).max(0).cast_unsigned())
@@ -118,26 +151,26 @@ impl Function {
     }
 
     /// Most blocks that a cluster may have, but for what `.maxclusterrank` says.
-    pub(super) fn max_cluster_blocks(&self) -> u32 {
-        let rules = self.cluster_rules();
+    pub(super) fn max_cluster_blocks(&self, device: CUdevice) -> u32 {
+        let rules = self.cluster_rules(device);
         if rules.allows_non_portable { MAX_CLUSTER_BLOCKS } else { PORTABLE_CLUSTER_BLOCKS }
     }
 
     /// What it needs of a multiprocessor.
-    pub(super) fn needs(&self) -> Needs {
+    pub(super) fn needs(&self, device: CUdevice) -> Needs {
         Needs {
             max_threads: self.kernel.max_threads,
             registers: self.kernel.registers,
             static_shared: self.kernel.shared_bytes,
-            max_dynamic_shared: self.max_dynamic_shared(),
+            max_dynamic_shared: self.max_dynamic_shared(device),
         }
     }
 
-    /// What clients keep of it; `capability` is that of the device.
-    pub(super) fn info(&self, capability: u32) -> FunctionInfo {
+    /// What clients keep of it; `capability` is that of the devices, of which this is one.
+    pub(super) fn info(&self, capability: u32, device: CUdevice) -> FunctionInfo {
         type A = CUfunction_attribute;
         let kernel = &self.kernel;
-        let clusters = self.cluster_rules();
+        let (clusters, settings) = (self.cluster_rules(device), self.settings(device));
         let [width, height, depth] = clusters.required.map(u32::cast_signed);
         let attributes = [
             (A::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel.max_threads.cast_signed()),
@@ -149,11 +182,8 @@ impl Function {
             (A::CU_FUNC_ATTRIBUTE_PTX_VERSION, kernel.target.cast_signed()),
             (A::CU_FUNC_ATTRIBUTE_BINARY_VERSION, capability.cast_signed()),
             (A::CU_FUNC_ATTRIBUTE_CACHE_MODE_CA, 0),
-            (
-                A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                self.settings.max_dynamic_shared.load(Relaxed),
-            ),
-            (A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, self.settings.carveout.load(Relaxed)),
+            (A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, settings.max_dynamic_shared.load(Relaxed)),
+            (A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, settings.carveout.load(Relaxed)),
             (A::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, i32::from(clusters.must_be_set)),
             (A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, width),
             (A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, height),
@@ -161,7 +191,7 @@ impl Function {
             (A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, i32::from(clusters.allows_non_portable)),
             (
                 A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
-                self.settings.cluster_scheduling.load(Relaxed),
+                settings.cluster_scheduling.load(Relaxed),
             ),
         ];
         FunctionInfo {
@@ -175,35 +205,41 @@ impl Function {
         }
     }
 
-    /// Sets an attribute.
+    /// Sets an attribute on a device.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for a value out of range or an attribute that cannot be set, also for clusters of another
     /// size than the function's code says.
-    pub(super) fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> CuResult<()> {
+    pub(super) fn set_attribute(
+        &self,
+        device: CUdevice,
+        attribute: CUfunction_attribute,
+        value: i32,
+    ) -> CuResult<()> {
         type A = CUfunction_attribute;
+        let settings = self.settings(device);
         let most = (SHARED_PER_BLOCK_OPT_IN.saturating_sub(self.kernel.shared_bytes)).cast_signed();
         match attribute {
             A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES if (0..=most).contains(&value) => {
-                self.settings.max_dynamic_shared.store(value, Relaxed);
+                settings.max_dynamic_shared.store(value, Relaxed);
                 Ok(())
             }
             A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
                 if (CARVEOUT_DEFAULT..=100).contains(&value) =>
             {
-                self.settings.carveout.store(value, Relaxed);
+                settings.carveout.store(value, Relaxed);
                 Ok(())
             }
-            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH => self.set_cluster(0, value),
-            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT => self.set_cluster(1, value),
-            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => self.set_cluster(2, value),
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH => self.set_cluster(&settings, 0, value),
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT => self.set_cluster(&settings, 1, value),
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => self.set_cluster(&settings, 2, value),
             // Any number, as with NVIDIA's driver (580).
             A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => {
-                self.settings.allows_non_portable_clusters.store(value != 0, Relaxed);
+                settings.allows_non_portable_clusters.store(value != 0, Relaxed);
                 Ok(())
             }
             A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE if (0..=2).contains(&value) => {
-                self.settings.cluster_scheduling.store(value, Relaxed);
+                settings.cluster_scheduling.store(value, Relaxed);
                 Ok(())
             }
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -211,12 +247,12 @@ impl Function {
     }
 
     /// Sets how many blocks a cluster has along an axis.
-    fn set_cluster(&self, axis: usize, value: i32) -> CuResult<()> {
+    fn set_cluster(&self, settings: &Settings, axis: usize, value: i32) -> CuResult<()> {
         let is_other = |compiled: [u32; 3]| compiled[axis].cast_signed() != value;
         if value < 0 || self.kernel.cluster.is_some_and(is_other) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        self.settings.cluster[axis].store(value, Relaxed);
+        settings.cluster[axis].store(value, Relaxed);
         Ok(())
     }
 }

@@ -1,12 +1,13 @@
 //! Launching kernels: the checks before, and what their faults mean in CUDA.
 
 use super::attributes::{CLUSTERS_SINCE, PRIORITIES, cores};
+use super::context::Context;
 use super::function::Function;
 use super::machine::Machine;
 use super::module::Module;
 use super::occupancy::{active_blocks, active_clusters};
 use super::textures::Table;
-use causeway_api::sys::{CUlaunchAttributeID, CUresult};
+use causeway_api::sys::{CUdevice, CUlaunchAttributeID, CUlimit, CUresult};
 use causeway_api::types::{LaunchAttribute, LaunchShape, cluster_dimension};
 use causeway_gpu::{CuResult, OutputStream};
 use causeway_ptx::texture::{Surface, Texture};
@@ -31,6 +32,8 @@ pub(super) struct Launch {
     parameters: Box<[u8]>,
     /// The textures and surfaces that there were when it was issued.
     objects: Arc<Table>,
+    /// Bytes of stack for each thread, as its context says.
+    stack: usize,
 }
 
 impl Launch {
@@ -47,8 +50,10 @@ impl Launch {
         attributes: &[LaunchAttribute],
         parameters: &[u8],
         objects: Arc<Table>,
-        capability: u32,
+        (context, capability): (&Context, u32),
     ) -> CuResult<Self> {
+        let device = context.device;
+        let stack = context.limit(CUlimit::CU_LIMIT_STACK_SIZE)?;
         attributes.iter().try_for_each(|attribute| check_attribute(attribute, capability))?;
         let kernel = &function.kernel;
         let within = |sizes: [u32; 3], limits: [u32; 3]| {
@@ -58,16 +63,17 @@ impl Launch {
         let fits = within(shape.grid, MAX_GRID)
             && within(shape.block, MAX_BLOCK)
             && threads <= u64::from(kernel.max_threads)
-            && shape.shared_bytes <= function.max_dynamic_shared();
+            && kernel.block.is_none_or(|required| required == shape.block)
+            && shape.shared_bytes <= function.max_dynamic_shared(device);
         // As on a GPU, a program may leave out what its kernel does not look at, but not all.
         if !fits || parameters.is_empty() && kernel.parameter_bytes > 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let cluster = resolve_cluster(&function, shape.grid, attributes)?;
+        let cluster = resolve_cluster(&function, device, shape.grid, attributes)?;
         let cooperative = attributes.iter().any(is_cooperative);
         let priority = attributes.iter().rev().find_map(priority_of);
         let blocks: u64 = shape.grid.iter().map(|size| u64::from(*size)).product();
-        if cooperative && blocks > max_cooperative(&function, threads, shape.shared_bytes, cluster)? {
+        if cooperative && blocks > max_cooperative(&function, device, threads, shape.shared_bytes, cluster)? {
             return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
         }
         let mut parameters = parameters.to_vec();
@@ -81,6 +87,7 @@ impl Launch {
             priority,
             parameters: parameters.into(),
             objects,
+            stack,
         })
     }
 
@@ -105,7 +112,8 @@ impl Launch {
             priority: self.priority.unwrap_or(priority),
             params: &self.parameters,
         };
-        let ended = self.module.loaded.launch(&self.function.kernel.name, config, &machine.pool, &output);
+        let (loaded, name) = (&self.module.loaded, &self.function.kernel.name);
+        let ended = loaded.launch_with_stack(name, config, self.stack, &machine.pool, &output);
         output.flush();
         ended.map_err(|fault| {
             tracing::error!("kernel `{}` ended with an error: {fault}", self.function.kernel.name);
@@ -135,12 +143,13 @@ fn priority_of(attribute: &LaunchAttribute) -> Option<i32> {
 /// How many blocks of a cooperative grid may be launched.
 fn max_cooperative(
     function: &Function,
+    device: CUdevice,
     threads: u64,
     shared: u32,
     cluster: Option<[u32; 3]>,
 ) -> CuResult<u64> {
     let in_cluster: u32 = cluster.unwrap_or([1; 3]).iter().product();
-    let each = active_blocks(&function.needs(), threads as i32, shared as usize)?;
+    let each = active_blocks(&function.needs(device), threads as i32, shared as usize)?;
     Ok(u64::from(active_clusters(each.cast_unsigned(), in_cluster))
         * u64::from(in_cluster)
         * u64::from(cores()))
@@ -153,10 +162,11 @@ fn max_cooperative(
 /// for more blocks than `.maxclusterrank` says.
 pub(super) fn resolve_cluster(
     function: &Function,
+    device: CUdevice,
     grid: [u32; 3],
     attributes: &[LaunchAttribute],
 ) -> CuResult<Option<[u32; 3]>> {
-    let cluster = function.cluster_rules().resolve(grid, attributes)?;
+    let cluster = function.cluster_rules(device).resolve(grid, attributes)?;
     let blocks: u64 = cluster.unwrap_or([1; 3]).iter().map(|&blocks| u64::from(blocks)).product();
     if function.kernel.max_cluster_blocks.is_some_and(|limit| blocks > u64::from(limit)) {
         return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);

@@ -165,7 +165,7 @@ impl Modules {
     }
 
     fn insert_function(&self, function: Function) -> (u64, FunctionInfo) {
-        let (id, info) = (handles::next(), function.info(self.capability));
+        let (id, info) = (handles::next(), function.info(self.capability, 0));
         self.functions.write().insert(id, Arc::new(function));
         (id, info)
     }

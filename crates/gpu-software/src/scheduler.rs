@@ -58,7 +58,7 @@ pub(super) struct State {
     /// Operations under way that run kernels, and that use host memory.
     pub(super) kernels: usize,
     pub(super) host_copies: usize,
-    /// Whether a thread looks after [`Self::value_waits`] while kernels run.
+    /// Whether a thread looks after [`Self::value_waits`].
     pub(super) watched: bool,
     pub(super) stopped: bool,
 }

@@ -195,6 +195,23 @@ fn a_library_has_variables_of_its_own_in_each_context() {
 }
 
 #[test]
+fn a_kernel_has_attributes_of_its_own_on_each_device() {
+    let options = causeway_gpu_software::Options { memory: 64 << 20, devices: 2, ..Default::default() };
+    let gpu = causeway_gpu_software::SoftwareGpu::with_options(&options).unwrap();
+    let library = gpu.library_load(Form::Single.number(), &JitOptions::default(), PTX.as_bytes()).unwrap();
+    let (kernel, _) = gpu.library_kernel(library, "count_up").unwrap();
+    let max_shared = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    gpu.kernel_attribute_set(kernel, 1, max_shared, 64 << 10).unwrap();
+    let launched = [0, 1].map(|device| {
+        let context = gpu.primary_context_retain(device, 0).unwrap();
+        gpu.make_current(context).unwrap();
+        let large = LaunchShape { shared_bytes: 60 << 10, ..shape(1, 1) };
+        gpu.launch(gpu.kernel_function(kernel).unwrap(), large, LEGACY, &[], &parameters!(1_i32))
+    });
+    assert_eq!(launched, [Err(CUresult::CUDA_ERROR_INVALID_VALUE), Ok(())]);
+}
+
+#[test]
 fn memory_is_filled_and_copied_in_two_dimensions() {
     let client = Client::new();
     let pitch = 512;

@@ -64,6 +64,25 @@ fn five_thousand_launches_wait_for_a_value_that_another_stream_writes() {
     assert_eq!(client.gpu.stream_query(waiting), Ok(()));
 }
 
+/// Another process, or the program, writes shared memory without any operation here.
+#[test]
+fn a_value_that_somebody_else_writes_to_shared_memory_is_seen() {
+    const SIZE: usize = 2 << 20;
+    let client = Client::new();
+    let stream = client.stream();
+    let address = client.gpu.snapshot().unwrap().device_window.address;
+    let allocation = client.gpu.memory_block_create(address, SIZE, 0, &[0]).unwrap();
+    let memory = std::fs::File::from(client.gpu.export_allocation(allocation).unwrap());
+    client.gpu.cuStreamWaitValue32_v2(stream, address + 8, 7, EQUAL).unwrap();
+    client.gpu.stream_memory_barrier(stream, 6, 0).unwrap();
+    let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(client.gpu.stream_memory_barrier(stream, 6, 2), invalid);
+    assert_eq!(client.gpu.stream_memory_barrier(stream, 1, 0), invalid);
+    assert_eq!(client.gpu.stream_query(stream), NOT_READY);
+    std::os::unix::fs::FileExt::write_all_at(&memory, &7_u32.to_le_bytes(), 8).unwrap();
+    assert_eq!(client.wait(stream), Ok(()));
+}
+
 #[test]
 fn a_value_that_a_running_kernel_writes_is_seen() {
     let client = Client::new();

@@ -5,7 +5,7 @@ use crate::launch::{self, Launch};
 use crate::operation::Operation;
 use crate::{SoftwareGpu, attributes, occupancy};
 use causeway_api::handle::{Function, Native, Stream};
-use causeway_api::sys::{CUoccupancy_flags, CUresult};
+use causeway_api::sys::{CUdevice, CUoccupancy_flags, CUresult};
 use causeway_api::types::{LaunchAttribute, LaunchShape};
 use causeway_gpu::CuResult;
 use causeway_gpu::calls::LaunchCalls;
@@ -23,7 +23,14 @@ impl SoftwareGpu {
         let function = self.modules.function(function.value())?;
         let module = self.modules.module_of(&function, context)?;
         let textures = self.textures().table();
-        Launch::new(function, module, shape, attributes, parameters, textures, self.capability)
+        let on = (context, self.capability);
+        Launch::new(function, module, shape, attributes, parameters, textures, on)
+    }
+
+    /// The current context's device, which a kernel's attributes depend on; the first one where there is
+    /// none.
+    fn current_device(&self) -> CUdevice {
+        self.contexts.current().map_or(0, |context| context.device)
     }
 }
 
@@ -34,7 +41,8 @@ impl LaunchCalls for SoftwareGpu {
         threads: i32,
         dynamic_shared: usize,
     ) -> CuResult<i32> {
-        let needs = self.modules.function(function.value())?.needs();
+        let device = self.current_device();
+        let needs = self.modules.function(function.value())?.needs(device);
         occupancy::active_blocks(&needs, threads, dynamic_shared)
     }
 
@@ -57,7 +65,8 @@ impl LaunchCalls for SoftwareGpu {
         blocks: i32,
         threads: i32,
     ) -> CuResult<usize> {
-        let needs = self.modules.function(function.value())?.needs();
+        let device = self.current_device();
+        let needs = self.modules.function(function.value())?.needs(device);
         occupancy::available_shared(&needs, blocks, threads)
     }
 
@@ -67,12 +76,12 @@ impl LaunchCalls for SoftwareGpu {
         shape: LaunchShape,
         attributes: &[LaunchAttribute],
     ) -> CuResult<i32> {
-        let function = self.modules.function(function.value())?;
-        let cluster = launch::resolve_cluster(&function, shape.grid, attributes)?;
+        let (function, device) = (self.modules.function(function.value())?, self.current_device());
+        let cluster = launch::resolve_cluster(&function, device, shape.grid, attributes)?;
         // As NVIDIA's driver (580) has it, where nobody asks for clusters.
         let Some(cluster) = cluster else { return Ok(0) };
         let shared = shape.shared_bytes as usize;
-        let blocks = occupancy::active_blocks(&function.needs(), threads(&shape), shared)?;
+        let blocks = occupancy::active_blocks(&function.needs(device), threads(&shape), shared)?;
         let each = occupancy::active_clusters(blocks.cast_unsigned(), cluster.iter().product());
         Ok((each * attributes::cores()).cast_signed())
     }
@@ -83,11 +92,11 @@ impl LaunchCalls for SoftwareGpu {
         shape: LaunchShape,
         attributes: &[LaunchAttribute],
     ) -> CuResult<i32> {
-        let function = self.modules.function(function.value())?;
-        launch::resolve_cluster(&function, shape.grid, attributes)?;
+        let (function, device) = (self.modules.function(function.value())?, self.current_device());
+        launch::resolve_cluster(&function, device, shape.grid, attributes)?;
         let shared = shape.shared_bytes as usize;
-        let blocks = occupancy::active_blocks(&function.needs(), threads(&shape), shared)?;
-        Ok(if blocks == 0 { 0 } else { function.max_cluster_blocks().cast_signed() })
+        let blocks = occupancy::active_blocks(&function.needs(device), threads(&shape), shared)?;
+        Ok(if blocks == 0 { 0 } else { function.max_cluster_blocks(device).cast_signed() })
     }
 
     fn launch(

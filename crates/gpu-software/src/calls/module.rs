@@ -109,7 +109,10 @@ impl ModuleCalls for SoftwareGpu {
         attribute: CUfunction_attribute,
         value: i32,
     ) -> CuResult<()> {
-        self.modules.function(function.value())?.set_attribute(attribute, value)
+        // A function of a context has one device; a kernel in its place stands for what it is in the current
+        // one.
+        let device = self.contexts.current().map_or(0, |context| context.device);
+        self.modules.function(function.value())?.set_attribute(device, attribute, value)
     }
 
     fn kernel_attribute_set(
@@ -120,7 +123,7 @@ impl ModuleCalls for SoftwareGpu {
         value: i32,
     ) -> CuResult<()> {
         self.check_device(device)?;
-        self.modules.function(kernel.value())?.set_attribute(attribute, value)
+        self.modules.function(kernel.value())?.set_attribute(device, attribute, value)
     }
 
     fn cuFuncLoad(&self, function: Native<Function>) -> CuResult<()> {

@@ -5,7 +5,9 @@ use crate::operation::Value;
 use crate::stream::StreamKind;
 use crate::{SoftwareGpu, handles};
 use causeway_api::handle::{Event, Native, Stream};
-use causeway_api::sys::{CUdeviceptr, CUresult, CUstream_flags};
+use causeway_api::sys::{
+    CUdeviceptr, CUresult, CUstream_flags, CUstreamBatchMemOpType, CUstreamMemoryBarrier_flags,
+};
 use causeway_api::types::LaunchAttribute;
 use causeway_gpu::CuResult;
 use causeway_gpu::calls::{EventCalls, StreamCalls};
@@ -62,6 +64,23 @@ impl StreamCalls for SoftwareGpu {
         flags: u32,
     ) -> CuResult<()> {
         self.scheduler.write_value(self.stream(stream)?, address, Value::Bits64(value), flags)
+    }
+
+    /// Nothing is to be done: the operations of a stream are carried out one after the other, and so seen by
+    /// all later ones.
+    fn stream_memory_barrier(&self, stream: Native<Stream>, operation: u32, flags: u32) -> CuResult<()> {
+        let is_known = match CUstreamBatchMemOpType(operation) {
+            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_BARRIER => {
+                flags == CUstreamMemoryBarrier_flags::CU_STREAM_MEMORY_BARRIER_TYPE_SYS.0
+                    || flags == CUstreamMemoryBarrier_flags::CU_STREAM_MEMORY_BARRIER_TYPE_GPU.0
+            }
+            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => flags == 0,
+            _ => false,
+        };
+        if !is_known {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        self.stream(stream).map(drop)
     }
 
     fn cuStreamWaitValue32_v2(
