@@ -77,6 +77,8 @@ mod libc_detection;
 mod library;
 mod logging;
 mod login;
+#[cfg(feature = "driver")]
+mod mmap;
 mod mpirun;
 mod nccl;
 mod own_server;

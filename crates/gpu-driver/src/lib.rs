@@ -34,6 +34,7 @@ pub mod monitor;
 mod output;
 mod pinned;
 mod registered;
+pub mod reservations;
 mod resources;
 mod staging;
 mod stream_gates;

@@ -1,6 +1,7 @@
 //! Opening the driver library and starting it.
 
 use crate::functions::Functions;
+use crate::reservations;
 use causeway_api::sys::CUresult;
 use causeway_config::read::PROCESS;
 use causeway_config::table::DRIVER;
@@ -123,6 +124,7 @@ pub(crate) fn chosen_path() -> PathBuf {
 /// Library and table live as long as the process: the driver keeps threads and exit handlers of its own, so
 /// that it cannot be unloaded.
 pub(crate) fn load(path: &Path) -> Result<&'static Functions, LoadError> {
+    reservations::begin();
     // SAFETY: the initialisers of NVIDIA's driver may run in any process; whoever names another library in
     // the environment runs this process.
     let library = unsafe { libloading::Library::new(path) }

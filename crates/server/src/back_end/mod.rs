@@ -14,6 +14,8 @@ use causeway_gpu::Gpu;
 use causeway_gpu::monitor::Monitor;
 
 pub use built_in::{BUILT_IN, BackEnd, NotBuiltIn};
+#[cfg(feature = "driver")]
+pub use causeway_gpu_driver::reservations;
 pub use choice::{GpuChoice, UnknownGpu};
 pub use devices::{DeviceList, DeviceListError};
 pub use error::BackEndError;
