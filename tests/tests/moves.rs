@@ -274,6 +274,8 @@ fn a_session_comes_back_from_a_file_after_its_server_was_killed() {
     run(&mut command(&["checkpoint", &session(&first), path], &first), LIMIT).must_succeed();
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     must_be_left(&first);
+    // The session, and a trial of its file.
+    assert_eq!(first.log().matches(" begins ").count(), 2, "{}", first.log());
     program.signal(Signal::STOP);
     first.kill();
     drop(first);
@@ -306,4 +308,27 @@ fn a_session_comes_back_from_a_file_after_its_server_was_killed() {
     restore(path).must_succeed();
     program.signal(Signal::CONT);
     ends_well(program, &end);
+}
+
+#[test]
+fn a_session_that_needs_most_of_the_memory_goes_into_a_file_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let (end, file) = (folder.path().join("end"), folder.path().join("session"));
+    let mut server = Server::command(&OPEN);
+    // The program gets 8 MiB of it.
+    server.env("CAUSEWAY_SOFTWARE_GPU_MEMORY", "12MiB");
+    let server = Server::start_command(server);
+    let program = working(&server, &end, "");
+    let path = file.to_str().unwrap();
+    run(&mut command(&["checkpoint", &session(&server), path], &server), LIMIT).must_succeed();
+    server.must_log("out of device memory");
+    run(&mut command(&["restore", path], &server), LIMIT).must_succeed();
+    ends_well(program, &end);
+}
+
+#[test]
+fn the_driver_finds_mmap_in_the_servers_program() {
+    let listed = run(Command::new("nm").args(["-D", "--defined-only"]).arg(causeway()), LIMIT).must_succeed();
+    let names: Vec<_> = listed.stdout.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    assert!(["mmap", "mmap64"].iter().all(|name| names.contains(name)), "{}", listed.stdout);
 }

@@ -7,9 +7,13 @@ use core::marker::PhantomData;
 use core::ptr;
 
 thread_local! {
-    /// What the thread's [`IdlePoller`] is over; null while it has none, and while it sleeps.
+    /// What the thread's [`IdlePoller`] is over; null while it has none, and while it sleeps. [`NOTHING`] is an address for
+    /// those over nothing.
     static POLLED: Cell<*const ()> = const { Cell::new(ptr::null()) };
 }
+
+/// Its address stands for work that tells its end by itself.
+static NOTHING: u8 = 0;
 
 /// Work whose end can be noticed by polling.
 pub trait Pollable {
@@ -27,6 +31,12 @@ pub fn is_ours<W: Pollable>(polled: &W) -> bool {
     POLLED.with(|current| ptr::eq(current.get(), ptr::from_ref(polled).cast()))
 }
 
+/// Whether the calling thread has an idle poller that does not sleep: then it must not wait for the end of what it asks
+/// for, of which nobody else may tell.
+pub fn is_awake() -> bool {
+    POLLED.with(|current| !current.get().is_null())
+}
+
 /// What polls for the end of a GPU's work in the calling thread, while it is idle. As long as it has one,
 /// nobody is woken for what the thread itself asks to be told of: it polls, or hands on what is left. It
 /// cannot keep that to itself by mistake: it sleeps in [`IdlePoller::asleep`], which hands on, as dropping
@@ -40,15 +50,19 @@ pub struct IdlePoller<'a> {
 impl<'a> IdlePoller<'a> {
     /// The calling thread's only idle poller, for this work.
     pub fn over(polled: &'a dyn Pollable) -> Self {
-        assert!(POLLED.with(Cell::get).is_null(), "a thread has one idle poller");
-        let poller = Self { polled: Some(polled), of_thread: PhantomData };
-        poller.begin();
-        poller
+        Self::new(Some(polled))
     }
 
     /// For work that tells its end by itself.
     pub fn over_nothing() -> Self {
-        Self { polled: None, of_thread: PhantomData }
+        Self::new(None)
+    }
+
+    fn new(polled: Option<&'a dyn Pollable>) -> Self {
+        assert!(POLLED.with(Cell::get).is_null(), "a thread has one idle poller");
+        let poller = Self { polled, of_thread: PhantomData };
+        poller.begin();
+        poller
     }
 
     /// Whether somebody waits for work whose end [`IdlePoller::poll`] would notice.
@@ -81,14 +95,14 @@ impl<'a> IdlePoller<'a> {
     }
 
     fn begin(&self) {
-        if let Some(polled) = self.polled {
-            POLLED.with(|current| current.set(ptr::from_ref(polled).cast()));
-        }
+        let address =
+            self.polled.map_or(ptr::from_ref(&NOTHING).cast(), |polled| ptr::from_ref(polled).cast());
+        POLLED.with(|current| current.set(address));
     }
 
     fn end(&self) {
+        POLLED.with(|current| current.set(ptr::null()));
         if let Some(polled) = self.polled {
-            POLLED.with(|current| current.set(ptr::null()));
             polled.hand_on();
         }
     }

@@ -15,9 +15,6 @@ use causeway_gpu::calls::ModuleCalls as _;
 use causeway_gpu::device_code::{CodeMemory, CodeOwner, CodeVariable, LoadedCode};
 use std::collections::HashSet;
 
-/// Variables with at most so many bytes between them are one range: sections are padded, and a copy costs more than that.
-const MAX_GAP: u64 = 64;
-
 /// The most words of a variable that hold addresses: tables of a compiler are shorter.
 const MAX_POINTERS: usize = 1 << 16;
 
@@ -167,7 +164,8 @@ fn is_literal(name: &str) -> bool {
     name.starts_with("$str") || name.starts_with("__unnamed_")
 }
 
-/// What has to be read to have all variables.
+/// What has to be read to have all variables: each by itself, since the driver refuses copies that go from one to the next
+/// (`CUDA_ERROR_INVALID_VALUE`; 580.159 on an H200, 2026-11-29). Names of one variable have one range.
 fn ranges(variables: &[CodeVariable]) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> =
         variables.iter().map(|variable| (variable.address, variable.bytes)).collect();
@@ -175,7 +173,7 @@ fn ranges(variables: &[CodeVariable]) -> Vec<(u64, u64)> {
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (address, bytes) in all {
         match merged.last_mut() {
-            Some((start, length)) if address <= *start + *length + MAX_GAP => {
+            Some((start, length)) if address < *start + *length => {
                 *length = (*length).max(address + bytes - *start);
             }
             _ => merged.push((address, bytes)),
@@ -206,7 +204,9 @@ mod tests {
         let mut ask = ask_of(&[("a", 0x1000, 4), ("c", 0x1010, 32)]);
         let found = locate(list.clone(), true, &mut ask).unwrap().unwrap();
         assert_eq!(found.iter().map(|found| found.address).collect::<Vec<_>>(), [0x1000, 0x1010]);
-        assert_eq!(ranges(&found), [(0x1000, 0x30)]);
+        assert_eq!(ranges(&found), [(0x1000, 4), (0x1010, 32)]);
+        let alias = CodeVariable { address: 0x1018, bytes: 8, ..found[1].clone() };
+        assert_eq!(ranges(&[found[1].clone(), alias]), [(0x1010, 32)]);
         let unknown = locate(list.clone(), true, &mut ask_of(&[("a", 0x1000, 4)])).unwrap_err();
         assert!(unknown.contains("`c`"), "{unknown}");
         // Of several images some variables are those of others.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use causeway_sync::Monitor;
 
-use crate::protocol::messages::ToBroker;
+use crate::protocol::messages::{NotTakenUp, ToBroker, WrittenState};
 
 /// What has come of it so far.
 #[derive(Debug, Default)]
@@ -13,12 +13,12 @@ pub struct MoveProgress {
     pub is_held: bool,
     /// The number of the checkpoint that is wanted.
     pub number: u32,
-    /// Bytes of the state that was written, or why it was not.
-    pub checkpoint: Option<Result<u64, String>>,
+    /// The state that was written, or why it was not.
+    pub checkpoint: Option<Result<WrittenState, String>>,
     /// Why the client has come back.
     pub returned: Option<String>,
     /// Whether the session was taken up here, or why not.
-    pub restored: Option<Result<(), String>>,
+    pub restored: Option<Result<(), NotTakenUp>>,
     /// Whether its client has come here.
     pub has_arrived: bool,
     /// Whether the worker has ended.

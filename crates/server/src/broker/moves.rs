@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_access::target::random_bytes;
 use causeway_sync::threads;
 use causeway_wire::handshake::SessionId;
 use causeway_wire::moves::{MAX_STATE_PIECE, MoveReply, MoveRequest};
@@ -24,8 +25,11 @@ use super::session;
 use super::shared::Shared;
 use crate::admission::{Origin, SessionSlot, Source};
 use crate::protocol::control::Control;
-use crate::protocol::messages::{self, CheckpointStart, ToWorker};
+use crate::protocol::messages::{self, CheckpointStart, NotTakenUp, ToWorker, WrittenState};
 use crate::state_file::{StateHeader, StateReader};
+
+/// States of at most so many bytes are tried whatever they hold.
+const MAX_TRIED_BYTES: u64 = 1 << 30;
 
 /// How long an answer is waited for before the caller learns that it is pending.
 const WAIT: Duration = Duration::from_millis(100);
@@ -45,7 +49,17 @@ struct Leaving {
     progress: Arc<MoveState>,
     number: u32,
     file: File,
+    /// Whether it ends here, to be taken up some time.
+    stops: bool,
+    trial: Option<Trial>,
     has_proceeded: bool,
+}
+
+/// A worker that takes up the state of a session which is to end, to see whether that can be done.
+struct Trial {
+    session: SessionId,
+    progress: Arc<MoveState>,
+    shared: Arc<Shared>,
 }
 
 /// A session that comes.
@@ -94,7 +108,7 @@ impl<'a> Moves<'a> {
             | MoveRequest::Leave => match &mut self.leaving {
                 None => refused("no session is held for this caller"),
                 Some(leaving) => {
-                    let reply = leaving.reply(&request);
+                    let reply = leaving.reply(&request, self.shared, self.peer);
                     if let MoveReply::Refused { .. } = reply {
                         self.leaving = None;
                     }
@@ -152,7 +166,16 @@ impl<'a> Moves<'a> {
         let start = Box::new(CheckpointStart { number, relocation, stops });
         let own = OwnedFd::from(own);
         let sent = messages::send(&control, &ToWorker::Checkpoint(start), Some(&own));
-        self.leaving = Some(Leaving { session, control, progress, number, file, has_proceeded: false });
+        self.leaving = Some(Leaving {
+            session,
+            control,
+            progress,
+            number,
+            file,
+            stops,
+            trial: None,
+            has_proceeded: false,
+        });
         match sent {
             Ok(()) => MoveReply::Pending,
             Err(error) => {
@@ -246,7 +269,7 @@ impl<'a> Moves<'a> {
             return refused("no session was brought by this caller");
         };
         let found = progress.wait_for(WAIT, |progress| match &progress.restored {
-            Some(Err(why)) => Some(refused(why.as_str())),
+            Some(Err(why)) => Some(refused(why.text.as_str())),
             _ if progress.has_ended => Some(refused("the worker of the session has ended")),
             Some(Ok(())) if progress.has_arrived => Some(MoveReply::Arrived { session: *session }),
             Some(Ok(())) => Some(MoveReply::Done),
@@ -272,17 +295,24 @@ impl<'a> Moves<'a> {
 }
 
 impl Leaving {
-    fn reply(&mut self, request: &MoveRequest) -> MoveReply {
+    fn reply(&mut self, request: &MoveRequest, shared: &Arc<Shared>, peer: Origin) -> MoveReply {
         let session = self.session;
         match request {
             MoveRequest::IsHeld => {
                 let found = self.progress.wait_for(WAIT, |progress| match &progress.checkpoint {
-                    Some(Ok(bytes)) => Some(MoveReply::Held { bytes: *bytes }),
-                    Some(Err(why)) => Some(refused(format!("session {session} is not moved: {why}"))),
-                    None if progress.has_ended => Some(MoveReply::Ended),
+                    Some(Ok(state)) => Some(Ok(*state)),
+                    Some(Err(why)) => Some(Err(refused(format!("session {session} is not moved: {why}")))),
+                    None if progress.has_ended => Some(Err(MoveReply::Ended)),
                     None => None,
                 });
-                found.unwrap_or(MoveReply::Pending)
+                match found {
+                    Some(Ok(state)) if self.stops && must_be_tried(state) => {
+                        self.is_tried(state, shared, peer).unwrap_or(MoveReply::Held { bytes: state.bytes })
+                    }
+                    Some(Ok(state)) => MoveReply::Held { bytes: state.bytes },
+                    Some(Err(reply)) => reply,
+                    None => MoveReply::Pending,
+                }
             }
             MoveRequest::Read { offset } => {
                 let mut bytes = vec![0; MAX_STATE_PIECE];
@@ -316,6 +346,84 @@ impl Leaving {
             }
             _ => refused("that is no question about a session that is held"),
         }
+    }
+}
+
+/// Whether a session may end only when a trial has shown that its state can be taken up again: where it depends on what
+/// addresses the driver gives, and where the trial takes little memory. A large one without variables need not fit twice.
+fn must_be_tried(state: WrittenState) -> bool {
+    state.has_variables || state.bytes <= MAX_TRIED_BYTES
+}
+
+impl Leaving {
+    /// Whether the state can be taken up here: nothing if so. Its session ends, and the state would be lost otherwise.
+    fn is_tried(&mut self, state: WrittenState, shared: &Arc<Shared>, peer: Origin) -> Option<MoveReply> {
+        let not_tried = |why: String| {
+            refused(format!(
+                "session {} stays: it is not known whether it can be taken up again: {why}",
+                self.session
+            ))
+        };
+        let trial = match &mut self.trial {
+            Some(trial) => trial,
+            none => match Trial::start(&self.file, shared, peer) {
+                Ok(trial) => none.insert(trial),
+                Err(why) => return Some(not_tried(why)),
+            },
+        };
+        let outcome = trial.progress.wait_for(WAIT, |progress| match &progress.restored {
+            Some(outcome) => Some(outcome.clone()),
+            None => progress
+                .has_ended
+                .then(|| Err(NotTakenUp::from("the worker that was to do so has ended".to_owned()))),
+        });
+        match outcome {
+            Some(Ok(())) if trial.is_over() => None,
+            Some(Ok(())) | None => Some(MoveReply::Pending),
+            // Nothing but memory is missing, which is there when it has ended.
+            Some(Err(why)) if why.lacks_memory && !state.has_variables => None,
+            Some(Err(why)) => Some(refused(format!(
+                "session {} is not moved: it could not be taken up again, as a trial here shows: {}",
+                self.session, why.text
+            ))),
+        }
+    }
+}
+
+impl Trial {
+    /// Starts a worker under another name, that the client does not find.
+    fn start(file: &File, shared: &Arc<Shared>, peer: Origin) -> Result<Self, String> {
+        let session = SessionId(random_bytes());
+        let header = StateHeader { session, ..read_header(file)? };
+        let file = OwnedFd::from(file.try_clone().map_err(|error| error.to_string())?);
+        let progress = Arc::<MoveState>::default();
+        let (broker, moves) = (Arc::clone(shared), Arc::clone(&progress));
+        threads::spawn("trial", move || {
+            if let Some(worker) = session::run_restored(&broker, peer, header, file, &moves) {
+                broker.relatives.session_ends(worker, || {});
+            }
+        })
+        .map_err(|error| error.to_string())?;
+        Ok(Self { session, progress, shared: Arc::clone(shared) })
+    }
+
+    /// Ends the worker; whether it has ended, and its memory is free.
+    fn is_over(&self) -> bool {
+        self.end();
+        self.progress.wait_for(WAIT, |progress| progress.has_ended.then_some(())).is_some()
+    }
+
+    fn end(&self) {
+        if let Some((control, _)) = self.shared.sessions.move_state(self.session) {
+            // A worker that has ended needs no word.
+            let _ = messages::send(&control, &ToWorker::Leave, None);
+        }
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

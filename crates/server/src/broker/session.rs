@@ -106,7 +106,7 @@ pub fn run_restored(
     let (lost, _) = match UnixStream::pair() {
         Ok(pair) => pair,
         Err(error) => {
-            moves.change(|progress| progress.restored = Some(Err(error.to_string())));
+            moves.change(|progress| progress.restored = Some(Err(error.to_string().into())));
             return None;
         }
     };
@@ -126,7 +126,7 @@ pub fn run_restored(
         Ok(worker) => worker,
         Err(error) => {
             tracing::error!(%peer, "no worker for a session that is taken up: {error}");
-            moves.change(|progress| progress.restored = Some(Err(error.to_string())));
+            moves.change(|progress| progress.restored = Some(Err(error.to_string().into())));
             return None;
         }
     };

@@ -24,7 +24,9 @@ use crate::heartbeat::ProgressCounter;
 use crate::protocol::control::Control;
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::protocol::messages::KeepaliveSeconds;
-use crate::protocol::messages::{self, Carried, CheckpointStart, ReleaseTimes, ToBroker, Token, UNLIMITED};
+use crate::protocol::messages::{
+    self, Carried, CheckpointStart, NotTakenUp, ReleaseTimes, ToBroker, Token, UNLIMITED, WrittenState,
+};
 use crate::state_file::StateHeader;
 
 /// How long a broker may take to write an image to its disk. Nobody waits for that but the thread that hands
@@ -445,8 +447,8 @@ impl Exchange {
         let _ = self.decisions.0.send((number, decision));
     }
 
-    /// Says what has come of the state that was wanted: how many bytes it has, or why there is none.
-    pub fn report_checkpoint(&self, number: u32, outcome: Result<u64, String>) {
+    /// Says what has come of the state that was wanted, or why there is none.
+    pub fn report_checkpoint(&self, number: u32, outcome: Result<WrittenState, String>) {
         // Without a broker it is not waited for.
         let _ = messages::send(&self.control, &ToBroker::Checkpointed { number, outcome }, None);
     }
@@ -458,7 +460,7 @@ impl Exchange {
     }
 
     /// Says whether the session was taken up, or why not.
-    pub fn report_restored(&self, refused: Option<String>) {
+    pub fn report_restored(&self, refused: Option<NotTakenUp>) {
         // Without a broker there is no reader.
         let _ = messages::send(&self.control, &ToBroker::Restored { refused }, None);
     }

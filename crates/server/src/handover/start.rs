@@ -147,7 +147,11 @@ impl WorkerStart {
     pub fn refuse_state(self, text: &str) -> ExitCode {
         tracing::error!(session = %self.session, "the session is not taken up: {text}");
         // The broker may be gone already; the worker ends either way.
-        let _ = messages::send(&self.control, &ToBroker::Restored { refused: Some(text.to_owned()) }, None);
+        let _ = messages::send(
+            &self.control,
+            &ToBroker::Restored { refused: Some(text.to_owned().into()) },
+            None,
+        );
         ExitCode::FAILURE
     }
 

@@ -7,6 +7,7 @@ use super::uploads::CachedImages;
 use super::{idle_release, suspension};
 use crate::back_end::{self, GpuChoice};
 use crate::handover::{Exchange, Prepared, WorkerStart};
+use crate::protocol::messages::NotTakenUp;
 use crate::state_file::StateReader;
 use causeway_api::snapshot::Snapshot;
 use causeway_gpu::{Gpu, OutputStream};
@@ -86,7 +87,8 @@ fn take_up(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: Fi
     let engine = engine_of(gpu, &link, images, &exchange);
     if let Err(why) = checkpoint::restore(&engine, &mut reader, next) {
         tracing::warn!("the session is not taken up: {why}");
-        exchange.report_restored(Some(why.to_string()));
+        let refused = NotTakenUp { text: why.to_string(), lacks_memory: why.lacks_memory() };
+        exchange.report_restored(Some(refused));
         end_without_device(ExitCode::FAILURE);
     }
     // Behind the frame that led the client here.

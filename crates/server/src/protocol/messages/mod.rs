@@ -26,7 +26,7 @@ use super::control::Control;
 pub use restart::{
     ListenerAddress, PROTOCOL, RemainingSession, RestartMessage, RestartQuery, RestartReply, SessionRequest,
 };
-pub use to_broker::{Carried, ToBroker, Token, UNLIMITED};
+pub use to_broker::{Carried, NotTakenUp, ToBroker, Token, UNLIMITED, WrittenState};
 pub use to_monitor::{ToMonitor, WorkerOf};
 pub use to_worker::{CheckpointStart, KeepaliveSeconds, ReleaseTimes, SessionStart, ToWorker};
 

@@ -20,6 +20,31 @@ pub struct Carried {
 
 record!(Carried { is_received, is_bulk, bytes });
 
+/// Why a session cannot be taken up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotTakenUp {
+    /// A sentence for people.
+    pub text: String,
+    /// Whether the device has too little memory now.
+    pub lacks_memory: bool,
+}
+
+impl From<String> for NotTakenUp {
+    fn from(text: String) -> Self {
+        Self { text, lacks_memory: false }
+    }
+}
+
+/// The state of a session that was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WrittenState {
+    /// How long it is.
+    pub bytes: u64,
+    /// Whether it has variables of code that are to be found again by their names: their addresses may be others then, of
+    /// which only a trial tells whether the program can do with them.
+    pub has_variables: bool,
+}
+
 /// What a worker says to its broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToBroker {
@@ -180,8 +205,8 @@ pub enum ToBroker {
     Checkpointed {
         /// The number of the request.
         number: u32,
-        /// Bytes of the state; or why there is none, and the session goes on.
-        outcome: Result<u64, String>,
+        /// The state; or why there is none, and the session goes on.
+        outcome: Result<WrittenState, String>,
     },
     /// The client has come back: the session goes on here.
     ClientReturned {
@@ -191,7 +216,7 @@ pub enum ToBroker {
     /// The session has been taken up, or why it cannot be.
     Restored {
         /// Why not; nothing when it was.
-        refused: Option<String>,
+        refused: Option<NotTakenUp>,
     },
     /// The client has come to the session that was taken up.
     Arrived,
@@ -370,7 +395,7 @@ impl Encode for ToBroker {
             Self::Checkpointed { number, outcome } => {
                 CHECKPOINTED.encode(out);
                 number.encode(out);
-                outcome.as_ref().ok().copied().encode(out);
+                outcome.as_ref().ok().map(|state| (state.bytes, state.has_variables)).encode(out);
                 outcome.as_ref().err().cloned().unwrap_or_default().encode(out);
             }
             Self::ClientReturned { text } => {
@@ -379,7 +404,7 @@ impl Encode for ToBroker {
             }
             Self::Restored { refused } => {
                 RESTORED.encode(out);
-                refused.encode(out);
+                refused.as_ref().map(|why| (why.text.clone(), why.lacks_memory)).encode(out);
             }
             Self::Arrived => ARRIVED.encode(out),
             Self::Withdraw { token } => {
@@ -427,11 +452,16 @@ impl<'a> Decode<'a> for ToBroker {
             CARRIED => Ok(Self::Carried { number: input.value()?, carried: input.value()? }),
             CHECKPOINTED => {
                 let number = input.value()?;
-                let (bytes, text) = input.value::<(Option<u64>, String)>()?;
-                Ok(Self::Checkpointed { number, outcome: bytes.ok_or(text) })
+                let (state, text) = input.value::<(Option<(u64, bool)>, String)>()?;
+                let state = state.map(|(bytes, has_variables)| WrittenState { bytes, has_variables });
+                Ok(Self::Checkpointed { number, outcome: state.ok_or(text) })
             }
             RETURNED_CLIENT => Ok(Self::ClientReturned { text: input.value()? }),
-            RESTORED => Ok(Self::Restored { refused: input.value()? }),
+            RESTORED => {
+                let refused = input.value::<Option<(String, bool)>>()?;
+                let refused = refused.map(|(text, lacks_memory)| NotTakenUp { text, lacks_memory });
+                Ok(Self::Restored { refused })
+            }
             ARRIVED => Ok(Self::Arrived),
             WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
             DIAL => Ok(Self::Dial {

@@ -1,9 +1,10 @@
 //! Loaded code of a session: addresses of its variables, here and in the worker that goes on with it.
 //!
-//! Back ends that load code where it was before have nothing to do here. For others each variable is found by its name, and
-//! must be where it was ([`MAY_RELOCATE`]). Where it may be elsewhere, kernels take its new address from the code. Addresses
-//! of variables that were put into other variables by the compiler are known, and changed; anything else in device memory
-//! that looks like the address of a variable which is elsewhere is refused, and so is what the program has asked for.
+//! Back ends that load code where it was before have nothing to do here. For others each variable is found by its name. It
+//! should lie where it lay, for which NVIDIA's driver gets hints (`reservations` of its back end). Where it does not, kernels
+//! take its new address from the code. Addresses of variables that were put into other variables by the compiler are known,
+//! and changed; anything else in device memory that looks like the address of a variable which is elsewhere is refused, and
+//! so is what the program has asked for.
 
 use std::sync::Arc;
 
@@ -17,10 +18,6 @@ use super::memory;
 use crate::state_file::{CodeRecord, VariableRecord};
 use crate::worker::engine::Engine;
 use crate::worker::session::{Session, describe};
-
-/// Whether a session goes on where variables of its code have other addresses than before. That this is right has not been
-/// seen on a GPU, so that it is refused: all of them must be where they were.
-pub const MAY_RELOCATE: bool = false;
 
 /// Bytes of an address.
 const WORD: usize = 8;
@@ -205,19 +202,6 @@ impl Relocation {
         Ok(relocation)
     }
 
-    /// One for code whose variables may lie anywhere when it is loaded anew.
-    ///
-    /// # Errors
-    /// The name of a variable that holds what may be the address of a function.
-    pub fn anywhere(code: &[CodeRecord]) -> Result<Self, NotFound> {
-        let named: Vec<CodeRecord> = code.iter().filter(|code| !code.variables.is_empty()).cloned().collect();
-        let mut elsewhere = named.clone();
-        for variable in elsewhere.iter_mut().flat_map(|code| &mut code.variables) {
-            variable.address = variable.address.wrapping_add(1);
-        }
-        Self::new(&named, &elsewhere, |_, _| None)
-    }
-
     /// The variable in which an address lay before, or right behind which.
     fn at(&self, address: u64) -> Option<Relocated> {
         let behind = self.variables.partition_point(|variable| variable.before <= address);
@@ -231,13 +215,13 @@ impl Relocation {
     }
 
     /// The parts of the variables that lay in `bytes` bytes from `start` on: where they lay, how many bytes they are, and
-    /// where they are now.
+    /// where they are now. No part is of two variables, since a driver may refuse such a copy.
     pub fn parts(&self, start: u64, bytes: u64) -> Vec<(u64, usize, u64)> {
         let end = start.saturating_add(bytes);
         let first = self
             .variables
             .partition_point(|variable| variable.before.saturating_add(variable.bytes) <= start);
-        let mut parts: Vec<(u64, usize, u64)> = Vec::new();
+        let mut parts = Vec::new();
         for variable in self.variables[first.min(self.variables.len())..]
             .iter()
             .take_while(|variable| variable.before < end)
@@ -248,15 +232,7 @@ impl Relocation {
                 continue;
             }
             let now = variable.now.wrapping_add(from - variable.before);
-            match parts.last_mut() {
-                // Right behind each other, before and now.
-                Some((before, length, at))
-                    if *before + *length as u64 == from && at.wrapping_add(*length as u64) == now =>
-                {
-                    *length += (to - from) as usize;
-                }
-                _ => parts.push((from, (to - from) as usize, now)),
-            }
+            parts.push((from, (to - from) as usize, now));
         }
         parts
     }
@@ -330,8 +306,11 @@ mod tests {
         let before = code(&[("a", 0x1000, 8, &[]), ("b", 0x1008, 8, &[]), ("c", 0x1020, 4, &[])]);
         let now = code(&[("a", 0x5000, 8, &[]), ("b", 0x5008, 8, &[]), ("c", 0x7000, 4, &[])]);
         let found = Relocation::new(from_ref(&before), from_ref(&now), |_, _| None).unwrap();
-        assert_eq!(found.parts(0x1000, 0x100), [(0x1000, 16, 0x5000), (0x1020, 4, 0x7000)]);
-        assert_eq!(found.parts(0x1004, 8), [(0x1004, 8, 0x5004)]);
+        assert_eq!(
+            found.parts(0x1000, 0x100),
+            [(0x1000, 8, 0x5000), (0x1008, 8, 0x5008), (0x1020, 4, 0x7000)]
+        );
+        assert_eq!(found.parts(0x1004, 8), [(0x1004, 4, 0x5004), (0x1008, 4, 0x5008)]);
         assert_eq!(found.parts(0x1010, 8), []);
         let other = code(&[("a", 0x5000, 8, &[]), ("b", 0x5008, 8, &[]), ("d", 0x7000, 4, &[])]);
         let differs = |now: &[CodeRecord]| Relocation::new(from_ref(&before), now, |_, _| None);
@@ -377,9 +356,5 @@ mod tests {
         assert_eq!(found.pointers(), [(2, 0x1008, 0x6004)]);
         let same = Relocation::new(from_ref(&before), from_ref(&before), |_, _| None).unwrap();
         assert_eq!(same.suspect(0x10_0000, &bytes([0x2000; 3])), None);
-        let anywhere = Relocation::anywhere(&[before]).unwrap();
-        assert_eq!(anywhere.suspect(0x10_0000, &bytes([0x1000, 0, 0])), Some((0x10_0000, 0x1000)));
-        let function = code(&[("table", 0x1000, 8, &[(0, 0x777)])]);
-        assert_eq!(Relocation::anywhere(&[function]), Err(NotFound::Function("table".to_owned())));
     }
 }

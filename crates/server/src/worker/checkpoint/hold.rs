@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_link::{LinkError, Receiver};
+use causeway_link::{IdleHook as _, LinkError, Receiver};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::Features;
 use causeway_wire::message::WorkerMessage;
@@ -15,7 +15,7 @@ use thiserror::Error;
 use super::code;
 use super::write::{self, NotWritten};
 use crate::handover::Decision;
-use crate::protocol::messages::CheckpointStart;
+use crate::protocol::messages::{CheckpointStart, WrittenState};
 use crate::state_file::StateHeader;
 use crate::worker::engine::{Engine, IdleWork, ProtocolError, handle};
 use crate::worker::release_check::{Busy, Held as MemoryHeld};
@@ -150,9 +150,11 @@ fn checkpoint(
         seconds: start.relocation.seconds,
         ..identity.clone()
     };
-    let bytes = write::write(engine, &header, link, code, start.stops, file)?;
+    // It waits for copies, of whose end somebody else has to tell.
+    let has_variables = code.iter().any(|code| !code.variables.is_empty());
+    let bytes = idle.asleep(|| write::write(engine, &header, link, code, file))?;
     tracing::info!(bytes, milliseconds = started_at.elapsed().as_millis() as u64, "the session is held");
-    session.exchange().report_checkpoint(start.number, Ok(bytes));
+    session.exchange().report_checkpoint(start.number, Ok(WrittenState { bytes, has_variables }));
     if session.exchange().decision(start.number, DECISION_TIMEOUT) == Decision::Stay {
         tracing::info!("the session goes on here");
         release(engine);
@@ -243,7 +245,7 @@ fn wait_for_quiet(
                 Some(found) => busy = found,
             }
             engine.session().wake();
-            std::thread::sleep(POLL_INTERVAL);
+            idle.asleep(|| std::thread::sleep(POLL_INTERVAL));
         }
         if started_at.elapsed() >= QUIET_TIMEOUT {
             return Err(NotHeld::Busy { seconds: QUIET_TIMEOUT.as_secs(), busy });

@@ -6,8 +6,8 @@ use causeway_api::handle::{Context, Handle, Native};
 use causeway_api::sys::CUresult;
 use causeway_api::types::Region;
 use causeway_gpu::in_flight::InFlight;
-use causeway_gpu::{CuResult, NativeLocation};
-use crossbeam_channel::bounded;
+use causeway_gpu::{CuResult, NativeLocation, idle_poller};
+use crossbeam_channel::{Receiver, bounded};
 
 use crate::worker::session::Session;
 
@@ -27,7 +27,7 @@ pub fn read(session: &Session, context: Handle<Context>, address: u64, into: &mu
     let copy = InFlight::copy_from_device(gpu, &location, staging, Native::NULL)?;
     // The receiver may have timed out.
     copy.after(gpu, move |read| drop(sender.send(read)))?;
-    let read = done.recv_timeout(COPY_TIMEOUT).map_err(|_| CUresult::CUDA_ERROR_LAUNCH_TIMEOUT)??;
+    let read = wait_for(&done)?;
     into.copy_from_slice(read.as_slice());
     Ok(())
 }
@@ -48,5 +48,11 @@ pub fn write(session: &Session, context: Handle<Context>, address: u64, bytes: &
     copy.after(gpu, move |written| {
         let _ = sender.send(written.map(drop));
     })?;
+    wait_for(&done)
+}
+
+/// Waits for the end of a copy that the calling thread has asked for.
+fn wait_for<T>(done: &Receiver<CuResult<T>>) -> CuResult<T> {
+    debug_assert!(!idle_poller::is_awake(), "nobody else tells of the end of what this thread asks for");
     done.recv_timeout(COPY_TIMEOUT).map_err(|_| CUresult::CUDA_ERROR_LAUNCH_TIMEOUT)?
 }

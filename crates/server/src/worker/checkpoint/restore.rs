@@ -35,12 +35,12 @@ pub enum NotRestored {
     #[error("the GPUs here differ from those that the program knows: {0}")]
     Devices(String),
     /// A command fails that went well before.
-    #[error("{command} fails here: {why}")]
+    #[error("{command} fails here: {}", describe(*.status))]
     Command {
         /// The command.
         command: &'static str,
         /// What the back end said.
-        why: String,
+        status: CUresult,
     },
     /// Variables lie elsewhere.
     #[error(
@@ -50,19 +50,6 @@ pub enum NotRestored {
     /// The driver has loaded something else.
     #[error("the code that the program has loaded cannot be examined here: {0}")]
     Code(String),
-    /// A variable lies elsewhere.
-    #[error(
-        "the driver has put the variable `{name}` of loaded code at {now:#x} here, and the program had it at {before:#x}: kernels \
-         may know that address"
-    )]
-    Relocated {
-        /// The variable.
-        name: String,
-        /// Its address.
-        before: u64,
-        /// Its address here.
-        now: u64,
-    },
     /// The program knows where a variable lies.
     #[error(
         "its program knows the address of the variable `{name}` of loaded code, {known:#x}, and here it lies at {found:#x}"
@@ -102,6 +89,13 @@ pub enum NotRestored {
     /// The parts do not fit each other.
     #[error("the state makes no sense: {0}")]
     Senseless(&'static str),
+}
+
+impl NotRestored {
+    /// Whether it could be made once the device has more free memory.
+    pub fn lacks_memory(&self) -> bool {
+        matches!(self, Self::Command { status: CUresult::CUDA_ERROR_OUT_OF_MEMORY, .. })
+    }
 }
 
 /// The link of a session, and what its client knows of the devices.
@@ -371,10 +365,6 @@ impl Making<'_> {
             })?;
             let moved = found.first_moved();
             tracing::info!(variables = found.count(), ?moved, "variables of loaded code");
-            if let Some((before, now)) = moved.filter(|_| !code::MAY_RELOCATE) {
-                let name = name_at(&self.code, before);
-                return Err(NotRestored::Relocated { name, before, now });
-            }
             self.relocation = Some(found);
         }
         Ok(self.relocation.get_or_insert_default())
@@ -421,12 +411,6 @@ fn write_memory(engine: &Engine, context: u64, address: u64, bytes: &[u8]) -> Re
         .map_err(|error| NotRestored::Memory { address, why: describe(error) })
 }
 
-/// The name of the variable that had this address.
-fn name_at(code: &[CodeRecord], address: u64) -> String {
-    let mut variables = code.iter().flat_map(|code| &code.variables);
-    variables.find(|variable| variable.address == address).map(|found| found.name.clone()).unwrap_or_default()
-}
-
 /// The refusal of a variable that the program has asked for, and that is `found` somewhere else.
 fn other_address(name: &str, entry: &Entry, found: CuResult<(u64, usize)>) -> NotRestored {
     let known = entry.reply.as_ref().and_then(|reply| Decoder::new(reply).value::<u64>().ok());
@@ -438,5 +422,5 @@ fn other_address(name: &str, entry: &Entry, found: CuResult<(u64, usize)>) -> No
 }
 
 fn failed(command: Opcode, error: CUresult) -> NotRestored {
-    NotRestored::Command { command: command.name(), why: describe(error) }
+    NotRestored::Command { command: command.name(), status: error }
 }

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use causeway_api::calls::{Opcode, Request};
+use causeway_api::calls::Opcode;
 use causeway_api::handle::Handle;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
@@ -14,11 +14,9 @@ use causeway_wire::codec::Encode as _;
 use causeway_wire::relocation::LinkState;
 use thiserror::Error;
 
-use super::code::{NotFound, Relocation};
 use super::{code, memory};
 use crate::state_file::{CodeRecord, CommandRecord, MAX_PIECE, Record, StateHeader, StateWriter};
 use crate::worker::engine::Engine;
-use crate::worker::journal::Entry;
 use crate::worker::session::describe;
 
 /// Why the state was not written; sentences for people.
@@ -38,35 +36,6 @@ pub enum NotWritten {
     /// Memory of the program that kernels reach cannot be read.
     #[error("memory of the program that kernels reach cannot be read: {}", describe(*.0))]
     Mirror(CUresult),
-    /// Its code has variables.
-    #[error(
-        "its code has variables, `{0}` among them, which the driver may put elsewhere when it loads the code anew: the session \
-         could not be taken up then. `causeway move` finds out whether it does at the other server, and has it stay if so"
-    )]
-    Variable(String),
-    /// The program knows where a variable lies.
-    #[error(
-        "its program knows the address of the variable `{0}`, which the driver may put elsewhere when it loads the code anew; \
-         `causeway move` finds out whether it does at the other server"
-    )]
-    KnownAddress(String),
-    /// Memory may hold the address of a variable.
-    #[error(
-        "device memory at {address:#x} holds what may be the address of a variable of loaded code ({value:#x}), which the driver \
-         may put elsewhere when it loads the code anew; `causeway move` finds out whether it does at the other server"
-    )]
-    Suspect {
-        /// Where.
-        address: u64,
-        /// What is there.
-        value: u64,
-    },
-    /// A variable holds the address of a function.
-    #[error(
-        "the variable `{0}` of loaded code holds the address of a device function, which the driver may put elsewhere when it \
-         loads the code anew; `causeway move` finds out whether it does at the other server"
-    )]
-    Function(String),
     /// There is memory of a device of which the session has no context.
     #[error("it has device memory and no context, by which that could be read")]
     NoContext,
@@ -81,22 +50,7 @@ impl From<CUresult> for NotWritten {
     }
 }
 
-/// Whether a state can be taken up by a worker in which variables of code lie elsewhere, as far as what the program knows.
-fn check_known_addresses(engine: &Arc<Engine>, code: &[CodeRecord]) -> Result<(), NotWritten> {
-    let of = |owner: u64| code.iter().any(|code| code.owner == owner && !code.variables.is_empty());
-    let name = |entry: &Entry| match Request::decode(entry.opcode, &entry.arguments) {
-        Ok(Request::module_global(global)) if of(global.module.value()) => Some(global.name.to_owned()),
-        Ok(Request::library_global(global)) if of(global.library.value()) => Some(global.name.to_owned()),
-        _ => None,
-    };
-    match engine.journal().entries().iter().find_map(name) {
-        Some(name) => Err(NotWritten::KnownAddress(name)),
-        None => Ok(()),
-    }
-}
-
-/// Writes the state of a session at rest, and says how many bytes that are. `stops`: the session ends here, so that it must
-/// be possible to take the state up, wherever the variables of its code lie then.
+/// Writes the state of a session at rest, and says how many bytes that are.
 ///
 /// # Errors
 /// Why it is not written.
@@ -105,30 +59,10 @@ pub fn write(
     header: &StateHeader,
     link: LinkState,
     mut code: Vec<CodeRecord>,
-    stops: bool,
     file: OwnedFd,
 ) -> Result<u64, NotWritten> {
     let (session, journal) = (engine.session(), engine.journal());
     code::read_pointers(session, &mut code).map_err(|(address, why)| NotWritten::Memory { address, why })?;
-    if stops
-        && !code::MAY_RELOCATE
-        && let Some(variable) = code.iter().flat_map(|code| &code.variables).next()
-    {
-        return Err(NotWritten::Variable(variable.name.clone()));
-    }
-    let anywhere = if stops {
-        check_known_addresses(engine, &code)?;
-        Relocation::anywhere(&code).map_err(|why| match why {
-            NotFound::Function(name) => NotWritten::Function(name),
-            NotFound::Variables(_) => NotWritten::Function(String::new()),
-        })?
-    } else {
-        Relocation::default()
-    };
-    let check = |address: u64, bytes: &[u8]| match anywhere.suspect(address, bytes) {
-        Some((address, value)) => Err(NotWritten::Suspect { address, value }),
-        None => Ok(()),
-    };
     let mut out = StateWriter::begin(BufWriter::with_capacity(1 << 20, File::from(file)), header)?;
     let snapshot = session.gpu().snapshot().map_err(|error| NotWritten::Snapshot(describe(error)))?;
     out.write(&Record::Snapshot(encoded(&snapshot)))?;
@@ -204,7 +138,6 @@ pub fn write(
             let piece = &mut piece[..length];
             memory::read(session, Handle::from_value(context), address, piece)
                 .map_err(|error| NotWritten::Memory { address, why: describe(error) })?;
-            check(address, piece)?;
             if !is_zero_before || piece.iter().any(|byte| *byte != 0) {
                 out.write(&Record::Memory { context, address, bytes: piece.to_vec() })?;
             }
@@ -212,7 +145,6 @@ pub fn write(
         }
     }
     engine.mirrors().each_part(MAX_PIECE, |part| -> Result<(), NotWritten> {
-        check(part.address.wrapping_add(part.at), part.bytes)?;
         let (bytes, agreed) = (part.bytes.to_vec(), part.agreed.to_vec());
         Ok(out.write(&Record::Mirror { address: part.address, at: part.at, bytes, agreed })?)
     })?;
