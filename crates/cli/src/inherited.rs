@@ -55,7 +55,7 @@ pub fn is_ignored(signal: i32) -> bool {
 }
 
 /// Makes this process, which is about to become a program, what it was when it started; async-signal-safe.
-pub fn give_back() -> io::Result<()> {
+pub fn restore() -> io::Result<()> {
     for ((signal, _), ignored) in SET.iter().zip(&IGNORED) {
         let action = if ignored.load(Ordering::Relaxed) { libc::SIG_IGN } else { libc::SIG_DFL };
         // SAFETY: a fork's copy of this process, or this process at its end; none of the signals has a handler.

@@ -72,7 +72,7 @@ pub fn command(program: &[OsString], library: &Path) -> Command {
 /// Becomes the program; returns only when that fails.
 pub fn become_program(mut command: Command) -> LaunchError {
     // SAFETY: it makes async-signal-safe calls.
-    unsafe { command.pre_exec(inherited::give_back) };
+    unsafe { command.pre_exec(inherited::restore) };
     let cause = command.exec();
     not_started(command.get_program())(cause)
 }
@@ -84,7 +84,7 @@ pub fn run_program(mut command: Command) -> Result<ExitStatus, LaunchError> {
     // SAFETY: between fork and exec async-signal-safe calls are made, on what was copied into the closure.
     unsafe {
         command.pre_exec(move || {
-            inherited::give_back()?;
+            inherited::restore()?;
             timers.start();
             libc::pthread_sigmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut());
             Ok(())

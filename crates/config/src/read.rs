@@ -96,10 +96,10 @@ pub struct Environment<'a> {
 
 /// A value in one line of bounded length: a worker has variables from its client, and logs what is wrong.
 fn printable(value: &str) -> String {
-    const MAX_SHOWN_LEN: usize = 200;
+    const MAX_PRINTED_LEN: usize = 200;
     value
         .chars()
-        .take(MAX_SHOWN_LEN)
+        .take(MAX_PRINTED_LEN)
         .flat_map(|letter| if letter.is_control() { letter.escape_default().collect() } else { vec![letter] })
         .collect()
 }

@@ -30,7 +30,7 @@ const MAX_CACHED: usize = 512 * 1024 * 1024;
 /// written lies in their caches, from which a device that writes there has to get it first: it wrote 16 MiB
 /// in 459 us to memory that eight cores had just read, and in 310 to such that had made room in their caches
 /// for as much again (a virtual machine with an H200, 2026-11-23).
-const IN_TURN: usize = 32 * 1024 * 1024;
+const MAX_ROTATED_BYTES: usize = 32 * 1024 * 1024;
 /// Shorter copies gain less than a fresh block costs.
 const MIN_STREAM_ORDERED_BYTES: usize = 1024 * 1024;
 
@@ -111,10 +111,10 @@ impl CachedBlocks {
     /// A block to use again, or for the first time.
     fn take(&mut self, size: usize, reuse: Reuse) -> Option<Block> {
         let blocks = self.by_size.get_mut(&size)?;
-        let in_turn = reuse == Reuse::ByLength && size >= MIN_STREAM_ORDERED_BYTES;
-        let used = if !in_turn {
+        let is_rotated = reuse == Reuse::ByLength && size >= MIN_STREAM_ORDERED_BYTES;
+        let used = if !is_rotated {
             blocks.used.pop_back()
-        } else if self.bytes >= IN_TURN {
+        } else if self.bytes >= MAX_ROTATED_BYTES {
             blocks.used.pop_front()
         } else {
             None

@@ -48,7 +48,7 @@ pub(super) fn texture(
         Texture { levels: images.levels.into(), slices: images.slices, format: images.format, sampling };
     // Between integers there is nothing. How levels are mixed says nothing where there is one.
     let mixes_levels = texture.levels.len() > 1 && sampling.level_filter == Filter::Linear;
-    if (sampling.filter == Filter::Linear || mixes_levels) && !texture.gives_floats() {
+    if (sampling.filter == Filter::Linear || mixes_levels) && !texture.returns_floats() {
         return Err(INVALID);
     }
     let seamless = description.flags & CU_TRSF_SEAMLESS_CUBEMAP != 0;

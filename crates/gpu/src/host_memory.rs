@@ -136,7 +136,7 @@ impl SetAside {
     }
 
     /// Gives memory of `bytes` back whose work has ended with `error`, as far as nothing uses it any more.
-    pub fn settle<T: Send + 'static>(&self, memory: T, bytes: usize, error: CUresult) {
+    pub fn release_after_error<T: Send + 'static>(&self, memory: T, bytes: usize, error: CUresult) {
         match (self.after_failure, error) {
             (AfterFailure::Free, _) => drop(memory),
             (AfterFailure::Unknown, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED) => {

@@ -217,7 +217,7 @@ impl<T: Send + 'static> InFlight<T> {
     fn end(mut self, outcome: CuResult<()>) -> CuResult<T> {
         let memory = self.memory.take().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let Err(error) = outcome else { return Ok(memory) };
-        self.set_aside.settle(memory, self.bytes, error);
+        self.set_aside.release_after_error(memory, self.bytes, error);
         Err(error)
     }
 }

@@ -21,10 +21,6 @@ impl Status {
     pub const FLUSHED: Self = Self(5);
     /// The peer does not allow access to the memory that was named.
     pub const REMOTE_ACCESS: Self = Self(10);
-    /// The peer did not answer, however often it was asked.
-    pub const RETRIES_EXCEEDED: Self = Self(12);
-    /// The peer had no receive posted, however often it was asked.
-    pub const RNR_RETRIES_EXCEEDED: Self = Self(13);
 
     /// The request succeeded.
     pub fn is_success(self) -> bool {

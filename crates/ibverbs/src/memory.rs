@@ -63,8 +63,6 @@ fn advice(source: &io::Error) -> &'static str {
 pub struct Access(pub(crate) c_int);
 
 impl Access {
-    /// Nothing more: the region is only sent from.
-    pub const LOCAL_READ: Self = Self(0);
     /// Receive into it, and read from the peer into it.
     pub const LOCAL_WRITE: Self = Self(IBV_ACCESS_LOCAL_WRITE);
     /// The peer may write to it. Implies [`LOCAL_WRITE`](Self::LOCAL_WRITE), which devices demand.

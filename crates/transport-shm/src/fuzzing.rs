@@ -73,7 +73,7 @@ enum Step {
     /// The peer gives a slot back.
     PeerReturns(u8),
     /// The peer sends a message beside the rings.
-    PeerSays([u8; 24]),
+    PeerSends([u8; 24]),
     /// This side reads frames.
     Read(u16),
     /// This side writes frames.
@@ -178,7 +178,7 @@ impl World {
             Step::PeerReturns(slot) => {
                 let _ = self.peer_returns.push([slot.into()]);
             }
-            Step::PeerSays(bytes) => {
+            Step::PeerSends(bytes) => {
                 if let Ok(message) = Message::decode(&bytes) {
                     assert_eq!(message.encode(), bytes);
                 }

@@ -79,7 +79,7 @@ pub struct FallbackPoller {
 
 impl FallbackPoller {
     /// The receiver of frames polls from here on.
-    pub fn attend(&self) {
+    pub fn begin_polling(&self) {
         self.is_attended.store(true, Ordering::Release);
     }
 
@@ -116,7 +116,7 @@ mod tests {
         let fallback_poller = Arc::new(FallbackPoller::default());
         // Neither of these parks.
         fallback_poller.park(|| false);
-        fallback_poller.attend();
+        fallback_poller.begin_polling();
         fallback_poller.park(|| true);
         let parking = std::thread::spawn({
             let fallback_poller = Arc::clone(&fallback_poller);

@@ -225,10 +225,10 @@ impl State {
     fn check_range(&self, announcement: &Announcement, before: usize) -> Result<(), LinkError> {
         let Announcement { chunk: chunk @ ChunkHeader { length, .. }, first, .. } = *announcement;
         let slots = slots_for(before + length as usize);
-        let is_inside = first < self.arena_slots
+        let is_within = first < self.arena_slots
             && slots <= self.arena_slots - first
             && length as usize <= MAX_PIECE_BYTES;
-        if !is_inside {
+        if !is_within {
             return Err(Failure::Violation(Violation::Piece { slot: first, length }).into());
         }
         check_chunk(&chunk)

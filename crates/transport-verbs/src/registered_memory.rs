@@ -43,8 +43,8 @@ impl<R> RegistrationCache<R> {
     pub fn find(&self, start: usize, length: usize, writes: bool) -> Option<Arc<R>> {
         let (base, (bytes, is_writable, region)) = self.ranges.range(..=start).next_back()?;
         let offset = start - base;
-        let is_inside = offset < *bytes && length <= bytes - offset && length > 0;
-        (is_inside && (*is_writable || !writes)).then(|| Arc::clone(region))
+        let is_within = offset < *bytes && length <= bytes - offset && length > 0;
+        (is_within && (*is_writable || !writes)).then(|| Arc::clone(region))
     }
 }
 

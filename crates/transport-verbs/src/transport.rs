@@ -238,7 +238,7 @@ impl ReceiveMessages for Receiving {
     fn receive(&mut self, _link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
         let Self { state, read } = self;
         state.free_again(read)?;
-        state.fallback_poller.attend();
+        state.fallback_poller.begin_polling();
         let mut in_vain = PollBackoff::default();
         loop {
             let taken = state.take_frames(into, read);

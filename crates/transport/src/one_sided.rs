@@ -101,8 +101,8 @@ impl DeviceMemory {
     /// Bytes of it, if they lie in it.
     pub fn slice(&self, address: u64, length: usize) -> Option<RegionSlice> {
         let offset = address.checked_sub(self.0.address)?;
-        let is_inside = offset <= self.0.length && length as u64 <= self.0.length - offset;
-        is_inside.then_some(RegionSlice { address, key: self.0.local_key, length })
+        let is_within = offset <= self.0.length && length as u64 <= self.0.length - offset;
+        is_within.then_some(RegionSlice { address, key: self.0.local_key, length })
     }
 
     /// `then`, with the memory held until it is called.

@@ -196,14 +196,6 @@ impl OpenMessage {
         let length = (out.len() - self.payload) as u64;
         out[self.payload - 8..self.payload].copy_from_slice(&length.to_le_bytes());
     }
-
-    /// Changes the status of a reply whose payload turned out to be wrong or incomplete.
-    ///
-    /// # Panics
-    /// May panic, or damage the batch, for a message that was not begun by [`begin_reply`].
-    pub fn set_status(&self, out: &mut [u8], status: u32) {
-        out[self.payload - 12..self.payload - 8].copy_from_slice(&status.to_le_bytes());
-    }
 }
 
 /// Begins a command in `out`; the caller appends the payload and calls [`OpenMessage::finish`].
@@ -406,19 +398,6 @@ mod tests {
             messages,
             [ClientMessage::Goodbye, ClientMessage::Command(command), ClientMessage::HostDone { token: 4 }]
         );
-    }
-
-    #[test]
-    fn the_status_of_an_open_reply_can_change() {
-        let mut batch = Vec::new();
-        let open = begin_reply(&mut batch, 3, 0);
-        batch.extend_from_slice(b"rest");
-        open.set_status(&mut batch, 700);
-        open.finish(&mut batch);
-        let mut messages = Messages::<WorkerMessage>::new(&batch);
-        let expected = WorkerMessage::Reply { call: 3, status: 700, payload: b"rest" };
-        assert_eq!(messages.next(), Some(Ok(expected)));
-        assert_eq!(messages.next(), None);
     }
 
     #[test]

@@ -308,7 +308,7 @@ impl<'a> Decode<'a> for StatusRequest {
     }
 }
 
-const TOLD: u8 = 1;
+const STATUS_REPLY: u8 = 1;
 const DRAINING: u8 = 2;
 const REFUSED: u8 = 3;
 const RELEASED: u8 = 4;
@@ -318,7 +318,7 @@ impl Encode for Reply {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Status(status) => {
-                TOLD.encode(out);
+                STATUS_REPLY.encode(out);
                 status.encode(out);
             }
             Self::Draining { sessions, already } => {
@@ -342,7 +342,7 @@ impl Encode for Reply {
 impl<'a> Decode<'a> for Reply {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
-            TOLD => Ok(Self::Status(Box::new(input.value()?))),
+            STATUS_REPLY => Ok(Self::Status(Box::new(input.value()?))),
             DRAINING => Ok(Self::Draining { sessions: input.value()?, already: input.value()? }),
             RELEASED => Ok(Self::Released),
             MOVED => Ok(Self::Move(input.value()?)),

@@ -11,7 +11,7 @@ use quote::quote;
 pub fn expand(wire: &[&Entry]) -> TokenStream {
     let names: Vec<_> = wire.iter().map(|entry| ident(&entry.name)).collect();
     let inert = wire.iter().map(|entry| is_inert(entry));
-    let in_stream = wire.iter().map(|entry| goes_into_stream(entry));
+    let in_stream = wire.iter().map(|entry| is_stream_ordered(entry));
     let captures = wire.iter().map(|entry| match entry.command_facts().capture {
         Capture::Unconcerned | Capture::Passes => quote!(Capture::Passes),
         Capture::Node => quote!(Capture::Node),
@@ -121,7 +121,7 @@ fn is_inert(entry: &Entry) -> bool {
 }
 
 /// The end of a stream is in the stream's order, but no work for the device.
-fn goes_into_stream(entry: &Entry) -> bool {
+fn is_stream_ordered(entry: &Entry) -> bool {
     let Order::InStream { stream, .. } = &entry.command_facts().order else { return false };
     entry.arguments.iter().any(|argument| argument.name == *stream && argument.mode == Mode::Value)
 }

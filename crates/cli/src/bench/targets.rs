@@ -103,7 +103,7 @@ impl Targets {
             let Some(Ok(report)) = file.map(|file| file.read()) else { continue };
             record.module = report.module().map(str::to_owned);
             if record.error.is_none() {
-                record.error = not_as_asked(&record.target, &report);
+                record.error = unmet_request(&record.target, &report);
             }
         }
         drop(self.servers);
@@ -111,7 +111,7 @@ impl Targets {
 }
 
 /// What a target was to use and has not used by its own report, as a sentence: its figures would be called what they are not.
-fn not_as_asked(target: &Target, report: &Report) -> Option<String> {
+fn unmet_request(target: &Target, report: &Report) -> Option<String> {
     let TargetLocation::Server { via, .. } = &target.location else { return None };
     let via = via.as_deref().filter(|via| *via != "auto" && report.module() != Some(*via))?;
     let used = report.module().unwrap_or("another module");

@@ -37,10 +37,10 @@ pub fn text(profile: &Profile, now: SystemTime) -> String {
 
 fn lines(out: &mut String, size: &Measured, max: f64) {
     let bytes = Size(size.bytes).to_string();
-    let is_kept = size.plans[0] == size.plans[1];
+    let is_built_in = size.plans[0] == size.plans[1];
     for (at, (plan, rate)) in size.plans.iter().zip(size.rates).enumerate() {
         let (label, name) = match at {
-            0 => (bytes.as_str(), if is_kept { "built-in, kept" } else { "built-in" }),
+            0 => (bytes.as_str(), if is_built_in { "built-in, kept" } else { "built-in" }),
             _ => ("", "tuned"),
         };
         let gain = if at == 1 { format!("  {}", gain(size.rates)) } else { String::new() };
@@ -50,7 +50,7 @@ fn lines(out: &mut String, size: &Measured, max: f64) {
             bar(rate, max),
             rate = giga(rate)
         );
-        if is_kept {
+        if is_built_in {
             break;
         }
     }

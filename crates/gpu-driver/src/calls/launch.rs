@@ -130,7 +130,7 @@ impl LaunchCalls for Driver {
         shape: LaunchShape,
         attributes: &[LaunchAttribute],
     ) -> CuResult<i32> {
-        ask_about(&shape, attributes, |config, clusters| {
+        query_occupancy(&shape, attributes, |config, clusters| {
             // SAFETY: the function is the driver's own; the configuration and the result live through the
             // call.
             unsafe { self.functions.cuOccupancyMaxActiveClusters(clusters, function.as_raw(), config) }
@@ -144,7 +144,7 @@ impl LaunchCalls for Driver {
         shape: LaunchShape,
         attributes: &[LaunchAttribute],
     ) -> CuResult<i32> {
-        ask_about(&shape, attributes, |config, size| {
+        query_occupancy(&shape, attributes, |config, size| {
             // SAFETY: the function is the driver's own; the configuration and the result live through the
             // call.
             unsafe { self.functions.cuOccupancyMaxPotentialClusterSize(size, function.as_raw(), config) }
@@ -153,7 +153,7 @@ impl LaunchCalls for Driver {
 }
 
 /// What `ask` answers about a launch of this shape.
-fn ask_about(
+fn query_occupancy(
     shape: &LaunchShape,
     attributes: &[LaunchAttribute],
     ask: impl FnOnce(&CUlaunchConfig, &mut i32) -> CuResult<()>,

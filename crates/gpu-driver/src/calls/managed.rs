@@ -36,8 +36,8 @@ impl Driver {
         let length = bytes.checked_next_multiple_of(GRANULARITY).filter(|length| *length > 0);
         let length = length.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let end = address.checked_add(length as u64);
-        let is_inside = address >= start && end.is_some_and(|end| end <= start + size);
-        if !is_inside || !address.is_multiple_of(GRANULARITY as u64) {
+        let is_within = address >= start && end.is_some_and(|end| end <= start + size);
+        if !is_within || !address.is_multiple_of(GRANULARITY as u64) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         (*self

@@ -40,19 +40,19 @@ const FENCES: [&str; 19] = [
 
 impl Translator<'_, '_> {
     /// `atom` and `red` (which has no destination).
-    pub(super) fn atomic(&mut self, instruction: &Instruction, gives_old: bool) -> Lowered {
+    pub(super) fn atomic(&mut self, instruction: &Instruction, returns_old: bool) -> Lowered {
         let mut form = Form::of(instruction);
         form.ignore(&["relaxed", "acquire", "release", "acq_rel", "sc"]);
-        let completes = !gives_old && form.completes_bytes()?;
+        let completes = !returns_old && form.completes_bytes()?;
         let space = form.space()?;
         let Some(operation) = form.choice(&OPERATIONS) else { return unsupported("this operation") };
         form.ignore_hints();
         let lanes = form.lanes();
         let scalar = form.scalar()?;
         form.finish()?;
-        let first = usize::from(gives_old);
+        let first = usize::from(returns_old);
         if lanes > 1 {
-            return self.atomic_vector(instruction, gives_old, space, operation, scalar, lanes);
+            return self.atomic_vector(instruction, returns_old, space, operation, scalar, lanes);
         }
         self.expect_operands(
             instruction,
@@ -75,7 +75,7 @@ impl Translator<'_, '_> {
         } else {
             self.read_modify_write(space, operation, scalar, address, value)?
         };
-        if gives_old {
+        if returns_old {
             let old = self.from_bits(old, machine_type(scalar));
             return self.write(instruction, scalar, old);
         }

@@ -63,7 +63,10 @@ impl AddressSpace {
         let end = address.checked_add(size).ok_or(MemoryError::NotInWindow { address, size })?;
         let mut allocations = self.allocations.write();
         let is_aligned = [address, size, offset].iter().all(|value| value.is_multiple_of(PAGE)) && size > 0;
-        if !is_aligned || address < window || end > window + length || allocations.meets_mapping(address, end)
+        if !is_aligned
+            || address < window
+            || end > window + length
+            || allocations.overlaps_mapping(address, end)
         {
             return Err(MemoryError::NotInWindow { address, size });
         }
@@ -131,7 +134,7 @@ impl AddressSpace {
 }
 
 impl Allocations {
-    fn meets_mapping(&self, start: u64, end: u64) -> bool {
+    fn overlaps_mapping(&self, start: u64, end: u64) -> bool {
         self.mapped.range(..end).next_back().is_some_and(|(base, mapping)| base + mapping.size > start)
     }
 

@@ -99,7 +99,7 @@ impl Texture {
         let levels = self.levels_of(texture_position.detail, texture_position.geometry.axes());
         // SAFETY: as the caller promises.
         let at = |level: usize| unsafe { self.sample(&self.levels[level], &spot) };
-        if levels.weight == 0 || !self.gives_floats() {
+        if levels.weight == 0 || !self.returns_floats() {
             return at(levels.first);
         }
         let (first, second) = (at(levels.first), at(levels.first + 1));
@@ -159,7 +159,7 @@ impl Texture {
     unsafe fn sample(&self, image: &Image, spot: &Spot) -> [u32; 4] {
         let positions = spot.positions(image);
         let is_filtered = self.sampling.filter == Filter::Linear
-            && self.gives_floats()
+            && self.returns_floats()
             && matches!(spot.coordinates, Coordinates::Floats(_));
         if !is_filtered {
             let at = self.texels_at(image, positions.map(Position::nearest), spot.axes);

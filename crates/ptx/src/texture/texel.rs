@@ -74,7 +74,7 @@ impl Texture {
                 Channel::Signed16 => i32::from(bits as i16).cast_unsigned(),
                 _ => bits,
             };
-            *value = if self.gives_floats() { self.float(integer, index).to_bits() } else { integer };
+            *value = if self.returns_floats() { self.float(integer, index).to_bits() } else { integer };
         }
         value
     }

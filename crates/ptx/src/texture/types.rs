@@ -130,7 +130,7 @@ pub struct Texture {
 
 impl Texture {
     /// Whether its values are floating-point numbers; otherwise they are the integers of the texels.
-    pub fn gives_floats(&self) -> bool {
+    pub fn returns_floats(&self) -> bool {
         self.format.channel.is_float() || self.sampling.normalized_values && self.format.channel.bytes() <= 2
     }
 }

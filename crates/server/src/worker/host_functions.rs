@@ -2,7 +2,7 @@
 //! has returned. One that fails before does not get there, which the client is told.
 
 use super::session::Session;
-use super::turn::{self, Stop};
+use super::stream_task::{self, Stop};
 use causeway_api::handle::{Native, Stream};
 use causeway_gpu::CuResult;
 use causeway_wire::codec::Encode;
@@ -58,7 +58,7 @@ impl HostFunctions {
     pub fn enqueue(&self, session: &Session, stream: Native<Stream>, token: u64) -> CuResult<()> {
         let (link, of_failed) = (session.link().clone(), session.link().clone());
         let stops = Arc::clone(&self.0);
-        let stop = turn::take(
+        let stop = stream_task::enqueue(
             session.gpu(),
             stream,
             move |_| {

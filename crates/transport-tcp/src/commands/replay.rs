@@ -8,7 +8,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// With more bytes kept than this whoever sends waits until the peer has dealt with some of them.
-const MAX_KEPT_BYTES: usize = 16 << 20;
+const MAX_HELD_BYTES: usize = 16 << 20;
 
 /// With more than this the peer does not do its part: it acknowledges every mebibyte.
 const MAX_UNACKNOWLEDGED: usize = 256 << 20;
@@ -64,7 +64,7 @@ impl Replay {
 
     /// Whether another frame may be sent without waiting.
     pub fn has_capacity(&self) -> bool {
-        self.bytes_held < MAX_KEPT_BYTES
+        self.bytes_held < MAX_HELD_BYTES
     }
 
     /// Where the next frame begins.

@@ -184,7 +184,7 @@ impl Drop for IdleWait {
     fn drop(&mut self) {
         let (engine, issued) = (Arc::clone(&self.engine), self.issued);
         let is_known = !self.is_unknown.load(Ordering::Relaxed);
-        self.engine.session().in_background(move || engine.idle_reached(is_known.then_some(issued)));
+        self.engine.session().in_background(move || engine.on_idle(is_known.then_some(issued)));
     }
 }
 
@@ -212,7 +212,7 @@ impl Engine {
     }
 
     /// The work of all contexts has ended since so many commands had been issued; none where that is unknown.
-    fn idle_reached(self: &Arc<Self>, issued: Option<u64>) {
+    fn on_idle(self: &Arc<Self>, issued: Option<u64>) {
         self.is_waiting_for_idle.store(false, Ordering::Release);
         let state = self.state.lock();
         let is_idle = issued == Some(state.issued);

@@ -96,7 +96,7 @@ impl Session {
         let snapshot = gpu.snapshot().expect("a software GPU describes itself");
         let engine = Engine::new(Arc::<SoftwareGpu>::clone(&gpu), link, None, Exchange::alone());
         let address = furnish(&engine, &gpu).expect("the first objects can be made");
-        let client = std::thread::spawn(move || read_answers(client));
+        let client = std::thread::spawn(move || read_replies(client));
         let windows = [snapshot.host_window.0, snapshot.device_window.address];
         Self { engine, address, windows, _receiver: receiver, client }
     }
@@ -144,7 +144,7 @@ fn furnish(engine: &Engine, gpu: &SoftwareGpu) -> causeway_gpu::CuResult<u64> {
 }
 
 /// Reads what a worker says until it has no more to say.
-fn read_answers(mut connection: UnixStream) {
+fn read_replies(mut connection: UnixStream) {
     let mut reader = FrameReader::new(MAX_BODY);
     while let Ok(count @ 1..) = connection.read(reader.space()) {
         reader.filled(count);

@@ -17,7 +17,7 @@ pub use gpudirect::{DeviceBlocks, GpuDirect};
 use super::arena::{Arena, Credit};
 use super::incoming::{Buffer, Incoming};
 use super::session::{Head, Session};
-use super::turn;
+use super::stream_task;
 use causeway_api::calls::{Request, copy_from_device, copy_to_device};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{Payload, RemoteRegion};
@@ -122,7 +122,7 @@ impl RdmaCopies {
         let link = session.link().clone();
         let (stream, context, device, address, bytes) = prepared().inspect_err(|_| link.decline(memory))?;
         let (gpu, refused) = (session.shared_gpu(), link.clone());
-        turn::take(
+        stream_task::enqueue(
             session.gpu(),
             stream,
             move |stop| {
@@ -171,7 +171,7 @@ impl RdmaCopies {
             }
         };
         let refused = Arc::clone(session);
-        turn::take(
+        stream_task::enqueue(
             session.gpu(),
             stream,
             move |stop| {

@@ -4,7 +4,7 @@ use super::reader::{ReadRequest, Reader};
 use crate::worker::peers::destination::reader::{Arrived, Asker};
 use crate::worker::pool::Pool;
 use crate::worker::session::{Head, Session};
-use crate::worker::turn::{self, Stop};
+use crate::worker::stream_task::{self, Stop};
 use causeway_api::calls::peer_copy;
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
@@ -68,7 +68,7 @@ pub fn copy(
         reader,
     });
     let ready = Arc::clone(&copy);
-    turn::take(
+    stream_task::enqueue(
         session.gpu(),
         stream,
         move |stop| {

@@ -1,4 +1,4 @@
-//! Work of others that has its turn in a stream, of a network card or of the client: it begins when the stream gets
+//! Work of others that has its task in a stream, of a network card or of the client: it begins when the stream gets
 //! there, and the stream goes on when it is done.
 
 use causeway_api::handle::{Native, Stream};
@@ -63,24 +63,24 @@ impl<S: FnOnce(Arc<Stop>), R: FnOnce(CUresult)> StreamTask<S, R> {
 
 /// Has `start` begin something when `stream` gets here; it opens the stop when that is done. Of the two
 /// functions exactly one is called. Gives the stop.
-pub fn take(
+pub fn enqueue(
     gpu: &dyn Gpu,
     stream: Native<Stream>,
     start: impl FnOnce(Arc<Stop>) + Send + 'static,
     refuse: impl FnOnce(CUresult) + Send + 'static,
 ) -> CuResult<Arc<Stop>> {
     let stop = Arc::new(Stop(Mutex::new(State::Ahead)));
-    let turn = Arc::new(StreamTask { parts: Mutex::new(Some((start, refuse))), stop: Arc::clone(&stop) });
-    let ready = Arc::clone(&turn);
+    let task = Arc::new(StreamTask { parts: Mutex::new(Some((start, refuse))), stop: Arc::clone(&stop) });
+    let ready = Arc::clone(&task);
     match gpu.gate(stream, Box::new(move || ready.start())) {
         Ok(gate) => stop.close(gate),
         Err(error) => {
-            turn.refuse(error);
+            task.refuse(error);
             return Err(error);
         }
     }
     // A stream that has failed does not get here, and tells nobody else.
-    let passed = Arc::clone(&turn);
+    let passed = Arc::clone(&task);
     let registered = gpu.after_a_while(
         stream,
         Box::new(move |outcome| {
@@ -89,7 +89,7 @@ pub fn take(
             }
         }),
     );
-    registered.inspect_err(|error| turn.refuse(*error))?;
+    registered.inspect_err(|error| task.refuse(*error))?;
     Ok(stop)
 }
 
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_turn_is_taken_or_refused_and_never_both() {
         let counts = [0, 1].map(|_| Arc::new(AtomicU32::new(0)));
-        let turn = || {
+        let task = || {
             let [started, refused] = counts.clone();
             let start = move |_| {
                 started.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +140,7 @@ mod tests {
                 stop: Arc::new(Stop(Mutex::new(State::Ahead))),
             }
         };
-        let (taken, given_up) = (turn(), turn());
+        let (taken, given_up) = (task(), task());
         taken.start();
         taken.refuse(CUresult::CUDA_ERROR_UNKNOWN);
         given_up.refuse(CUresult::CUDA_ERROR_UNKNOWN);
