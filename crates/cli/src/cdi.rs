@@ -24,7 +24,7 @@ use crate::server::KeyArguments;
 const VERSION: &str = "0.5.0";
 const KIND: &str = "causeway.dev/gpu";
 /// Where a container finds the key.
-const KEYS_INSIDE: &str = "/run/causeway/keys";
+const KEYS_IN_CONTAINER: &str = "/run/causeway/keys";
 
 /// Servers' GPUs as devices of containers.
 #[derive(Debug, Args)]
@@ -38,23 +38,23 @@ enum Action {
     Generate(Generate),
 }
 
-/// Say to container engines what a container gets with `--device causeway.dev/gpu=NAME`.
+/// Describe servers' GPUs to container engines, for `--device causeway.dev/gpu=NAME`.
 ///
-/// NAME is a server's name, or `all` for the GPUs of all that are given. A container gets Causeway's program
+/// NAME is a server's name, or `all` for the GPUs of all given servers. A container gets Causeway's program
 /// and libraries in /opt/causeway, the server's address, and its key, which is written to a file of its own.
-/// The program in the container must run as the user to whom that file belongs.
+/// The program in the container must run as the user who owns that file.
 #[derive(Debug, Args)]
 pub struct Generate {
-    /// The servers: what `causeway run --on` takes.
+    /// Servers, as for `causeway run --on`.
     #[arg(long, value_name = "SERVER[,SERVER...]", env = table::ON.name, hide_env_values = true)]
     on: String,
     #[command(flatten)]
     keys: KeyArguments,
-    /// Where to write the description, such as /etc/cdi/causeway.json. If not given it is printed.
+    /// File for the description, such as /etc/cdi/causeway.json. Default: standard output.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The folder for a file with each server's key. If not given: /var/lib/causeway/cdi, for other users
-    /// than root ~/.config/causeway/cdi.
+    /// Folder for the key files, one for each server. Default: /var/lib/causeway/cdi; for users other than
+    /// root ~/.config/causeway/cdi.
     #[arg(long, value_name = "FOLDER")]
     key_folder: Option<PathBuf>,
 }
@@ -177,8 +177,8 @@ fn describe(device: &Device, keys: Option<&Path>) -> Value {
     let mut variables = vec![format!("{}={addresses}", table::ON.name)];
     let mut mounts = Vec::new();
     if let Some(keys) = keys {
-        variables.push(format!("{}={KEYS_INSIDE}", table::KEY_FILE.name));
-        mounts.push(Mount::read_only(keys, KEYS_INSIDE));
+        variables.push(format!("{}={KEYS_IN_CONTAINER}", table::KEY_FILE.name));
+        mounts.push(Mount::read_only(keys, KEYS_IN_CONTAINER));
     }
     mounts.extend(container::socket_mounts(&device.servers));
     let mounts: Vec<_> = mounts.iter().map(mount).collect();

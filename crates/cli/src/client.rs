@@ -21,62 +21,64 @@ use thiserror::Error;
 
 use crate::own_server;
 
-/// Let in clients that each have a key of their own, limit them and shut them out.
+/// Manage clients with keys of their own: add, invite, limit and revoke them.
 ///
-/// A holder of the server's own key may do everything that a client may, and cannot be distinguished from other holders. A
-/// client with a key of its own has a name, in logs, `causeway sessions` and the audit log; it sees only its own sessions,
-/// shares no memory and no cached images with others, and can be revoked, which ends its sessions. The server reads what
-/// changes here at once. The clients are kept in clients.toml beside the server's key.
+/// A holder of the server's own key has all rights of a client, and cannot be distinguished from other
+/// holders. A client with a key of its own has a name in logs, `causeway sessions` and the audit log; it sees
+/// only its own sessions, shares no memory and no cached images with others, and can be revoked, which ends
+/// its sessions. Changes take effect at once. The clients are stored in clients.toml beside the server's key.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
     action: Action,
-    /// The server's key file, beside which its clients are kept. If not given: ~/.config/causeway/key, or /etc/causeway/key
-    /// of this machine's service.
+    /// The server's key file, beside which clients.toml is. Default: ~/.config/causeway/key, or
+    /// /etc/causeway/key of this machine's service.
     #[arg(long, global = true, value_name = "FILE")]
     key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Let a new client in, and print its connect string with its key: do not share it with others.
+    /// Add a client, and print its connect string with its key. Keep it secret.
     Add {
         /// Its name: letters, digits, `-` and `_`.
         name: ClientName,
-        /// How clients reach the server: HOST:PORT. If not given: this machine's name and the usual port.
+        /// Address at which clients reach the server: HOST:PORT. Default: this machine's name and the default
+        /// port.
         #[arg(long, value_name = "ADDRESS")]
         address: Option<String>,
-        /// After how many days it is shut out. If not given: never.
+        /// Days until the client's access expires. Default: never.
         #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
         days: Option<u16>,
         #[command(flatten)]
         limits: LimitOptions,
     },
-    /// Invite a new client, and print an invitation for it: `causeway login` there makes the client's key and enrols it here.
+    /// Invite a client, and print the invitation: `causeway login` on the client's machine creates its key
+    /// and enrols it here.
     ///
-    /// The invitation works once, and the key never leaves the client and this server. The first to use it is the client, so
-    /// send it by a way that others do not read. To invite one again that has not enrolled a key replaces its
-    /// invitation.
+    /// An invitation works once, and the key never leaves the client and this server. Whoever uses it first
+    /// becomes the client, so send it by a private channel. Inviting a client again that has not enrolled a
+    /// key replaces its invitation.
     Invite {
         /// Its name: letters, digits, `-` and `_`.
         name: ClientName,
         /// How clients reach the server, as for `add`.
         #[arg(long, value_name = "ADDRESS")]
         address: Option<String>,
-        /// For how long the invitation is good: 30m, 8h or 2d.
+        /// Time until the invitation expires: 30m, 8h or 2d.
         #[arg(long, value_name = "TIME", default_value_t = TimeSpan(Duration::from_secs(24 * 3600)))]
         expires: TimeSpan,
-        /// After how many days the client is shut out, as for `add`.
+        /// Days until the client's access expires, as for `add`.
         #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
         days: Option<u16>,
         #[command(flatten)]
         limits: LimitOptions,
     },
-    /// Change what a client may have. Limits that are not named stay. The server reads the change at once; what sessions
-    /// have already is not taken from them.
+    /// Change the limits of a client. Limits that are not given stay. The change takes effect at once, but
+    /// running sessions keep the resources that they have.
     Limit {
-        /// Its name; or `*`, for each peer that has no key of its own, and for clients as far as they have no limit of their
-        /// own.
+        /// Name of the client; or `*` for each peer without a key of its own, and for clients without a limit
+        /// of their own.
         #[arg(value_name = "NAME")]
         limited: Limited,
         #[command(flatten)]
@@ -88,47 +90,46 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Shut a client out: its key and its invitation count no more, and its sessions end within a second.
+    /// Revoke a client: its key and its invitation become invalid, and its sessions end within a second.
     Revoke {
         /// Its name.
         name: ClientName,
     },
-    /// Give a client another key, and print its new connect string. Its sessions go on.
+    /// Replace a client's key, and print its new connect string. Its sessions continue.
     Rotate {
         /// Its name.
         name: ClientName,
         /// How clients reach the server, as for `add`.
         #[arg(long, value_name = "ADDRESS")]
         address: Option<String>,
-        /// For how many more hours connections may be made with the old key.
+        /// Hours for which the old key is still accepted.
         #[arg(long, value_name = "HOURS", default_value_t = 24)]
         overlap: u16,
     },
 }
 
-/// What a client may have. `none` takes a limit away.
+/// Limits of a client. `none` removes a limit.
 #[derive(Debug, Clone, Copy, Args)]
 struct LimitOptions {
-    /// The most sessions at a time. If not given: as many as any peer.
+    /// Maximum number of concurrent sessions. Default: that of every peer.
     #[arg(long, value_name = "N")]
     sessions: Option<Limit<usize>>,
-    /// The most device memory of all its sessions together, in bytes, or with K, M, G or T behind the number. An allocation
-    /// beyond it is answered with CUDA_ERROR_OUT_OF_MEMORY.
+    /// Maximum device memory of all its sessions together, in bytes, or with the suffix K, M, G or T. An
+    /// allocation beyond it fails with CUDA_ERROR_OUT_OF_MEMORY.
     #[arg(long, value_name = "SIZE")]
     device_memory: Option<Limit<Size>>,
-    /// The most of the server's memory that one of its sessions may use, if that is less than `causeway serve
-    /// --session-memory`.
+    /// Maximum host memory of each of its sessions, if less than `causeway serve --session-memory`.
     #[arg(long, value_name = "SIZE")]
     session_memory: Option<Limit<SessionMemory>>,
-    /// For how long nothing may happen in a session before it is ended: 90s, 30m, 8h or 2d. A session in which a command
-    /// waits for the GPU is not idle.
+    /// Idle time (90s, 30m, 8h, 2d) after which a session ends. A session in which a command waits for the
+    /// GPU is not idle.
     #[arg(long, value_name = "TIME")]
     idle_timeout: Option<Limit<TimeSpan>>,
-    /// For how long a session may be open before it is ended.
+    /// Maximum duration of a session (90s, 30m, 8h, 2d).
     #[arg(long, value_name = "TIME")]
     session_time: Option<Limit<TimeSpan>>,
-    /// The most bytes of copies a second, in each direction, of all its sessions together; 1M or more. Its sessions go over
-    /// TCP then, on the server's own host too.
+    /// Maximum rate of copies in bytes a second, in each direction, of all its sessions together; at least
+    /// 1M. Its sessions then use TCP, also on the server's own host.
     #[arg(long, value_name = "SIZE")]
     bandwidth: Option<Limit<Bandwidth>>,
 }

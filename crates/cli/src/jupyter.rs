@@ -26,25 +26,25 @@ enum Action {
     Install(Install),
 }
 
-/// Make a kernel for Jupyter whose notebooks run on a server's GPU.
+/// Create a kernel for Jupyter whose notebooks run on a server's GPU.
 ///
-/// It appears beside the others in Jupyter's list. The server may be away until a notebook is opened.
+/// It appears in Jupyter's list of kernels. The server need not be reachable until a notebook is opened.
 #[derive(Debug, Args)]
 pub struct Install {
-    /// The server: what `causeway run --on` takes, without a key. If not given, the one that is configured
-    /// when a notebook is opened.
+    /// Server, as for `causeway run --on`, without a key. Default: the server that is configured when a
+    /// notebook is opened.
     #[arg(long, value_name = "SERVER[,SERVER...]", env = table::ON.name, hide_env_values = true)]
     on: Option<String>,
-    /// The Python of the notebooks, which must have ipykernel.
+    /// Python interpreter of the notebooks, which must have ipykernel.
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
-    /// The name of the kernel's folder. If not given: causeway, and the server's name behind it.
+    /// Name of the kernel's folder. Default: causeway, followed by the server's name.
     #[arg(long, value_name = "NAME", value_parser = kernel_name)]
     name: Option<String>,
-    /// What people see in Jupyter's list.
+    /// Name that Jupyter shows.
     #[arg(long, value_name = "TEXT")]
     display_name: Option<String>,
-    /// Write to share/jupyter of this folder, such as that of a virtual environment, and not to the user's.
+    /// Install into share/jupyter of this folder, such as a virtual environment, instead of the user's.
     #[arg(long, value_name = "FOLDER")]
     prefix: Option<PathBuf>,
 }

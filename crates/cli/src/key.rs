@@ -12,10 +12,11 @@ use zeroize::Zeroizing;
 
 use crate::own_server;
 
-/// Show the key of this machine's server, or keep those of other servers.
+/// Show the key of this machine's server, and manage keys of other servers.
 ///
-/// A server proves with its key who it is, and lets in whoever holds it. It makes the key at its first start and keeps it in
-/// ~/.config/causeway/key. Deleted or replaced there, it counts no longer for new sessions.
+/// A server proves its identity by its key, and accepts clients that hold it. It creates the key at its first
+/// start, in ~/.config/causeway/key. If that file is deleted or replaced, the old key is no longer accepted
+/// for new sessions.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -26,22 +27,23 @@ pub struct Arguments {
 enum Action {
     /// Print the connect string of a server that runs here, with its key: keep it secret.
     Show {
-        /// How clients reach it: HOST:PORT. If not given: this machine's name and the usual port.
+        /// Address at which clients reach it: HOST:PORT. Default: this machine's name and the default port.
         #[arg(value_name = "ADDRESS")]
         address: Option<String>,
-        /// The server's key file. If not given: ~/.config/causeway/key, or /etc/causeway/key of this machine's service.
+        /// The server's key file. Default: ~/.config/causeway/key, or /etc/causeway/key of this machine's
+        /// service.
         #[arg(long, value_name = "FILE")]
         key_file: Option<PathBuf>,
     },
-    /// Keep the key of a server in ~/.config/causeway/keys: reads its connect string from standard input.
+    /// Store the key of a server in ~/.config/causeway/keys: reads its connect string from standard input.
     Add,
-    /// Say of which servers there are keys; the keys are not printed.
+    /// List the servers whose keys are stored; the keys are not printed.
     List {
         /// Print it as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Forget the key of a server.
+    /// Delete the stored key of a server.
     Remove {
         /// The server: HOST:PORT.
         #[arg(value_name = "SERVER")]

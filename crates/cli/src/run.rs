@@ -22,28 +22,28 @@ use crate::server::{ServerArguments, ServerError, Servers};
 
 /// Run a program on a server's GPU, or on the software GPU.
 ///
-/// The program is not changed: it finds our libcuda.so.1 in front of the machine's own. Where no server is
-/// named it uses this machine's own GPUs, if there are any. Else it uses the software GPU, if standard error is
-/// a terminal, where that is said; in a script that is an error, and `--on software` names it. A private server
-/// lives as long as the program. Nothing else is printed unless there is trouble or an option asks for it; the
-/// program's exit code and the signal that ends it come through.
+/// The program is not changed: it loads Causeway's libcuda.so.1 instead of the machine's own. If no server is
+/// named, it uses this machine's own GPUs, if there are any; otherwise the software GPU, if standard error is
+/// a terminal (a message says so). In a script this is an error: use `--on software`. A private server lives
+/// as long as the program. Nothing else is printed unless an error occurs or an option requests it. The exit
+/// code is the program's; if a signal ends the program, it ends this command, too.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
     server: ServerArguments,
-    /// Say at the end, on standard error, which calls were made and how many bytes were moved.
+    /// Print at the end, on standard error, which calls were made and how many bytes were copied.
     #[arg(long)]
     stats: bool,
-    /// With --stats: say how long kernels and copies took on the devices, and how much of it they did at once.
+    /// With --stats: measure how long kernels and copies took on the devices, and how much they overlapped.
     ///
-    /// Each launch and copy is put between two events, which makes it some microseconds longer; so it is for
-    /// the first 16,384 of them.
+    /// Each launch and copy is placed between two events, which takes some microseconds; only the first
+    /// 16,384 are measured.
     #[arg(long, requires = "stats")]
     device_times: bool,
-    /// With --stats: say it as JSON, everything that was counted.
+    /// With --stats: print all counters as JSON.
     #[arg(long, requires = "stats")]
     json: bool,
-    /// Say on standard error what is done.
+    /// Print on standard error what this command does.
     #[arg(short, long)]
     verbose: bool,
     /// The program and its arguments.

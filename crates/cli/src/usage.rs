@@ -13,22 +13,22 @@ use thiserror::Error;
 
 use crate::watch::{bytes, short};
 
-/// Sum up who has used a server, from its audit log.
+/// Sum up the use of a server, from its audit log.
 ///
-/// Counts sessions that have ended. The hours of kernels are those for which each kernel ran, added up; only the software
-/// GPU measures them. The most memory is the most device memory that one session had at a time. The server writes the log
-/// where `causeway serve --audit-log` says; one that was rotated is given as several files. Users, jobs, hosts and
-/// programs are what clients say of themselves; clients and addresses are what the server knows. A line that is damaged, as
-/// by a disk that was full, is left out, with a warning.
+/// Counts sessions that have ended. The hours of kernels are the sum of all kernels' times; only the software
+/// GPU measures them. The peak memory is the most device memory that one session had at a time.
+/// `causeway serve --audit-log` names the log; give several files if it was rotated. Users, jobs, hosts and
+/// programs are reported by clients; clients and addresses are verified by the server. A damaged line, as
+/// after a full disk, is skipped with a warning.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The files of the audit log.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// By what sessions are summed up, with commas between several.
+    /// Columns by which sessions are grouped, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [By::Client, By::User])]
     by: Vec<By>,
-    /// Count only what ended at this time or later: 2027-01-31T00:00:00Z.
+    /// Count only sessions that ended at this time or later: 2027-01-31T00:00:00Z.
     #[arg(long, value_name = "TIME")]
     since: Option<Timestamp>,
     /// Print it as JSON.

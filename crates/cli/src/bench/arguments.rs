@@ -22,7 +22,8 @@ pub enum Arguments {
     /// GB/s are 1e9 bytes a second, each byte counted once, over the time until the copy is done. `call us` is when the call
     /// returns, which from pageable memory may be earlier. `CPU s/GB` is the processor time that the program's process uses.
     Copy(CopyArguments),
-    /// Measure calls that wait: copies of 8 bytes, a launch or an event and the wait for it, questions about an idle stream.
+    /// Measure calls that wait: copies of 8 bytes, a launch or an event and the wait for it, queries of an
+    /// idle stream.
     Latency(Common),
     /// Measure launches of an empty kernel with arguments of several sizes, 1000 in a row.
     Launch(Common),
@@ -90,7 +91,7 @@ enum DirectionOption {
 pub struct Common {
     #[command(flatten)]
     pub on: OnArguments,
-    /// What carries calls and copies: auto, tcp, shm or verbs. Of several, each is measured.
+    /// Transports for calls and copies: auto, tcp, shm or verbs. If several are given, each is measured.
     #[arg(long, value_name = "MODULES", value_delimiter = ',')]
     pub via: Vec<TransportChoice>,
     /// Measure this machine's own GPU, too, by NVIDIA's libcuda.so.1 or the library that CAUSEWAY_DRIVER names.
@@ -106,7 +107,7 @@ pub struct Common {
     /// Print everything with the single times as JSON, in place of tables.
     #[arg(long)]
     pub json: bool,
-    /// A short look: 10 repetitions, 0.2 seconds for a large size, fewer sizes.
+    /// Measure less: 10 repetitions, 0.2 seconds for a large size, fewer sizes.
     #[arg(long)]
     quick: bool,
     /// A folder for the results: tables as CSV, everything with the single times as JSON, plots as SVG. It is made when it

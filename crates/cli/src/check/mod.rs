@@ -22,19 +22,20 @@ use crate::elf::Elf;
 use finding::{FileCheck, Lacking};
 use print::{Report, Unreadable};
 
-/// Say what the software GPU lacks for a program, without running it.
+/// Report what the software GPU lacks for a program, without running it.
 ///
-/// Reads the GPU code of programs, libraries, fat binaries, cubins and PTX files, and of all libraries beneath a folder,
-/// such as the site-packages of a Python environment. Says for which devices there is code, which kernels are there as
-/// machine code alone, which instructions are refused in which kernel and line, and which driver calls and libraries that
-/// a program is linked to are not to be had. What a program compiles or reads while it runs is not seen. The exit
-/// code is 0 where nothing is lacking, 1 where something is, 2 where a file cannot be read.
+/// Reads the GPU code of programs, libraries, fat binaries, cubins and PTX files, and of all libraries below
+/// a folder, such as the site-packages of a Python environment. Reports for which devices there is code,
+/// which kernels exist only as machine code, which instructions are refused (kernel and line), and which
+/// driver calls and libraries that a program is linked to are missing. Code that a program compiles or reads
+/// at run time is not checked. Exit code: 0 if nothing is missing, 1 if something is, 2 if a file cannot be
+/// read.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Programs, libraries, and folders with such.
+    /// Programs, libraries, or folders that contain them.
     #[arg(value_name = "FILE", required = true)]
     paths: Vec<PathBuf>,
-    /// Print everything that was found, as JSON.
+    /// Print all findings as JSON.
     #[arg(long)]
     json: bool,
 }

@@ -19,29 +19,31 @@ use crate::library::{self, LibraryError};
 use crate::logging;
 use crate::server::KeyArguments;
 
-/// Give pods of this node the GPUs of servers, by a resource that they ask for.
+/// Offer the GPUs of servers to the pods of this node, as a resource.
 ///
-/// Runs beside a kubelet and makes itself known to it as a device plugin. A container with `limits: {causeway.dev/gpu: 1}`
-/// gets one GPU: Causeway's program and libraries in /opt/causeway, and variables that name the server, with its
-/// key, and the GPU. Each node counts for itself: name on each the servers whose GPUs its pods are to have.
+/// Runs beside a kubelet and registers with it as a device plugin. A container with
+/// `limits: {causeway.dev/gpu: 1}` gets one GPU: Causeway's program and libraries in /opt/causeway, and
+/// variables that name the server, its key, and the GPU. Each node counts separately: name on each node the
+/// servers whose GPUs its pods may use.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The servers: what `causeway run --on` takes.
+    /// Servers, as for `causeway run --on`.
     #[arg(long, value_name = "SERVER[,SERVER...]", env = ON.name, hide_env_values = true)]
     on: String,
     #[command(flatten)]
     keys: KeyArguments,
-    /// What pods ask for: DOMAIN/NAME.
+    /// Name of the resource: DOMAIN/NAME.
     #[arg(long, value_name = "NAME", default_value = "causeway.dev/gpu", value_parser = resource)]
     resource: String,
-    /// How many containers of this node may share a GPU.
+    /// Number of containers of this node that may share a GPU.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     per_gpu: u16,
-    /// Do not tell containers the servers' keys: they have a Secret of their own, which CAUSEWAY_KEY_FILE names.
+    /// Do not pass the servers' keys to containers: they have a Secret of their own, which CAUSEWAY_KEY_FILE
+    /// names.
     #[arg(long)]
     without_keys: bool,
-    /// A folder of the node to which program and libraries are copied, for a plugin that runs in a container and has the
-    /// folder at the same path. If not given containers get them from where they are.
+    /// Folder of the node to which program and libraries are copied, if the plugin runs in a container that
+    /// has the folder at the same path. Default: containers get them from where they are.
     #[arg(long, value_name = "FOLDER")]
     client_folder: Option<PathBuf>,
     /// The kubelet's folder of device plugins.

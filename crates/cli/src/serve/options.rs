@@ -16,121 +16,123 @@ use std::path::PathBuf;
 
 /// Offer this machine's GPUs to clients.
 ///
-/// Prints the address for `causeway run --on`, on a terminal with the key in it. Listens for programs of this
-/// machine only, unless --listen names another address. Whoever connects over TCP proves that it holds the
-/// key, as does the server, and everything is encrypted. The key is made at the first start; programs of the
-/// server's own user find it by themselves, and `causeway key show` prints it for others. SIGTERM or Ctrl-C
-/// ends the server and its sessions. On SIGHUP the program, as it is installed now, and its configuration are
-/// started anew: the new server accepts callers, and open sessions go on.
+/// Prints the address for `causeway run --on`; on a terminal, the address includes the key. Without --listen,
+/// only programs of this machine can connect. Over TCP, both ends prove that they hold the key, and all data
+/// is encrypted. The key is created at the first start: programs of the server's own user find it by
+/// themselves, and `causeway key show` prints it for others. SIGTERM or Ctrl-C ends the server and its
+/// sessions. SIGHUP starts the installed program with its current configuration as a new server, which
+/// accepts new connections; open sessions continue.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Where to listen: HOST:PORT, or only HOST; unix:PATH, or unix:@NAME for an abstract socket; or one of
-    /// each, with a comma between them. :PORT and 0.0.0.0:PORT mean every address of this machine; port 0
+    /// Address to listen at: HOST:PORT, or HOST alone; unix:PATH, or unix:@NAME for an abstract socket; or
+    /// one of each, separated by a comma. :PORT and 0.0.0.0:PORT mean all addresses of this machine; port 0
     /// takes any free port.
     #[arg(long, value_name = "ADDRESS", default_value_t = format!("127.0.0.1:{DEFAULT_PORT}"))]
     pub(super) listen: String,
-    /// The file with the key. It is made if it is not there, in a folder that is. If it is deleted or
-    /// replaced, the old key is no longer accepted. Clients with keys of their own (`causeway client`) are kept in
-    /// clients.toml beside it. If not given: ~/.config/causeway/key.
+    /// Key file. It is created if it does not exist; its folder must exist. If it is deleted or replaced, the
+    /// old key is no longer accepted. Clients with keys of their own (`causeway client`) are in clients.toml
+    /// beside it. Default: ~/.config/causeway/key.
     #[arg(long, value_name = "FILE")]
     pub(super) key_file: Option<PathBuf>,
-    /// Where is written, a line of JSON each, who has used the server for what and who was turned away: `causeway
-    /// usage` sums it up. Only the server's user can read the file.
+    /// Audit log: a file to which one line of JSON is written for each session and each refused connection;
+    /// `causeway usage` sums it up. Only the server's user can read it. Default: no audit log.
     #[arg(long, value_name = "FILE")]
     pub(super) audit_log: Option<PathBuf>,
-    /// Let clients that ask for it, and have proved that they hold the key, send in the clear: for a network
-    /// that no other host can reach.
+    /// Allow unencrypted connections: clients that request it, and have proved that they hold the key, send
+    /// data in the clear. For networks that no other host can reach.
     #[arg(long)]
     pub(super) clear: bool,
     /// Disable authentication: every host that can connect may use the GPUs and read what others send. For
     /// tests.
     #[arg(long, conflicts_with_all = ["key_file", "clear"])]
     pub(super) insecure_no_key: bool,
-    /// A user of this machine who may use the server at its Unix sockets, by name or number. May be given
+    /// User of this machine, by name or number, who may use the server at its Unix sockets. Can be given
     /// several times. The server's own user always may.
     #[arg(long, value_name = "USER", value_parser = user)]
     pub(super) allow_user: Vec<u32>,
-    /// A group of this machine whose users may use the server at its Unix sockets, by name or number. May be
+    /// Group of this machine, by name or number, whose users may use the server at its Unix sockets. Can be
     /// given several times.
     #[arg(long, value_name = "GROUP", value_parser = group)]
     pub(super) allow_group: Vec<u32>,
-    /// Other servers that this one connects to when a client copies between GPUs of both: ADDRESS,
-    /// ADDRESS/BITS, each with or without :PORT, with commas between them. Those that hold the same key need
-    /// not be named.
+    /// Servers that this one may connect to when a client copies between GPUs of both: ADDRESS or
+    /// ADDRESS/BITS, each with or without :PORT, separated by commas. Servers with the same key need not be
+    /// listed.
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
     pub(super) peers: Vec<PeerRange>,
-    /// What executes the calls: driver (NVIDIA's), cpu (the software GPU), or auto (the driver; where that
-    /// cannot be used, clients are refused with the reason, unless --allow-software is given). `causeway
-    /// --version` says which of them this build holds.
+    /// Back end: driver (NVIDIA's), cpu (the software GPU), or auto (the driver; if it cannot be used,
+    /// clients are refused with the reason, unless --allow-software is given). `causeway --version` lists the
+    /// back ends of this build.
     #[arg(long, value_name = "auto|cpu|driver", default_value_t)]
     pub(super) gpu: GpuChoice,
-    /// The devices that clients see, in this order, with commas between them: numbers as `nvidia-smi -L` counts
-    /// them, or UUIDs (GPU-...). If not given: those that CUDA_VISIBLE_DEVICES leaves the server, or all.
+    /// Devices that clients see, in this order, separated by commas: numbers as in `nvidia-smi -L`, or UUIDs
+    /// (GPU-...). Default: those of CUDA_VISIBLE_DEVICES, or all.
     #[arg(long, value_name = "DEVICES")]
     pub(super) devices: Option<DeviceList>,
-    /// Serve the software GPU where NVIDIA's driver cannot be used, which is many times slower; the log says
-    /// when it is so. For --gpu auto only.
+    /// Use the software GPU if NVIDIA's driver cannot be used, and write that to the log. It is many times
+    /// slower. Only with --gpu auto.
     #[arg(long)]
     pub(super) allow_software: bool,
-    /// The folder where module images of clients are cached, so that each crosses the network once. If not
-    /// given: causeway/images in $XDG_CACHE_HOME or ~/.cache.
+    /// Folder of the cache for module images of clients, so that each crosses the network once. Default:
+    /// causeway/images in $XDG_CACHE_HOME or ~/.cache.
     #[arg(long, value_name = "FOLDER")]
     pub(super) cache_dir: Option<PathBuf>,
-    /// Maximum size of the image cache, in bytes, or with K, M, G or T behind the number.
+    /// Maximum size of the image cache, in bytes, or with the suffix K, M, G or T.
     #[arg(long, value_name = "SIZE", default_value = "16G", value_parser = size)]
     pub(super) cache_size: u64,
     /// Disable the image cache: every session sends its own module images.
     #[arg(long, conflicts_with_all = ["cache_dir", "cache_size"])]
     pub(super) no_cache: bool,
-    /// A folder for a Unix socket by which clients of this host share memory with their workers. Containers
-    /// need one that both see; without containers nothing needs to be given.
+    /// Folder for a Unix socket by which clients of this host share memory with their workers. Needed only if
+    /// clients are in containers: a folder that both can access.
     #[arg(long, value_name = "FOLDER", env = table::SOCKET_DIR.name)]
     pub(super) socket_dir: Option<PathBuf>,
-    /// Maximum number of concurrent sessions; further sessions are refused. If not given: as many as the hard limit of open files
-    /// allows, 4096 at most.
+    /// Maximum number of concurrent sessions; further ones are refused. Default: as many as the hard limit of
+    /// open files allows, at most 4096.
     #[arg(long, value_name = "N")]
     pub(super) max_sessions: Option<usize>,
-    /// Maximum number of concurrent sessions of one address (of IPv6 its network of 64 bits); further sessions are refused.
+    /// Maximum number of concurrent sessions of one address (of IPv6: of one network of 64 bits); further
+    /// ones are refused.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS_PER_PEER)]
     pub(super) max_sessions_per_peer: usize,
-    /// Action for a worker that executes one command, or starts the GPU, for longer than so many seconds: warn,
-    /// or kill, and the seconds behind a colon. A command may have to wait for a kernel, so leave time for
-    /// those. A worker that is stopped or does not answer at all is killed after 60 s either way.
+    /// Action if a worker executes one command, or starts the GPU, for longer than the given time:
+    /// warn:SECONDS or kill:SECONDS. A command may wait for a kernel, so allow for long kernels. A worker
+    /// that is stopped, or does not respond at all, is killed after 60 s in any case.
     #[arg(long, value_name = "warn|kill[:SECONDS]", default_value_t = HungWorker::default())]
     pub(super) hung_worker: HungWorker,
-    /// After how many seconds without a byte a connection of a session over TCP is given up while others of the
-    /// session work, and a connection of another server. Something is sent on each every second. 0 is never.
+    /// Time in seconds without received data after which a TCP connection of a session is closed while others
+    /// of the session work, and a connection to another server. Both ends send something every second. 0:
+    /// never.
     #[arg(long, value_name = "SECONDS", default_value_t = KeepaliveSeconds::default().connection)]
     pub(super) keepalive_timeout: u32,
-    /// After how many seconds without a byte of its client a session over TCP ends. A program that is stopped, as
-    /// by a debugger, is as silent as one behind a network that forwards nothing any more, so leave time for that.
-    /// 0 is never.
+    /// Time in seconds without data from its client after which a session over TCP ends. A program that is
+    /// stopped in a debugger sends nothing, so allow for that. 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = KeepaliveSeconds::default().client)]
     pub(super) client_timeout: u32,
-    /// For how many seconds at most the session of a program is kept that has lost its connection over TCP and asked for
-    /// being resumed (CAUSEWAY_RESUME_TIMEOUT); one that was killed takes up its memory for so long. 0 resumes none.
+    /// Maximum time in seconds for which a session is kept after its TCP connection is lost, if the program
+    /// has set CAUSEWAY_RESUME_TIMEOUT. A program that was killed occupies its memory for that time. 0:
+    /// sessions are not kept.
     #[arg(long, value_name = "SECONDS", default_value_t = KeepaliveSeconds::default().resume)]
     pub(super) resume_timeout: u32,
-    /// After how long without a command, 90s, 30m, 8h or 2d, a session returns its device memory, which goes to this
-    /// machine's memory (the software GPU's to its disk) and comes back before the session's next command. If not given:
-    /// never. `causeway sessions release` does it by hand.
+    /// Idle time (90s, 30m, 8h, 2d) after which a session releases its device memory to this machine's memory
+    /// (software GPU: to the disk) until the session's next command. Default: never.
+    /// `causeway sessions release` does it at once.
     #[arg(long, value_name = "TIME")]
     pub(super) idle_release: Option<TimeSpan>,
-    /// How long a program waits at most for device memory that was released, while other programs have the GPU's memory; its
-    /// session ends then.
+    /// Maximum time for which a program waits for its released device memory while other programs occupy the
+    /// GPU's memory; then its session ends.
     #[arg(long, value_name = "TIME", default_value_t = TimeSpan(ReleaseTimes::default().returns_within()))]
     pub(super) idle_return_timeout: TimeSpan,
-    /// Where monitoring systems read what happens here, HOST:PORT or :PORT: /metrics in Prometheus' format,
-    /// /healthz and /readyz. Whoever reaches the address may read; there is nothing of a client's in it without
-    /// --metrics-sessions.
+    /// Address of the metrics endpoint, HOST:PORT or :PORT: /metrics in Prometheus' format, /healthz and
+    /// /readyz, without authentication. The metrics contain no data of clients unless --metrics-sessions is
+    /// given.
     #[arg(long, value_name = "ADDRESS")]
     pub(super) metrics: Option<String>,
-    /// Have the metrics name each open session with its client, user and job, and what it has done: at most 64 sessions of
-    /// one peer and 512 in all.
+    /// Include each open session in the metrics, with client, user and job: at most 64 sessions of one peer,
+    /// and 512 in all.
     #[arg(long)]
     pub(super) metrics_sessions: bool,
-    /// Grace period in seconds: SIGTERM lets open sessions go on for so long, while new ones are refused; a second SIGTERM ends
-    /// them. 0 ends them at once, as Ctrl-C does.
+    /// Grace period in seconds: after SIGTERM, open sessions may continue for this time, and new ones are
+    /// refused; a second SIGTERM ends them. 0: they end at once, as with Ctrl-C.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(super) grace_period: u32,
     /// Take the place of the server that has started this one, which is asked at standard input.
@@ -145,23 +147,23 @@ pub struct Arguments {
 /// The options about the sandbox.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Sandbox {
-    /// What keeps workers from the rest of this machine, should a client make one run foreign code: auto (what the
-    /// system has; the log names what is missing), require (all of it, or the server does not start) or off.
+    /// Sandbox of workers: auto (what the system supports; the log names what is missing), require (all of
+    /// it, or the server does not start), or off.
     #[arg(long, value_name = "auto|require|off", default_value_t = Mode::Auto)]
     sandbox: Mode,
-    /// The most memory that a session's worker may use, in bytes, or with K, M, G or T behind the number, where the
-    /// server can make control groups. A worker that wants more is ended. If not given: three quarters of the
-    /// machine's, or of what the server's own control group, such as a container's, may use.
+    /// Maximum memory of a session's worker, in bytes, or with the suffix K, M, G or T, if the server can
+    /// create control groups. A worker that exceeds it is killed. Default: three quarters of the machine's
+    /// memory, or of the limit of the server's own control group.
     #[arg(long, value_name = "SIZE", value_parser = parse_session_memory)]
     session_memory: Option<u64>,
-    /// The most memory that the server and all sessions may use together, in the same way. If there is not enough,
-    /// the worker that uses most is ended. If not given: nine tenths of the machine's, or of what the server's own
-    /// control group may use.
+    /// Maximum memory of the server and all sessions together, in the same units. If it is exhausted, the
+    /// worker that uses most is killed. Default: nine tenths of the machine's memory, or of the limit of the
+    /// server's own control group.
     #[arg(long, value_name = "SIZE", value_parser = parse_session_memory)]
     total_memory: Option<u64>,
-    /// The users as which workers run when the server is root; no other process may have them. Each worker gets one of its
-    /// own. If not given: numbers above the ranges of distributions, containers and directory services; and with
-    /// NVIDIA's driver all workers share the first, since it shares events between processes of one user only.
+    /// Range of user IDs for workers, if the server is root; no other process may have them. Each worker gets
+    /// one. Default: IDs above the ranges of distributions, containers and directory services; with NVIDIA's
+    /// driver all workers share the first, since it shares events only between processes of one user.
     #[arg(long, value_name = "FIRST-LAST")]
     worker_users: Option<UserRange>,
 }

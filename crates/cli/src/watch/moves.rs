@@ -55,10 +55,10 @@ pub struct MoveArguments {
     wait: u32,
 }
 
-/// Put a session into a file, to be taken up later by `causeway restore`.
+/// Save a session to a file; `causeway restore` resumes it.
 ///
-/// The session ends at the server, and its program waits for it. The file has all of its device memory, and is for this user
-/// alone. Only the server's own user and root may, on its own host.
+/// The session ends at the server, and its program waits. The file contains all of its device memory, and
+/// only this user can read it. Only the server's own user and root may do this, on the server's host.
 #[derive(Debug, Args)]
 pub struct CheckpointArguments {
     #[command(flatten)]
@@ -74,10 +74,10 @@ pub struct CheckpointArguments {
     wait: u32,
 }
 
-/// Take up a session that `causeway checkpoint` has put into a file.
+/// Resume a session that `causeway checkpoint` has saved.
 ///
-/// Its program comes back by itself, when the server has the address that it had. The file must belong to this user and be
-/// closed to all others; it stays.
+/// Its program connects again by itself, if the server has the address that it had. The file must belong to
+/// this user, and no other user may have access to it; it is not deleted.
 #[derive(Debug, Args)]
 pub struct RestoreArguments {
     #[command(flatten)]

@@ -13,9 +13,10 @@ use super::rates::{self, Rates};
 use super::{json, table};
 use crate::status_query::ServerConnection;
 
-/// List the sessions of a server: whose programs they are, and what they have done.
+/// List the sessions of a server: owners, programs, and what they have done.
 ///
-/// Whoever may use the server may ask. `causeway sessions release` has one of them return its device memory.
+/// All clients of a server may list its sessions. `causeway sessions release` makes a session release its
+/// device memory.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
@@ -23,8 +24,8 @@ pub struct Arguments {
     command: Option<Command>,
     #[command(flatten)]
     servers: WatchArguments,
-    /// Add up the sessions that have these in common, with commas between several. Only clients are proved; users, jobs,
-    /// hosts and programs are what clients say of themselves.
+    /// Group the sessions by these columns, separated by commas. Only clients are verified; users, jobs,
+    /// hosts and programs are reported by clients.
     #[arg(long, value_enum, value_delimiter = ',')]
     by: Vec<By>,
     /// Print JSON, a line for each server.
@@ -37,11 +38,11 @@ enum Command {
     Release(Release),
 }
 
-/// Have a session return its device memory until its next command.
+/// Make a session release its device memory until its next command.
 ///
-/// The memory goes to the memory of the server's host (the software GPU's to its disk) and comes back by itself. Nothing may
-/// be under way in the session. On the server's own host its user and root may release any session; clients with keys of their
-/// own, and users of the host, their own.
+/// The memory moves to the memory of the server's host (software GPU: to its disk) and returns by itself. The
+/// session must be idle. On the server's own host its user and root may release any session; clients with
+/// keys of their own, and users of the host, only their own.
 #[derive(Debug, Args)]
 struct Release {
     #[command(flatten)]

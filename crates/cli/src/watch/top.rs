@@ -26,10 +26,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How wide a page is that no terminal limits.
 const WIDE: usize = 160;
 
-/// Watch servers: their sessions, devices and rates, anew every second, until q is pressed.
+/// Watch servers: their sessions, devices and rates, updated every second, until q is pressed.
 ///
-/// Whoever may use a server may watch it. The busiest sessions stand first; a narrow terminal shows the
-/// columns that count most.
+/// All clients of a server may watch it. The busiest sessions come first; a narrow terminal shows only the
+/// most important columns.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]

@@ -14,14 +14,14 @@ use crate::server::OnArguments;
 /// Measure messages between the GPUs of an MPI program's ranks, by each channel, with the loops of the OSU
 /// benchmarks.
 ///
-/// Latency is half a round trip of blocking calls, bandwidth that of a window of messages in one direction,
-/// counted in 1e9 bytes a second; the message rate is that of the same loop. A window's messages have 1 GiB
-/// together at most. Short messages get all iterations, others a part of them, as OSU's do. Each run starts
-/// an MPI program once for every combination of GPU, place and channel, in turn; figures are medians of the
-/// runs. Bytes are compared before they are timed. Beside each figure stands by which ways the messages went,
-/// with shares in percent if there was more than one.
+/// Latency is half a round trip of blocking calls; bandwidth is that of a window of messages in one
+/// direction, in 1e9 bytes a second; the message rate is that of the same loop. A window has at most 1 GiB of
+/// messages. Short messages get all iterations, longer ones fewer, as in the OSU benchmarks. Each run starts
+/// an MPI program once for each combination of GPU, placement and channel, in turn; results are medians of
+/// the runs. The content of messages is compared before they are timed. Beside each result are the paths that
+/// the messages took, with percentages if there was more than one.
 ///
-/// The words behind `--` are the MPI's launcher and its options; mpirun if not given.
+/// The words after `--` are the MPI's launcher and its options. Default: mpirun.
 #[derive(Debug, Args)]
 pub struct MpiArguments {
     /// What is measured: latency, bandwidth (and message rate), bidirectional, copy (bare copies within a
@@ -63,8 +63,8 @@ pub struct MpiArguments {
         hide_possible_values = true
     )]
     pub channel: Vec<Channel>,
-    /// Where the ranks are: same (all in one place), isolated (each in namespaces of its own for processes,
-    /// IPC, mounts and host name; needs root and unshare).
+    /// Placement of the ranks: same (all in the same namespaces), isolated (each in namespaces of its own for
+    /// processes, IPC, mounts and host name; needs root and unshare).
     #[arg(
         long,
         value_name = "PLACEMENTS",
@@ -74,8 +74,8 @@ pub struct MpiArguments {
         hide_possible_values = true
     )]
     pub placement: Vec<Placement>,
-    /// How many pairs of ranks send at once; of several numbers, each is measured. Rates are those of all
-    /// pairs together.
+    /// Number of pairs of ranks that send at once; if several numbers are given, each is measured. Rates are
+    /// those of all pairs together.
     #[arg(
         long,
         value_name = "COUNTS",
@@ -91,27 +91,28 @@ pub struct MpiArguments {
     /// Runs, each in processes of its own. If not given: 10, with --quick 2.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: Option<u32>,
-    /// Begin no other job after so many seconds, however many runs were asked for; each target is tried once.
+    /// Start no further job after so many seconds, even if runs are left; each target is measured at least
+    /// once.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub time: Option<u32>,
-    /// Seconds that one job, all sizes on one target, may take: it is ended then, and its target not tried
-    /// again. If not given: more the more is to be measured.
+    /// Time limit in seconds of one job, all sizes on one target: the job is then ended, and its target not
+    /// measured again. Default: depends on how much is measured.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub timeout: Option<u32>,
     /// Iterations for short messages in a run. If not given: 1000, with --quick 100.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iterations: Option<u32>,
-    /// Messages that are under way at once when bandwidth is measured. If not given: 64, with --quick 8.
+    /// Messages in flight when bandwidth is measured. Default: 64, with --quick 8.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1024))]
     window: Option<u32>,
-    /// Seconds that a loop may take; it then gets fewer iterations. If not given: 1, with --quick 0.1.
+    /// Maximum time of a loop in seconds; it then has fewer iterations. Default: 1, with --quick 0.1.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     budget: Option<f64>,
-    /// Say behind the tables which channel is best for which sizes, and the CAUSEWAY_COMM_TABLE that has messages
-    /// take it. It compares the channels that are measured by themselves.
+    /// Report after the tables which channel is best for which sizes, and the CAUSEWAY_COMM_TABLE that
+    /// selects it. Compares the channels that are measured separately.
     #[arg(long)]
     pub study: bool,
-    /// A short look: fewer sizes, runs and iterations.
+    /// Measure less: fewer sizes, runs and iterations.
     #[arg(long)]
     pub quick: bool,
     /// Measure on this machine's own GPU, with NVIDIA's libcuda.so.1.
@@ -119,7 +120,7 @@ pub struct MpiArguments {
     pub native: bool,
     #[command(flatten)]
     pub on: OnArguments,
-    /// What carries calls and copies to the server: auto, tcp, shm or verbs. Of several, each is measured.
+    /// Transports to the server: auto, tcp, shm or verbs. If several are given, each is measured.
     #[arg(long, value_name = "MODULES", value_delimiter = ',', default_value = "auto")]
     pub via: Vec<TransportChoice>,
     /// The interposer for this MPI, as of `causeway mpirun`.
