@@ -38,11 +38,10 @@ const MAKERS: [&str; 14] = [
 ];
 
 /// Files that are part of tests, and what is closed before the call that made it returns.
-const OTHERS: [&str; 6] = [
+const OTHERS: [&str; 5] = [
     "transport-shm/src/hostile.rs",
     "transport-shm/src/fuzzing.rs",
     "client/src/remote/image/origin.rs",
-    "client/src/remote/session/taken.rs",
     // The driver's, closed once another process has it.
     "cuda/src/gpudirect.rs",
     "cuda/src/sharing.rs",

@@ -4,7 +4,7 @@
 use core::ops::Range;
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Once, OnceLock};
@@ -347,8 +347,8 @@ const MAX_TAKEN: usize = 64;
 pub fn variable() -> Option<(String, String)> {
     static FOUND: OnceLock<String> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        let maps = std::fs::File::open("/proc/self/maps");
-        maps.map_or_else(|_| String::new(), |maps| text(&ranges(BufReader::new(maps))))
+        let maps = std::fs::read("/proc/self/maps");
+        maps.map_or_else(|_| String::new(), |maps| text(&ranges(maps.as_slice())))
     });
     (!found.is_empty()).then(|| (ADDRESSES_TAKEN.name.to_owned(), found.clone()))
 }
