@@ -1,5 +1,6 @@
 // Two processes share memory of one device: by cuIpc handles, by a descriptor of memory that one made, and by a pool. The parent
-// makes it and fills it, the child finds its bytes and changes them. Where events can be shared, the child waits for the parent's.
+// makes it and fills it, the child finds its bytes and changes them, for which a stream of the parent waits.
+// Where events can be shared, the child waits for the parent's.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -157,10 +158,19 @@ static void parent() {
     CHECK_DRIVER(cuMemPoolExportToShareableHandle(&pool_descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     CHECK_DRIVER(cuMemPoolExportPointer(&offer.pointer, pooled));
 
+    // Nothing that this process does lets the stream continue.
+    CUstream waiting;
+    CHECK_DRIVER(cuStreamCreate(&waiting, CU_STREAM_NON_BLOCKING));
+    CHECK_DRIVER(cuStreamWaitValue32(waiting, memory[0], 0x6e6e6e6e, CU_STREAM_WAIT_VALUE_EQ));
+    CHECK_DRIVER(cuStreamWaitValue32(waiting, mapped, 0x78787878, CU_STREAM_WAIT_VALUE_EQ));
+    CHECK_DRIVER(cuStreamWaitValue32(waiting, pooled, 0x82828282, CU_STREAM_WAIT_VALUE_EQ));
+
     send_bytes(&offer, sizeof offer);
     send_descriptor(descriptor);
     send_descriptor(pool_descriptor);
     wait_for_other();
+    CHECK_DRIVER(cuStreamSynchronize(waiting));
+    CHECK_DRIVER(cuStreamDestroy(waiting));
     for (int i = 0; i < 2; i++) require_bytes(memory[i], SIZES[i], (unsigned char)(110 + i), "what the child wrote");
     require_bytes(mapped, 2 * offer.unit, 120, "what the child wrote into mapped memory");
     require_bytes(pooled, 5000, 130, "what the child wrote into memory of the pool");
