@@ -112,6 +112,7 @@ fn limits_rotation_and_revocation_count_at_once() {
     served.client(&["revoke", "ada"]);
     let outcome = first.finish(LIMIT);
     assert_eq!(outcome.code(), Some(1), "{outcome}");
+    assert!(outcome.stderr.contains("has revoked its client"), "{outcome}");
     served.server.must_log("its client has been revoked");
     must_be_refused(&new, "knows no client with this key");
     // The server's own key is another thing.

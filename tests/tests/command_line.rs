@@ -113,6 +113,30 @@ fn mistakes_on_the_command_line_are_explained() {
         assert!(matches!(outcome.code(), Some(125..=127)), "{outcome}");
         assert!(outcome.stderr.contains(missing) && outcome.stderr.lines().count() == 1, "{outcome}");
     }
+    for (variable, value, arguments, code, said) in [
+        ("CAUSEWAY_VIA", "foo", &["devices"][..], 2, "'CAUSEWAY_VIA'"),
+        ("CAUSEWAY_ON", "", &["devices"], 1, "CAUSEWAY_ON is empty"),
+        ("CAUSEWAY_LOG", "", &["devices", "--on", ""], 1, "--on is empty"),
+        ("CAUSEWAY_LOG", "", &["run", "--on", "", "--", "true"], 125, "--on is empty"),
+    ] {
+        let mut command = Command::new(causeway());
+        forget_environment(&mut command);
+        let outcome = run(command.args(arguments).env(variable, value), LIMIT);
+        assert!(outcome.code() == Some(code) && outcome.stderr.contains(said), "{outcome}");
+        assert!(outcome.stdout.is_empty(), "{outcome}");
+    }
+    // Nobody reads what is printed: the program's exit code stays, and a list ends quietly.
+    for (script, code) in [
+        ("exec 2>/dev/full; exec \"$0\" run --stats --on \"$1\" -- sh -c 'exit 7'", 7),
+        ("exec 2>&-; exec \"$0\" run --stats --on \"$1\" -- sh -c 'exit 7'", 7),
+        ("\"$0\" api | true", 0),
+    ] {
+        let mut command = Command::new("sh");
+        forget_environment(&mut command);
+        command.args(["-c", script]).arg(causeway()).arg(&*server.connect_string());
+        let outcome = run(&mut command, LIMIT);
+        assert!(outcome.code() == Some(code) && outcome.stderr.is_empty(), "{script}: {outcome}");
+    }
 }
 
 #[test]

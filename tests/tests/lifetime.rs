@@ -6,7 +6,7 @@ use causeway_api::image::Form;
 use causeway_api::types::{JitOptions, LaunchShape, Payload};
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::{by_itself, through_run};
-use causeway_tests::process::{Running, eventually};
+use causeway_tests::process::{Outcome, Running, eventually};
 use causeway_tests::raw_session::RawSession;
 use causeway_tests::server::{Server, WORKER_TIMEOUT, children_of, is_alive};
 use rustix::process::{Pid, Signal, kill_process};
@@ -28,7 +28,7 @@ fn working(server: &Server) -> Running {
 
 /// Asserts that a program gets a CUDA error instead of waiting for ever.
 #[track_caller]
-fn must_get_an_error(mut program: Running) {
+fn must_get_an_error(mut program: Running) -> Outcome {
     let outcome = program.finish(NOTICE);
     assert_eq!(outcome.code(), Some(1), "{outcome}");
     assert!(
@@ -40,6 +40,7 @@ fn must_get_an_error(mut program: Running) {
         matches!(said.as_slice(), [line] if line.starts_with("causeway: ")),
         "one line must be said: {outcome}"
     );
+    outcome
 }
 
 #[track_caller]
@@ -76,7 +77,7 @@ fn a_killed_server_is_an_error_to_its_programs_and_leaves_no_worker() {
     let workers = server.workers();
     assert_eq!(workers.len(), 2);
     server.kill();
-    programs.into_iter().for_each(must_get_an_error);
+    programs.into_iter().for_each(|program| drop(must_get_an_error(program)));
     eventually("no worker is left", WORKER_TIMEOUT, || !workers.iter().any(|worker| is_alive(*worker)));
 }
 
@@ -168,7 +169,8 @@ fn sigterm_and_ctrl_c_end_a_server_with_0_and_leave_no_worker() {
         let outcome = server.end_by(signal);
         assert_eq!(outcome.code(), Some(0), "{outcome}");
         assert!(!is_alive(worker), "a worker is left");
-        must_get_an_error(program);
+        let outcome = must_get_an_error(program);
+        assert!(outcome.stderr.contains("the server is being stopped"), "{outcome}");
     }
 }
 

@@ -178,6 +178,17 @@ fn sessions_and_top_tell_whose_sessions_there_are() {
         LIMIT,
     );
     assert!(outcome.code() == Some(1) && outcome.stderr.contains("127.0.0.1"), "{outcome}");
+    // Beside one that is there it is reported, and the other one is shown.
+    let both = format!("causeway://127.0.0.1:{nobody}?insecure-no-key,{}", server.connect_string());
+    for (arguments, shown) in
+        [(&["top", "--once"][..], "sessions"), (&["sessions"], "of "), (&["devices"], "software GPU")]
+    {
+        let mut command = Command::new(causeway());
+        forget_environment(&mut command);
+        let outcome = run(command.args(arguments).args(["--on", &both]), LIMIT);
+        assert!(outcome.code() == Some(1) && outcome.stdout.contains(shown), "{outcome}");
+        assert!(format!("{}{}", outcome.stdout, outcome.stderr).contains(&nobody.to_string()), "{outcome}");
+    }
 }
 
 #[test]

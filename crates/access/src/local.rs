@@ -36,7 +36,7 @@ pub fn boot_id() -> String {
 const ATTEMPTS: u32 = 16;
 
 /// A folder that only this user can enter, for as long as the user is there or the machine runs: `causeway`
-/// in `$XDG_RUNTIME_DIR`, or where that is no folder of this user `/tmp/causeway-USER`, or with a number behind it where
+/// in `$XDG_RUNTIME_DIR`, or where that is no folder of this user `/tmp/causeway-UID`, or with a number behind it where
 /// somebody else has taken the name. It is made if it is not there.
 ///
 /// # Errors

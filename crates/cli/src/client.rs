@@ -48,7 +48,7 @@ enum Action {
         #[arg(long, value_name = "ADDRESS")]
         address: Option<String>,
         /// Days until the client's access expires. Default: never.
-        #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
+        #[arg(long, value_name = "DAYS", value_parser = days)]
         days: Option<u16>,
         #[command(flatten)]
         limits: LimitOptions,
@@ -69,7 +69,7 @@ enum Action {
         #[arg(long, value_name = "TIME", default_value_t = TimeSpan(Duration::from_secs(24 * 3600)))]
         expires: TimeSpan,
         /// Days until the client's access expires, as for `add`.
-        #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
+        #[arg(long, value_name = "DAYS", value_parser = days)]
         days: Option<u16>,
         #[command(flatten)]
         limits: LimitOptions,
@@ -108,6 +108,12 @@ enum Action {
     },
 }
 
+/// A number of days, with or without its unit.
+fn days(text: &str) -> Result<u16, String> {
+    let days = text.strip_suffix('d').unwrap_or(text).parse().ok().filter(|days| *days > 0);
+    days.ok_or_else(|| "give a number of days from 1 to 65535, such as 90 or 90d".to_owned())
+}
+
 /// Limits of a client. `none` removes a limit.
 #[derive(Debug, Clone, Copy, Args)]
 struct LimitOptions {
@@ -135,6 +141,16 @@ struct LimitOptions {
 }
 
 impl LimitOptions {
+    /// Whether none is named.
+    fn is_empty(&self) -> bool {
+        let Self { sessions, device_memory, session_memory, idle_timeout, session_time, bandwidth } = self;
+        let sizes = [device_memory.is_some(), session_memory.is_some(), bandwidth.is_some()];
+        ![sessions.is_some(), idle_timeout.is_some(), session_time.is_some()]
+            .into_iter()
+            .chain(sizes)
+            .any(|named| named)
+    }
+
     /// Sets the limits that are named.
     fn apply(self, limits: &mut ClientLimits) {
         fn set<T, V>(limit: &mut Option<V>, option: Option<Limit<T>>, value: impl FnOnce(T) -> V) {
@@ -235,6 +251,12 @@ pub enum ClientCommandError {
     /// There is no client of that name.
     #[error("there is no client {0}; `causeway client list` says which there are")]
     Unknown(ClientName),
+    /// No limit is named.
+    #[error(
+        "no limit is named, so nothing was changed: name one or more, such as --sessions 4, or --sessions none to take one \
+         away; `causeway client list` shows those that there are"
+    )]
+    NoLimits,
     /// Nothing can be printed.
     #[error("standard output failed: {0}")]
     Io(#[from] io::Error),
@@ -242,6 +264,9 @@ pub enum ClientCommandError {
 
 /// Does what was asked.
 pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
+    if matches!(&arguments.action, Action::Limit { limits, .. } if limits.is_empty()) {
+        return Err(ClientCommandError::NoLimits);
+    }
     let key_file = own_server::key_file(arguments.key_file.clone())?;
     if !key_file.exists() {
         return Err(ClientCommandError::NoServer(key_file.display().to_string()));

@@ -22,7 +22,8 @@ const CAPABILITY_MINOR: i32 = 76;
 
 /// List the GPUs of a server, or of several.
 ///
-/// Without a server: those of this machine's service, where it runs, or of a private server with the software GPU.
+/// Without a server: those of this machine's service, where it runs, or of a private server with the software GPU. Of several
+/// servers one that does not answer is reported, the others are shown, and the exit code is 1.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -58,8 +59,25 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
     let mut out = io::stdout().lock();
     let mut first = 0;
     let mut all = Vec::new();
+    let mut code = ExitCode::SUCCESS;
     for target in &servers.targets {
-        let (session, snapshot) = ask(arguments, target)?;
+        let (session, snapshot) = match ask(arguments, target) {
+            Ok(found) => found,
+            // The others are shown all the same.
+            Err(error) if servers.targets.len() > 1 => {
+                if arguments.json {
+                    all.push(json!({
+                        "server": target.endpoint.to_string(),
+                        "name": target.name,
+                        "error": error.to_string(),
+                    }));
+                }
+                let _ = writeln!(io::stderr(), "causeway: {error}");
+                code = ExitCode::FAILURE;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         if arguments.json {
             all.push(to_json(target, &session, &snapshot, first));
             first += snapshot.devices.len();
@@ -80,7 +98,7 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
     if arguments.json {
         writeln!(out, "{:#}", json!({ "servers": all }))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 /// What a server has, as JSON.

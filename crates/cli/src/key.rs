@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use causeway_access::keys::file::{self, KeyFileError, Line};
+use causeway_access::servers::{ServersError, servers};
 use causeway_access::{Target, TargetError};
 use clap::{Args, Subcommand};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::own_server;
+use crate::{hidden_input, own_server};
 
 /// Show the key of this machine's server, and manage keys of other servers.
 ///
@@ -35,8 +36,13 @@ enum Action {
         #[arg(long, value_name = "FILE")]
         key_file: Option<PathBuf>,
     },
-    /// Store the key of a server in ~/.config/causeway/keys: reads its connect string from standard input.
-    Add,
+    /// Store the key of a server in ~/.config/causeway/keys: reads its connect string from standard input, or
+    /// from the terminal, which does not show it.
+    Add {
+        // What stands here is refused, and not repeated.
+        #[arg(hide = true)]
+        secret: Option<String>,
+    },
     /// List the servers whose keys are stored; the keys are not printed.
     List {
         /// Print it as JSON.
@@ -45,7 +51,7 @@ enum Action {
     },
     /// Delete the stored key of a server.
     Remove {
-        /// The server: HOST:PORT.
+        /// The server: its name in the configuration files, or HOST:PORT.
         #[arg(value_name = "SERVER")]
         server: String,
     },
@@ -60,6 +66,18 @@ pub enum KeyCommandError {
     /// The address makes no sense.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// The server that is named makes no sense.
+    #[error(transparent)]
+    Servers(#[from] ServersError),
+    /// A secret is on the command line.
+    #[error(
+        "`causeway key add` takes no argument: other users may see what stands there, and the shell keeps it. Run it without, \
+         and paste the connect string, or have it read a file: `causeway key add <FILE`"
+    )]
+    SecretAsArgument,
+    /// The user gave up.
+    #[error("no connect string was given")]
+    NoInput,
     /// What came from standard input has no key.
     #[error(
         "`{0}` has no key in it: paste the whole connect string, causeway://KEY@HOST:PORT, that `causeway key show` prints on the server"
@@ -77,7 +95,8 @@ pub enum KeyCommandError {
 pub fn key(arguments: &Arguments) -> Result<ExitCode, KeyCommandError> {
     match &arguments.action {
         Action::Show { address, key_file } => show(address.as_deref(), key_file.clone())?,
-        Action::Add => add()?,
+        Action::Add { secret: Some(_) } => return Err(KeyCommandError::SecretAsArgument),
+        Action::Add { secret: None } => add()?,
         Action::List { json } => list(*json)?,
         Action::Remove { server } => remove(server)?,
     }
@@ -93,11 +112,17 @@ fn show(address: Option<&str>, key_file: Option<PathBuf>) -> Result<(), KeyComma
 }
 
 fn add() -> Result<(), KeyCommandError> {
-    if io::stdin().is_terminal() {
-        write!(io::stderr(), "The connect string that `causeway key show` prints on the server: ")?;
-    }
-    let mut text = Zeroizing::new(String::new());
-    io::stdin().lock().read_line(&mut text)?;
+    let text = if io::stdin().is_terminal() {
+        write!(
+            io::stderr(),
+            "The connect string that `causeway key show` prints on the server, which is not shown: "
+        )?;
+        hidden_input::line()?.ok_or(KeyCommandError::NoInput)?
+    } else {
+        let mut text = Zeroizing::new(String::new());
+        io::stdin().lock().read_line(&mut text)?;
+        text
+    };
     let target: Target = text.parse()?;
     let Some(key) = target.key.clone() else { return Err(KeyCommandError::NoKey(target.to_string())) };
     let path = file::list_path()?;
@@ -135,11 +160,16 @@ fn list(json: bool) -> Result<(), KeyCommandError> {
 }
 
 fn remove(server: &str) -> Result<(), KeyCommandError> {
-    let target: Target = server.parse()?;
+    let targets = servers(server, None)?;
     file::update_list(|lines| {
-        let before = lines.len();
-        lines.retain(|line| line.server.as_ref() != Some(&target.endpoint));
-        if lines.len() == before { Err(KeyCommandError::Unknown(target.to_string())) } else { Ok(()) }
+        for target in &targets {
+            let before = lines.len();
+            lines.retain(|line| line.server.as_ref() != Some(&target.endpoint));
+            if lines.len() == before {
+                return Err(KeyCommandError::Unknown(target.to_string()));
+            }
+        }
+        Ok(())
     })
 }
 
@@ -148,5 +178,17 @@ fn read_lines(path: &std::path::Path) -> Result<Vec<Line>, KeyFileError> {
     match file::read(path) {
         Err(KeyFileError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         read => read,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secret_on_the_command_line_is_refused_and_not_repeated() {
+        let action = Action::Add { secret: Some("causeway://s3cret@host".to_owned()) };
+        let error = key(&Arguments { action }).unwrap_err().to_string();
+        assert!(error.contains("paste") && !error.contains("s3cret"), "{error}");
     }
 }

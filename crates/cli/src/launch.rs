@@ -1,7 +1,8 @@
 //! Launch of a program, so that signals and exit codes come through.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs;
+use std::io::{self, Read as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -18,8 +19,16 @@ const PASSED_ON: [i32; 6] =
 #[derive(Debug, Error)]
 pub enum LaunchError {
     /// There is no such program.
-    #[error("{}: no such program", .0.display())]
+    #[error("{}: no such program{}", .0.display(), here_instead(.0))]
     NotFound(OsString),
+    /// The program is there, and what runs it is not.
+    #[error("{}: the program needs {interpreter} to run, which is not there", program.display())]
+    NoInterpreter {
+        /// The program.
+        program: OsString,
+        /// What its first line names, or "a loader".
+        interpreter: String,
+    },
     /// The program is there and cannot be started.
     #[error("{}: the program cannot be started: {cause}", program.display())]
     NotStarted {
@@ -38,7 +47,7 @@ impl LaunchError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NotFound(_) => 127,
-            Self::NotStarted { .. } => 126,
+            Self::NotStarted { .. } | Self::NoInterpreter { .. } => 126,
             Self::Wait(_) => 125,
         }
     }
@@ -47,8 +56,33 @@ impl LaunchError {
 /// What a failure to start a program is.
 pub fn not_started(program: &OsStr) -> impl Fn(io::Error) -> LaunchError {
     move |cause| match cause.kind() {
-        io::ErrorKind::NotFound => LaunchError::NotFound(program.to_owned()),
+        io::ErrorKind::NotFound => match interpreter(Path::new(program)) {
+            Some(interpreter) => LaunchError::NoInterpreter { program: program.to_owned(), interpreter },
+            None => LaunchError::NotFound(program.to_owned()),
+        },
         _ => LaunchError::NotStarted { program: program.to_owned(), cause },
+    }
+}
+
+/// What a program that is there and was not found lacks: the interpreter of its first line, or its loader.
+fn interpreter(program: &Path) -> Option<String> {
+    let mut start = Vec::new();
+    // Without a slash it is one of PATH, of which nothing was found.
+    let is_path = program.as_os_str().as_encoded_bytes().contains(&b'/');
+    fs::File::open(program).ok().filter(|_| is_path)?.take(256).read_to_end(&mut start).ok()?;
+    let line = start.strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next());
+    let named = line.map(|line| String::from_utf8_lossy(line).trim().to_owned());
+    let named = named
+        .and_then(|line| line.split_whitespace().next().map(|word| format!("`{}`", word.escape_debug())));
+    Some(named.unwrap_or_else(|| "a loader of this machine (it may be for another system)".to_owned()))
+}
+
+/// Advice for a name that PATH does not have and this folder does.
+fn here_instead(program: &OsStr) -> String {
+    let is_name = !program.as_encoded_bytes().contains(&b'/');
+    match is_name && Path::new(program).is_file() {
+        true => format!(" in PATH; the one in this folder is ./{}", program.display()),
+        false => String::new(),
     }
 }
 
@@ -189,5 +223,23 @@ impl Signals {
                 return Signal { number, from_terminal: info.si_code == libc::SI_KERNEL };
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_that_is_not_found_is_told_from_one_without_its_interpreter() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        let missing = || not_started(path.as_os_str())(io::ErrorKind::NotFound.into());
+        assert!(matches!(missing(), LaunchError::NotFound(_)));
+        fs::write(&path, "#! /no/such/python -u\nprint()\n").unwrap();
+        let error = missing();
+        assert!(error.exit_code() == 126 && error.to_string().contains("needs `/no/such/python`"), "{error}");
+        fs::write(&path, b"\x7fELF").unwrap();
+        assert!(missing().to_string().contains("a loader"), "{}", missing());
     }
 }

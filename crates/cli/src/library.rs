@@ -70,6 +70,12 @@ pub enum LibraryError {
         /// What the system said.
         cause: io::Error,
     },
+    /// The loader would take the folder for two.
+    #[error(
+        "the client library is in {}, and LD_LIBRARY_PATH, by which programs find it, takes `:` and `;` for the end of a folder: \
+         move it to a folder without them, or name a link to it in CAUSEWAY_LIB_DIR", .0.display()
+    )]
+    Separator(PathBuf),
     /// The system does not say where this program is.
     #[error("the system does not say where the program causeway is: {0}")]
     Executable(io::Error),
@@ -79,6 +85,16 @@ pub enum LibraryError {
 /// program, `../lib/causeway` seen from there, or `causeway-lib` beside the program. Where cargo built both,
 /// this folder is made, with links.
 pub fn folder() -> Result<PathBuf, LibraryError> {
+    can_be_searched(find()?)
+}
+
+/// The folder, if a loader can be told of it.
+fn can_be_searched(folder: PathBuf) -> Result<PathBuf, LibraryError> {
+    let is_split = folder.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b':' | b';'));
+    if is_split { Err(LibraryError::Separator(folder)) } else { Ok(folder) }
+}
+
+fn find() -> Result<PathBuf, LibraryError> {
     if let Some(named) = PROCESS.path(&LIB_DIR) {
         return match std::path::absolute(&named) {
             Ok(folder) if folder.join(NAME).exists() => Ok(folder),
@@ -156,6 +172,13 @@ fn make_links(built: &Path, folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn folder_that_the_loader_would_split_is_refused() {
+        assert!(can_be_searched("/opt/causeway".into()).is_ok());
+        let error = can_be_searched("/opt/c:1".into()).unwrap_err().to_string();
+        assert!(error.contains("/opt/c:1") && error.contains("LD_LIBRARY_PATH"), "{error}");
+    }
 
     #[test]
     fn what_belongs_to_the_program_lies_beside_it_or_where_it_was_installed() {

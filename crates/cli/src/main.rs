@@ -26,6 +26,7 @@
 //! | `key`            | Which keys are there, and how does one get from a server to its clients?       |
 //! | `client`         | Which clients of a server have keys of their own?                              |
 //! | `login`          | How does this machine become a client of a server that has invited it?        |
+//! | `hidden_input`   | How is a secret read from a terminal that does not show it?                    |
 //! | `own_server`     | Which server of this machine do these commands mean?                           |
 //! | `usage`          | Who has used a server for how long?                                            |
 //! | `keys`           | How do servers' keys get to a program that is started?                         |
@@ -67,6 +68,7 @@ mod doctor;
 #[cfg_attr(not(feature = "software"), allow(dead_code))]
 mod elf;
 mod embedded;
+mod hidden_input;
 mod inherited;
 mod jupyter;
 mod key;
@@ -98,7 +100,9 @@ mod tune;
 mod usage;
 mod watch;
 
-use std::io::Write as _;
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
@@ -106,6 +110,7 @@ use causeway_config::file::{FilesError, Section};
 use causeway_config::read::{PROCESS, files};
 use causeway_config::{Component, Role, act_as, check, unknown};
 use causeway_server::back_end::BUILT_IN;
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Run CUDA programs on GPUs that are elsewhere.
@@ -247,19 +252,67 @@ impl Command {
 fn parse() -> Result<Command, CommandError> {
     let all = Arguments::command();
     let typed_arguments = renamed::with_current_names(std::env::args_os().collect());
-    let typed = all.clone().get_matches_from(&typed_arguments);
+    let typed = or_exit(all.clone().try_get_matches_from(&typed_arguments), &typed_arguments);
     let matches = match typed.subcommand() {
         Some((config_file::SERVE, serve)) => {
             act_as(Role::Server);
             files().check(|section| *section == Section::Serve).map_err(CommandError::of(1))?;
             let with_defaults = config_file::with_defaults(all, files(), serve);
-            with_defaults
-                .map_err(|errors| CommandError::of(1)(FilesError { errors }))?
-                .get_matches_from(&typed_arguments)
+            let with_defaults = with_defaults.map_err(|errors| CommandError::of(1)(FilesError { errors }))?;
+            or_exit(with_defaults.try_get_matches_from(&typed_arguments), &typed_arguments)
         }
         _ => typed,
     };
-    Ok(Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command)
+    Ok(or_exit(Arguments::from_arg_matches(&matches), &typed_arguments).command)
+}
+
+/// What was parsed; ends this process where the command line is wrong, or asks for help or the version.
+fn or_exit<T>(parsed: Result<T, clap::Error>, typed: &[OsString]) -> T {
+    parsed.unwrap_or_else(|error| {
+        let code = usage_exit_code(&error, typed);
+        // When nobody reads it there is nobody to tell.
+        let _ = blame_variable(error, typed).print();
+        std::process::exit(code)
+    })
+}
+
+/// The exit code of a wrong command line: commands that end as their program does have one of their own.
+fn usage_exit_code(error: &clap::Error, typed: &[OsString]) -> i32 {
+    let ends_like_program = matches!(typed.get(1), Some(command) if ["run", "trace", "demo", "mpirun"].iter().any(|name| command == name));
+    match (error.use_stderr(), ends_like_program) {
+        (false, _) => 0,
+        (true, true) => 125,
+        (true, false) => 2,
+    }
+}
+
+/// The error with the variable's name in place of the option's, where the value is from a variable.
+fn blame_variable(mut error: clap::Error, typed: &[OsString]) -> clap::Error {
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return error };
+    let Some(long) = argument.split([' ', '=']).next().and_then(|option| option.strip_prefix("--")) else {
+        return error;
+    };
+    let is_typed = |word: &OsString| {
+        let option = word.to_str().and_then(|word| word.strip_prefix("--")).unwrap_or_default();
+        option.split('=').next() == Some(long)
+    };
+    if typed.iter().take_while(|word| *word != "--").any(is_typed) {
+        return error;
+    }
+    if let Some(variable) = variable_of(&Arguments::command(), long) {
+        error.insert(ContextKind::InvalidArg, ContextValue::String(variable));
+    }
+    error
+}
+
+/// The variable that is set and fills the option of a command or of one of its subcommands.
+fn variable_of(command: &clap::Command, long: &str) -> Option<String> {
+    let own = command.get_arguments().filter(|option| option.get_long() == Some(long)).find_map(|option| {
+        let variable = option.get_env()?;
+        std::env::var_os(variable)?;
+        variable.to_str().map(str::to_owned)
+    });
+    own.or_else(|| command.get_subcommands().find_map(|command| variable_of(command, long)))
 }
 
 fn main() -> ExitCode {
@@ -275,13 +328,17 @@ fn main() -> ExitCode {
         let (components, code) = command.environment();
         check(PROCESS, components).map_err(CommandError::of(code))?;
         for variable in unknown::among(std::env::vars_os().map(|(name, _)| name)) {
-            let _ = writeln!(std::io::stderr(), "causeway: warning: {variable}");
+            let _ = writeln!(io::stderr(), "causeway: warning: {variable}");
         }
         carry_out(command)
     });
     outcome.unwrap_or_else(|error| {
+        if error.is_broken_pipe && has_no_reader(io::stdout()) {
+            // As a program that SIGPIPE ends: `causeway api | head` is no error that anybody wants to read of.
+            return ExitCode::from(128 + 13);
+        }
         // When nobody reads our standard error there is nobody to tell.
-        let _ = writeln!(std::io::stderr(), "causeway: {}", error.text);
+        let _ = writeln!(io::stderr(), "causeway: {}", error.text);
         ExitCode::from(error.code)
     })
 }
@@ -346,12 +403,29 @@ fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
 struct CommandError {
     text: String,
     code: u8,
+    /// Whether something was written that nobody reads.
+    is_broken_pipe: bool,
 }
 
 impl CommandError {
-    fn of<E: std::error::Error>(code: u8) -> impl Fn(E) -> Self {
-        move |error| Self { text: error.to_string(), code }
+    fn of<E: Error + 'static>(code: u8) -> impl Fn(E) -> Self {
+        move |error| Self { text: error.to_string(), code, is_broken_pipe: is_broken_pipe(&error) }
     }
+}
+
+/// Whether an error was caused by a reader that is gone.
+fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+    let is_one = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    error.downcast_ref().is_some_and(is_one) || error.source().is_some_and(is_broken_pipe)
+}
+
+/// Whether the other end of a pipe is closed.
+fn has_no_reader(pipe: impl std::os::fd::AsFd) -> bool {
+    let mut watched = [rustix::event::PollFd::new(&pipe, rustix::event::PollFlags::empty())];
+    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let polled = rustix::event::poll(&mut watched, Some(&at_once));
+    polled.is_ok()
+        && watched[0].revents().intersects(rustix::event::PollFlags::ERR | rustix::event::PollFlags::HUP)
 }
 
 #[cfg(test)]
@@ -361,5 +435,36 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_command_lines_have_the_exit_codes_that_help_names() {
+        for (line, code) in [
+            ("run --no-such", 125),
+            ("run", 125),
+            ("run --help", 0),
+            ("mpirun --no-such", 125),
+            ("devices --no-such", 2),
+            ("--version", 0),
+            ("nonsense", 2),
+        ] {
+            let typed: Vec<OsString> =
+                ["causeway"].into_iter().chain(line.split(' ')).map(Into::into).collect();
+            let error = Arguments::command().try_get_matches_from(&typed).unwrap_err();
+            assert_eq!(usage_exit_code(&error, &typed), code, "{line}");
+        }
+    }
+
+    #[test]
+    fn pipe_without_a_reader_is_told_from_other_errors() {
+        let (reader, writer) = io::pipe().unwrap();
+        assert!(!has_no_reader(&writer));
+        drop(reader);
+        assert!(has_no_reader(&writer));
+        let broken = usage::UsageError::Print(io::ErrorKind::BrokenPipe.into());
+        assert!(
+            is_broken_pipe(&broken)
+                && !is_broken_pipe(&usage::UsageError::Print(io::ErrorKind::StorageFull.into()))
+        );
     }
 }

@@ -96,6 +96,9 @@ pub enum MpirunError {
          of {}", paths(.0)
     )]
     Several(Vec<PathBuf>),
+    /// What is named is no library.
+    #[error("--library names {}, which is no library: name the libcauseway_mpi.so that was built for this MPI", .0.display())]
+    NotALibrary(PathBuf),
     /// The interposer was built for another MPI.
     #[error(
         "the interposer {} was built for {built_for}, and the launcher is {mpi}'s: build it with this MPI's mpicc \
@@ -275,6 +278,9 @@ pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
 pub fn interposer(launcher: &OsStr, named: Option<&Path>) -> Result<(Family, PathBuf), MpirunError> {
     let LauncherVersion { family, major } = query_version(launcher)?;
     let library = match named {
+        Some(named) if named.is_file() && !is_elf(named) => {
+            return Err(MpirunError::NotALibrary(named.to_owned()));
+        }
         Some(named) if named.is_file() => named.to_owned(),
         Some(named) => return Err(no_library(family, major, vec![named.to_owned()])),
         None => find(family, major, &library::folders())?,
@@ -286,6 +292,12 @@ pub fn interposer(launcher: &OsStr, named: Option<&Path>) -> Result<(Family, Pat
         }
         _ => Ok((family, library)),
     }
+}
+
+/// Whether a file begins as a library does. The loader only warns of another one, and the ranks would run without it.
+fn is_elf(path: &Path) -> bool {
+    let mut start = [0; 4];
+    File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"\x7fELF"
 }
 
 /// The MPI that an interposer was built for, if it was built for one alone.
@@ -359,6 +371,12 @@ fn nonce() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_that_is_no_library_is_told_from_one() {
+        assert!(is_elf(&std::env::current_exe().unwrap()));
+        assert!(!is_elf(Path::new("/etc/passwd")) && !is_elf(Path::new("/")));
+    }
 
     #[test]
     fn launchers_are_known_by_what_they_say() {

@@ -89,7 +89,7 @@ pub enum PoolCommandError {
     Read(io::Error),
     /// The reader of what is printed is gone.
     #[error("nothing can be printed: {0}")]
-    Print(io::Error),
+    Print(#[source] io::Error),
 }
 
 /// Does what is asked for.
@@ -123,7 +123,10 @@ pub fn pool(arguments: &Arguments) -> Result<ExitCode, PoolCommandError> {
             print(format!("{}={}", CUDA_VISIBLE_DEVICES.name, held.lease.devices))?;
         }
         Action::Release { pool, job: Some(job), .. } => {
-            Pool::of(pool)?.release(job)?;
+            if !Pool::of(pool)?.release(job)? {
+                // No error: a job's epilogue may come twice, or for a job that took none.
+                let _ = writeln!(io::stderr(), "causeway: the job {job} has no GPUs of the pool {pool}");
+            }
         }
         Action::Release { pool, job: None, unless_listed } => {
             let prefix = unless_listed.as_deref().unwrap_or_default();

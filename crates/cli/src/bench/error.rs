@@ -49,5 +49,5 @@ pub enum ResultsError {
     Files(#[from] FilesError),
     /// Nobody reads the tables.
     #[error("the results cannot be printed: {0}")]
-    Print(io::Error),
+    Print(#[source] io::Error),
 }

@@ -62,7 +62,7 @@ pub enum CheckError {
     NoCode(String),
     /// The report cannot be printed.
     #[error("the report cannot be printed: {0}")]
-    Print(io::Error),
+    Print(#[source] io::Error),
 }
 
 /// Checks, and reports.

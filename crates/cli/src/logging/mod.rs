@@ -93,7 +93,9 @@ pub fn start(options: &Options) -> AtEnd {
     // Libraries speak up only when something is wrong: the code generator would print every function that
     // it makes.
     let filter = Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("causeway", level);
-    let ansi = std::io::stderr().is_terminal();
+    // https://no-color.org
+    let has_colors = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let ansi = has_colors && std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_target(false).with_ansi(ansi);
     let writer = match std::io::stderr().as_fd().try_clone_to_owned() {
         Ok(descriptor) => BoxMakeWriter::new(Arc::new(File::from(descriptor))),

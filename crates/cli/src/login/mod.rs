@@ -6,7 +6,6 @@
 
 mod error;
 mod files;
-mod hidden_input;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -19,6 +18,7 @@ use causeway_link::{ConnectError, ConnectOptions, check, describe_process, enrol
 use clap::Args;
 use zeroize::Zeroizing;
 
+use crate::hidden_input;
 pub use error::LoginError;
 use files::{NewServer, PendingKey};
 

@@ -54,12 +54,34 @@ fn resolve(address: &str) -> Result<SocketAddr, ServeError> {
     if let Ok(address) = address.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
         return Ok((address, DEFAULT_PORT).into());
     }
+    if !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong(format!(
+            "it is a port without an address: write :{address} for all addresses, or 127.0.0.1:{address}"
+        )));
+    }
     let (host, port) = match address.rsplit_once(':') {
         Some((host, port)) => (host, port.parse().map_err(|_| wrong(format!("`{port}` is no port")))?),
         None => (address, DEFAULT_PORT),
     };
-    let mut addresses = (host, port).to_socket_addrs().map_err(|cause| wrong(cause.to_string()))?;
-    addresses.next().ok_or_else(|| wrong("the name has no address".to_owned()))
+    let addresses = (host, port).to_socket_addrs().map_err(|cause| wrong(cause.to_string()))?;
+    only_address(addresses.collect()).map_err(wrong)
+}
+
+/// The one of a name's addresses at which is listened. Those of this machine alone are as good as each other; of
+/// others none can be left out for the user.
+fn only_address(mut addresses: Vec<SocketAddr>) -> Result<SocketAddr, String> {
+    addresses.sort_unstable();
+    addresses.dedup();
+    match addresses[..] {
+        [] => Err("the name has no address".to_owned()),
+        [address] => Ok(address),
+        // IPv4 sorts first.
+        [first, ..] if addresses.iter().all(|address| address.ip().is_loopback()) => Ok(first),
+        _ => {
+            let all: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+            Err(format!("the name has several addresses: write one of {}, or :PORT for all", all.join(", ")))
+        }
+    }
 }
 
 /// What a user at a terminal does with a target that has just been printed; nothing for a Unix socket's.
@@ -104,6 +126,22 @@ mod tests {
         assert_eq!(resolved("[::1]:80"), "[::1]:80");
         assert_eq!(resolved("::1"), format!("[::1]:{DEFAULT_PORT}"));
         assert!(resolve("localhost:1").unwrap().ip().is_loopback());
+        for port in ["7690", "0"] {
+            let error = resolve(port).unwrap_err().to_string();
+            assert!(error.contains(&format!("write :{port}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn name_with_several_addresses_is_refused_unless_all_are_loopback() {
+        let only = |addresses: &[&str]| {
+            only_address(addresses.iter().map(|address| address.parse().unwrap()).collect())
+        };
+        assert_eq!(only(&["[::1]:5", "127.0.0.1:5"]), Ok("127.0.0.1:5".parse().unwrap()));
+        assert_eq!(only(&["10.0.0.1:5", "10.0.0.1:5"]), Ok("10.0.0.1:5".parse().unwrap()));
+        let error = only(&["10.0.0.1:5", "10.0.0.2:5"]).unwrap_err();
+        assert!(error.contains("10.0.0.1:5, 10.0.0.2:5"), "{error}");
+        assert!(only(&[]).is_err());
     }
 
     #[test]

@@ -88,11 +88,11 @@ pub struct Arguments {
     pub(super) socket_dir: Option<PathBuf>,
     /// Maximum number of concurrent sessions; further ones are refused. Default: as many as the hard limit of
     /// open files allows, at most 4096.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = one_or_more)]
     pub(super) max_sessions: Option<usize>,
     /// Maximum number of concurrent sessions of one address (of IPv6: of one network of 64 bits); further
     /// ones are refused.
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS_PER_PEER)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS_PER_PEER, value_parser = one_or_more)]
     pub(super) max_sessions_per_peer: usize,
     /// Action if a worker executes one command, or starts the GPU, for longer than the given time:
     /// warn:SECONDS or kill:SECONDS. A command may wait for a kernel, so allow for long kernels. A worker
@@ -183,6 +183,14 @@ impl Sandbox {
     }
 }
 
+/// A number of which 0 makes no sense.
+fn one_or_more(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or_else(|| "give a whole number of 1 or more".to_owned())
+}
+
 /// A number of bytes on the command line.
 pub fn size(text: &str) -> Result<u64, SizeError> {
     text.parse().map(|Size(bytes)| bytes)
@@ -216,6 +224,12 @@ fn by_name(
 #[cfg(test)]
 mod values_tests {
     use super::*;
+
+    #[test]
+    fn numbers_that_make_no_sense_are_refused() {
+        assert_eq!(one_or_more("3"), Ok(3));
+        assert!(["0", "-1", "many", ""].iter().all(|text| one_or_more(text).is_err()));
+    }
 
     #[test]
     fn users_have_names_and_numbers() {

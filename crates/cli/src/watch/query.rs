@@ -178,7 +178,7 @@ pub enum WatchError {
     Terminal(io::Error),
     /// The reader of what is printed is gone.
     #[error("nothing can be printed: {0}")]
-    Print(io::Error),
+    Print(#[source] io::Error),
 }
 
 /// The sockets of a server by which it is reached on its own host.

@@ -62,32 +62,47 @@ pub fn sessions(arguments: &Arguments) -> Result<ExitCode, WatchError> {
 
 fn list(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     let mut out = io::stdout().lock();
-    let mut print = |text: String| writeln!(out, "{text}").map_err(WatchError::Print);
-    for target in arguments.servers.servers()? {
-        let mut server = ServerConnection::connect(&target)?;
-        let status = server.status()?;
-        let by = &arguments.by;
-        if !by.is_empty() {
-            let sums = by::sums(&status, by);
-            if arguments.json {
-                print(json::sums(server.name(), by, &sums).to_string())?;
-                continue;
+    let targets = arguments.servers.servers()?;
+    let mut code = ExitCode::SUCCESS;
+    for target in &targets {
+        let asked = ServerConnection::connect(target)
+            .and_then(|mut server| server.status().map(|status| (server.name().to_owned(), status)));
+        match asked {
+            Ok((server, status)) => {
+                for line in lines(arguments, &server, &status) {
+                    writeln!(out, "{line}").map_err(WatchError::Print)?;
+                }
             }
-            print(head(server.name(), &status))?;
-            by::lines(by, &sums).into_iter().try_for_each(&mut print)?;
-            continue;
-        }
-        if arguments.json {
-            print(json::server(server.name(), &status, &rates::of_sessions(None, &status)).to_string())?;
-            continue;
-        }
-        print(head(server.name(), &status))?;
-        if !status.sessions.is_empty() {
-            let rows: Vec<_> = status.sessions.iter().map(|session| (session, Rates::default())).collect();
-            table::lines(table::DONE, &rows, usize::MAX).into_iter().try_for_each(&mut print)?;
+            // The others are shown all the same.
+            Err(error) if targets.len() > 1 => {
+                if arguments.json {
+                    let line = json::silent(&target.to_string(), &error.to_string());
+                    writeln!(out, "{line}").map_err(WatchError::Print)?;
+                }
+                let _ = writeln!(io::stderr(), "causeway: {error}");
+                code = ExitCode::FAILURE;
+            }
+            Err(error) => return Err(error.into()),
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
+}
+
+/// What is printed of a server.
+fn lines(arguments: &Arguments, server: &str, status: &ServerStatus) -> Vec<String> {
+    let by = &arguments.by;
+    let sums = || by::sums(status, by);
+    match (by.is_empty(), arguments.json) {
+        (false, true) => vec![json::sums(server, by, &sums()).to_string()],
+        (true, true) => vec![json::server(server, status, &rates::of_sessions(None, status)).to_string()],
+        (false, false) => [head(server, status)].into_iter().chain(by::lines(by, &sums())).collect(),
+        (true, false) if status.sessions.is_empty() => vec![head(server, status)],
+        (true, false) => {
+            let rows: Vec<_> = status.sessions.iter().map(|session| (session, Rates::default())).collect();
+            let table = table::lines(table::DONE, &rows, usize::MAX);
+            [head(server, status)].into_iter().chain(table).collect()
+        }
+    }
 }
 
 /// The line above the sessions of a server.

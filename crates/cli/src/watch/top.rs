@@ -53,19 +53,27 @@ pub fn top(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     let targets = arguments.servers.servers()?;
     let interval = screen::interval(arguments.interval);
     let mut views: Vec<_> = targets.iter().map(|target| View::new(target.to_string())).collect();
-    // Before anything is drawn: a wrong address or key is an error and no picture.
-    let connections = targets.iter().map(ServerConnection::connect).collect::<Result<Vec<_>, _>>()?;
+    // Before anything is drawn: a wrong address or key is an error and no picture, unless others can be shown.
+    let mut connections: Vec<_> = targets.iter().map(ServerConnection::connect).collect();
+    if connections.iter().all(Result::is_err)
+        && let Some(Err(error)) = connections.pop()
+    {
+        return Err(error.into());
+    }
     let (sender, statuses) = unbounded();
     // Askers end when nothing is kept of this any more.
     let (_stop, stopped) = bounded::<()>(0);
     for (number, (target, server)) in targets.into_iter().zip(connections).enumerate() {
         let (sender, stopped) = (sender.clone(), stopped.clone());
-        let asker = move || poll(number, &target, server, interval, &sender, &stopped);
+        let asker = move || poll(number, &target, server.ok(), interval, &sender, &stopped);
         threads::spawn("asker", asker).map_err(WatchError::Terminal)?;
     }
     drop(sender);
     if arguments.once || arguments.json {
         print(&mut views, &statuses, arguments)?;
+        if views.iter().any(|view| view.now().is_err()) {
+            return Ok(ExitCode::FAILURE);
+        }
     } else {
         let mut terminal = ratatui::try_init().map_err(WatchError::Terminal)?;
         let drawn = draw(&mut terminal, &mut views, &statuses);
@@ -78,12 +86,11 @@ pub fn top(arguments: &Arguments) -> Result<ExitCode, WatchError> {
 fn poll(
     number: usize,
     target: &Target,
-    server: ServerConnection,
+    mut server: Option<ServerConnection>,
     interval: Duration,
     statuses: &Sender<StatusResult>,
     stopped: &Receiver<()>,
 ) {
-    let mut server = Some(server);
     loop {
         let started = Instant::now();
         let mut connections = server.take().map_or_else(|| ServerConnection::connect(target), Ok);

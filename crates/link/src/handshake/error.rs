@@ -26,11 +26,13 @@ pub enum ConnectError {
     #[error(
         "there is no key for the server at {target}: give its connect string (`causeway key show` prints it there), save \
          that here with `causeway key add`, or name a file with the key (--key-file, CAUSEWAY_KEY_FILE); a server \
-         that was started with --insecure-no-key is reached at causeway://{target}?insecure-no-key"
+         that was started with --insecure-no-key is reached at 'causeway://{address}?insecure-no-key'"
     )]
     NoKey {
-        /// The server.
+        /// The server, by its name too.
         target: String,
+        /// Its address alone.
+        address: String,
     },
     /// Another kind of server listens there.
     #[error("what listens at {target} is no Causeway server (it said \"{found}\"): is the port right?")]

@@ -85,9 +85,10 @@ pub(crate) fn authenticate(
     let mut handshake = None;
     if preface.protection.needs_key() {
         let key = match proof {
-            Proof::Key | Proof::Invitation => {
-                target.key.clone().ok_or_else(|| ConnectError::NoKey { target: target.to_string() })?
-            }
+            Proof::Key | Proof::Invitation => target.key.clone().ok_or_else(|| ConnectError::NoKey {
+                target: target.to_string(),
+                address: target.endpoint.to_string(),
+            })?,
             Proof::Ticket(ticket) => Key::of_ticket(&ticket),
         };
         match (secret, proof) {

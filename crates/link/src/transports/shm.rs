@@ -60,6 +60,10 @@ fn is_same_kernel(server: &Locality, boot_id: &str) -> bool {
 fn explain_no_socket(server: &Locality, boot_id: &str) -> String {
     if is_same_kernel(server, boot_id) {
         "the server is on this host and listens at no Unix socket: its log says why".to_owned()
+    } else if server.boot_id.is_empty() && !boot_id.is_empty() {
+        // A server names its host unless what a session carries is limited.
+        "the server offers none: the bandwidth of this client is limited there (`bandwidth`), which is so over tcp alone"
+            .to_owned()
     } else {
         "the server is on another host".to_owned()
     }
@@ -110,6 +114,8 @@ mod tests {
         let silent = server(&[]);
         assert!(explain_no_socket(&silent, "a").contains("its log says why"));
         assert_eq!(explain_no_socket(&silent, "b"), "the server is on another host");
+        let limited = Locality { boot_id: String::new(), ..server(&[]) };
+        assert!(explain_no_socket(&limited, "b").contains("bandwidth"));
         assert_eq!(
             explain_no_socket(&Locality { boot_id: String::new(), ..silent }, ""),
             "the server is on another host"

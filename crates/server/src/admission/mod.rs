@@ -194,6 +194,14 @@ mod tests {
     }
 
     #[test]
+    fn where_one_peer_has_all_sessions_the_limit_of_all_is_named() {
+        let requested = RequestedLimits { handshakes: 4, sessions: Some(1), sessions_per_peer: 64 };
+        let admission = Admission::new(Limits::divide(1024, &requested).unwrap());
+        let _only = admission.take_session(Source::User(1)).unwrap();
+        assert_eq!(admission.take_session(Source::User(1)).unwrap_err(), SessionRefused::InAll { most: 1 });
+    }
+
+    #[test]
     fn a_client_has_as_many_sessions_as_it_is_given() {
         let requested = RequestedLimits { handshakes: 4, sessions: Some(4), sessions_per_peer: 1 };
         let admission = Admission::new(Limits::divide(1024, &requested).unwrap());

@@ -47,11 +47,12 @@ impl SessionSlots {
     /// As [`Self::take`], for a source that may have `max_sessions` of its own.
     pub fn take_of(&mut self, source: Source, max_sessions: usize) -> Result<(), Full> {
         let of_source = self.by_source.get(&source).copied().unwrap_or(0);
-        if of_source >= max_sessions {
-            return Err(Full::OfSource);
-        }
+        // This first: where both are reached, more for one source would not help.
         if self.taken >= self.max_sessions {
             return Err(Full::InAll);
+        }
+        if of_source >= max_sessions {
+            return Err(Full::OfSource);
         }
         self.taken += 1;
         self.by_source.insert(source, of_source + 1);

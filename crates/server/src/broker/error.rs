@@ -28,7 +28,7 @@ pub enum StartError {
     #[error("the audit log cannot be written (--audit-log): {0}")]
     AuditLog(io::Error),
     /// A Unix socket is taken or cannot be made.
-    #[error("cannot listen at the Unix socket {name}: {}", explain_bind(.cause))]
+    #[error("cannot listen at the Unix socket {name}: {}", explain_socket(.cause))]
     Socket {
         /// Its name.
         name: String,
@@ -80,11 +80,42 @@ fn explain_bind(cause: &io::Error) -> String {
     }
 }
 
+fn explain_socket(cause: &io::Error) -> String {
+    match cause.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program listens there already; is a server running? Choose another path with --listen unix:PATH".to_owned()
+        }
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            "its folder is not there: make that, or choose another path with --listen unix:PATH".to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "this user may not make files in its folder: choose another path with --listen unix:PATH".to_owned()
+        }
+        _ => cause.to_string(),
+    }
+}
+
 fn explain_metrics(cause: &io::Error) -> String {
     match cause.kind() {
         io::ErrorKind::AddrInUse => {
             "another program listens there already; choose another port with --metrics".to_owned()
         }
         _ => explain_bind(cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_about_what_was_to_be_listened_at() {
+        let text = |kind: io::ErrorKind| {
+            StartError::Socket { name: "/nowhere/s".to_owned(), cause: kind.into() }.to_string()
+        };
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::NotFound, io::ErrorKind::AddrInUse] {
+            let text = text(kind);
+            assert!(text.contains("unix:PATH") && !text.contains("port"), "{text}");
+        }
     }
 }

@@ -158,12 +158,17 @@ impl SessionWorker {
             let now = Instant::now();
             if now >= next_check {
                 next_check = now + CLIENT_CHECK_INTERVAL;
-                if let Origin::Client { key, .. } = peer {
-                    match shared.clients.is_accepted(key) {
-                        Ok(()) => {}
-                        Err(NotAccepted::Expired) => return self.kill("its client has expired"),
-                        Err(_) => return self.kill("its client has been revoked"),
-                    }
+                if let Origin::Client { key, .. } = peer
+                    && let Err(why) = shared.clients.is_accepted(key)
+                    && ended_for.is_none()
+                {
+                    let (text, reason) = match why {
+                        NotAccepted::Expired => ("its client has expired", "its client has expired"),
+                        _ => ("the server's owner has revoked its client", "its client has been revoked"),
+                    };
+                    let _ = messages::send(&self.control, &ToWorker::End { text: text.to_owned() }, None);
+                    ended_for = Some(reason);
+                    deadline = Some((now + END_TIMEOUT, reason));
                 }
                 limits = shared.clients.limits(Source::of(peer));
                 let counts = limits.has_time_limit().then(|| shared.sessions.counts(session)).flatten();

@@ -21,6 +21,9 @@ use crate::admission::{Origin, Source};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, RemainingSession, ToBroker, ToWorker, WorkerOf};
 
+/// How long clients that are told of the server's end have for it. One that hears it disconnects, which ends its worker.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A session that has a worker.
 pub struct Session {
     /// Proves that a lane belongs to it.
@@ -422,9 +425,18 @@ impl Sessions {
         (!core::mem::replace(what(pending), true)).then_some((control, upgrader))
     }
 
-    /// Asks all workers to end, kills those that are still there after `grace`, and waits until all have
-    /// ended.
+    /// Notifies all clients that the server is being stopped, asks their workers to end, kills those that are still there
+    /// after `grace`, and waits until all have ended.
     pub fn end_all(&self, grace: Duration) {
+        let controls: Vec<_> = self.0.lock().values().map(|session| Arc::clone(&session.control)).collect();
+        for control in &controls {
+            // What it could not be told, it will not tell.
+            let _ =
+                messages::send(control, &ToWorker::End { text: "the server is being stopped".into() }, None);
+        }
+        if !controls.is_empty() {
+            self.0.wait_for(NOTIFY_TIMEOUT, |table| table.is_empty().then_some(()));
+        }
         for signal in [Signal::TERM, Signal::KILL] {
             for session in self.0.lock().values() {
                 // One that has ended meanwhile needs no signal.
