@@ -315,8 +315,7 @@ impl Translator<'_, '_> {
         if options.rounding != Rounding::NearestEven {
             return unsupported("halves with a rounding other than `.rn`");
         }
-        // A fused multiplication and addition of halves is exact in double precision but for the last
-        // rounding.
+        // A product of halves is exact in double precision.
         let fused = operands.len() == 3;
         let operands: Vec<Value> = operands
             .iter()
@@ -326,7 +325,12 @@ impl Translator<'_, '_> {
                 if fused { self.b.ins().fpromote(types::F64, operand) } else { operand }
             })
             .collect();
-        let result = (operation.nearest)(self, &operands);
+        // The sum of product and term has more bits than double precision where they are far apart.
+        let result = if fused && operation.directed[0] != 0 {
+            self.call_value(rounding::fused_odd as *const () as usize, &operands, types::F64)
+        } else {
+            (operation.nearest)(self, &operands)
+        };
         let result = self.limit(result, options.saturate, options.relu);
         let result = self.pack_half(scalar, result);
         Ok(if options.ftz { self.flush_half(scalar, result) } else { result })

@@ -182,6 +182,11 @@ pub(crate) extern "C" fn fused_single(a: f32, b: f32, c: f32, mode: u32) -> f32 
     double_to_single(odd_sum(f64::from(a) * f64::from(b), f64::from(c), mode), mode)
 }
 
+/// `a * b + c` of halves, made odd, so that rounding it once more gives what rounding once would.
+pub(crate) extern "C" fn fused_odd(a: f64, b: f64, c: f64) -> f64 {
+    odd_sum(a * b, c, NEAREST)
+}
+
 pub(crate) extern "C" fn add_double(a: f64, b: f64, mode: u32) -> f64 {
     fused_double(a, 1.0, b, mode)
 }

@@ -325,6 +325,16 @@ fn conversions_round_and_saturate_in_any_direction() {
     ]);
 }
 
+/// Product and term are so far apart that double precision has not all bits of their sum.
+#[test]
+fn fused_halves_are_rounded_once() {
+    check(&[
+        ("fma.rn.bf16 %rs9, %rs1, %rs2, %rs3;", "%rs9", [0xed40, 0x4436, 0xd6f9], 0xf209),
+        ("fma.rn.bf16 %rs9, %rs1, %rs2, %rs3;", "%rs9", [0x3f80, 0x7f80, 0x3f80], 0x7f80),
+        ("fma.rn.f16 %rs9, %rs1, %rs2, %rs3;", "%rs9", [0x3c00, 0x3c00, 0xbc00], 0),
+    ]);
+}
+
 #[test]
 fn subnormal_numbers_are_flushed_where_that_is_asked_for() {
     check(&[
