@@ -56,6 +56,13 @@ pub enum DevicesError {
 /// Prints the list.
 pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
     let servers = arguments.server.servers_or_service()?;
+    if servers.has_private() && arguments.server.list().map_err(ServerError::from)?.is_none() {
+        let _ = writeln!(
+            io::stderr(),
+            "causeway: no server is named: this is a private one with the software GPU; --on, CAUSEWAY_ON or a configuration file \
+             name a server"
+        );
+    }
     let mut out = io::stdout().lock();
     let mut first = 0;
     let mut all = Vec::new();

@@ -115,8 +115,15 @@ pub fn load_or_create(path: &Path) -> Result<(Key, bool), KeyFileError> {
 /// The key that serves for any server in the file at `path`, such as a server's own.
 pub fn load(path: &Path) -> Result<Key, KeyFileError> {
     let keys = read(path)?;
-    let missing =
-        || KeyFileError::NoKey { path: path.to_owned(), cause: "it has no line with a key alone".to_owned() };
+    let of_servers: Vec<_> =
+        keys.iter().filter_map(|line| line.server.as_ref()).map(Endpoint::to_string).collect();
+    let missing = || {
+        let cause = match of_servers.as_slice() {
+            [] => "it has no key".to_owned(),
+            [..] => format!("it has no line with a key alone, but keys of {}", of_servers.join(", ")),
+        };
+        KeyFileError::NoKey { path: path.to_owned(), cause }
+    };
     keys.into_iter().find(|line| line.server.is_none()).map(|line| line.key).ok_or_else(missing)
 }
 
@@ -460,6 +467,9 @@ mod tests {
         fs::write(&path, format!("# mine\n\n host \t {} \n", *lines[0].key.to_text())).unwrap();
         let read = read(&path).unwrap();
         assert!(read.len() == 1 && read[0].key == lines[0].key && read[0].server.is_some());
-        assert!(matches!(load(&path), Err(KeyFileError::NoKey { .. })));
+        let error = load(&path).unwrap_err().to_string();
+        assert!(error.contains("keys of host:7690"), "{error}");
+        fs::write(&path, "# nothing\n").unwrap();
+        assert!(load(&path).unwrap_err().to_string().contains("it has no key"));
     }
 }

@@ -1,11 +1,12 @@
 //! `causeway sessions`: which sessions has a server?
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use causeway_wire::handshake::SessionId;
 use causeway_wire::status::ServerStatus;
 use clap::{Args, Subcommand};
+use ratatui::crossterm::terminal;
 
 use super::by::{self, By};
 use super::query::{WatchArguments, WatchError, on_its_host};
@@ -99,7 +100,10 @@ fn lines(arguments: &Arguments, server: &str, status: &ServerStatus) -> Vec<Stri
         (true, false) if status.sessions.is_empty() => vec![head(server, status)],
         (true, false) => {
             let rows: Vec<_> = status.sessions.iter().map(|session| (session, Rates::default())).collect();
-            let table = table::lines(table::DONE, &rows, usize::MAX);
+            // What a program reads is complete.
+            let width = terminal::size().ok().filter(|_| io::stdout().is_terminal());
+            let width = width.map_or(usize::MAX, |(columns, _)| usize::from(columns).max(1));
+            let table = table::lines(table::DONE, &rows, width);
             [head(server, status)].into_iter().chain(table).collect()
         }
     }

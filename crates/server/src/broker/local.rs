@@ -62,6 +62,10 @@ impl LocalSockets {
             Ok((name, listener)) => sockets.add(listener, name),
             Err(error) => tracing::warn!("no abstract socket for clients of this host: {error}"),
         }
+        let named = folder.map_or_else(
+            || "a folder of this user".to_owned(),
+            |folder| format!("the folder {} (--socket-dir)", folder.display()),
+        );
         let (folder, is_private) = match folder {
             Some(folder) => (Ok(folder.to_owned()), false),
             None => (private_folder(), true),
@@ -84,7 +88,9 @@ impl LocalSockets {
                 sockets.add(listener, path.to_string_lossy().into_owned());
                 sockets.keep(path, is_inherited);
             }
-            Err(error) => tracing::warn!("no socket in a folder for clients of this host: {error}"),
+            Err(error) => tracing::warn!(
+                "no socket in {named}, by which clients in containers of this host would share memory: {error}"
+            ),
         }
         sockets
     }
