@@ -26,6 +26,9 @@ fn what_is_not_supported_is_refused_with_its_line() {
     assert!(
         matches!(error, CompileError::UnsupportedInstruction { reason, .. } if reason == "the modifier `.wonderful`")
     );
+    // It has no type, and still is PTX.
+    let error = unsupported(&kernel("st.bulk.weak.shared::cta [%r1], 8, 0;"));
+    assert!(matches!(error, CompileError::UnsupportedInstruction { .. }), "{error}");
     let error = refused(&kernel("add.u32 %r1, %r2;"));
     assert!(matches!(error, CompileError::InvalidInstruction { .. }), "{error}");
     // What is no PTX at all is an error of its text.

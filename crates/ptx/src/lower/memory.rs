@@ -73,6 +73,9 @@ impl Translator<'_, '_> {
     /// `st`
     pub(super) fn store(&mut self, instruction: &Instruction) -> Lowered {
         let mut form = Form::of(instruction);
+        if form.flag("bulk") {
+            return unsupported("`st.bulk`");
+        }
         let release = form.flag("release");
         form.ignore(&["volatile", "relaxed"]);
         let completes = form.completes_bytes()?;
