@@ -14,7 +14,7 @@ use causeway_connection::socket::DialError;
 use causeway_pipeline::TransportKind;
 
 /// What to say of keys where this user's files are not looked for.
-fn home_advice() -> &'static str {
+fn unread_files_advice() -> &'static str {
     match causeway_access::keys::file::list_path() {
         Ok(_) => "",
         Err(_) => ". Neither HOME nor XDG_CONFIG_HOME is set, so that no file of this user was read",
@@ -35,7 +35,7 @@ pub enum ConnectError {
         "there is no key for the server at {target}: give its connect string (`causeway key show` prints it there), save \
          that here with `causeway key add`, or name a file with the key (--key-file, CAUSEWAY_KEY_FILE); a server \
          that was started with --insecure-no-key is reached at 'causeway://{address}?insecure-no-key'{}",
-        home_advice()
+        unread_files_advice()
     )]
     NoKey {
         /// The server, by its name too.
