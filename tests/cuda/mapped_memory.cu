@@ -34,6 +34,84 @@ __global__ void copy_stored_work(const Work *works, int count) {
         for (int i = threadIdx.x; i < works[each].count; i += blockDim.x) works[each].to[i] = works[each].from[i] * 2;
 }
 
+// An address at a multiple of 4 only, and iterators that begin right behind their memory.
+struct __attribute__((packed)) Packed {
+    int count;
+    int *data;
+};
+
+__global__ void add_packed(Packed packed) { packed.data[0] += packed.count; }
+
+__global__ void copy_backwards(const int *end, int *to, int count) {
+    for (int i = 0; i < count; i++) to[i] = end[-1 - i];
+}
+
+__global__ void fetch(cudaTextureObject_t texture, int *to) { *to = tex1Dfetch<int>(texture, 1); }
+
+static int *fresh(int value) {
+    int *memory;
+    CHECK_CUDA(cudaMallocHost(&memory, 4096));
+    for (int i = 0; i < 1024; i++) memory[i] = value + i;
+    return memory;
+}
+
+// Pinned memory whose first use is on the device's side of something, each time other memory.
+static void first_uses(cudaStream_t stream) {
+    int *device, found = 0;
+    CHECK_CUDA(cudaMalloc(&device, 4096));
+    auto require = [&](int expected, const char *what) {
+        CHECK_CUDA(cudaDeviceSynchronize());
+        CHECK_CUDA(cudaMemcpy(&found, device, sizeof found, cudaMemcpyDeviceToHost));
+        REQUIRE(found == expected, "%s: %d instead of %d", what, found, expected);
+    };
+    CHECK_CUDA(cudaMemcpy(device, fresh(100), 4, cudaMemcpyDeviceToDevice));
+    require(100, "a copy that is said to be within the device");
+    CHECK_CUDA(cudaMemcpyPeerAsync(device, 0, fresh(200), 0, 4, stream));
+    require(200, "a copy between peers");
+    int *destination = fresh(0);
+    CHECK_CUDA(cudaMemcpy2D(destination, 4, device, 4, 4, 1, cudaMemcpyDeviceToDevice));
+    CHECK_CUDA(cudaDeviceSynchronize());
+    REQUIRE(destination[0] == 200, "rows within the device: %d", destination[0]);
+
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    const int *captured = fresh(300);
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK_CUDA(cudaMemcpyAsync(device, captured, 4, cudaMemcpyDeviceToDevice, stream));
+    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK_CUDA(cudaGraphLaunch(executable, stream));
+    require(300, "a copy in a graph");
+    CHECK_CUDA(cudaGraphExecDestroy(executable));
+    CHECK_CUDA(cudaGraphDestroy(graph));
+
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypeLinear;
+    resource.res.linear = {fresh(400), cudaCreateChannelDesc<int>(), 4096};
+    cudaTextureDesc description = {};
+    cudaTextureObject_t texture;
+    CHECK_CUDA(cudaCreateTextureObject(&texture, &resource, &description, nullptr));
+    fetch<<<1, 1>>>(texture, device);
+    CHECK_LAUNCH();
+    require(401, "a texture");
+    CHECK_CUDA(cudaDestroyTextureObject(texture));
+
+    int *packed = fresh(500);
+    add_packed<<<1, 1>>>(Packed{7, packed});
+    CHECK_LAUNCH();
+    CHECK_CUDA(cudaDeviceSynchronize());
+    REQUIRE(packed[0] == 507, "a packed structure: %d", packed[0]);
+    copy_backwards<<<1, 1>>>(fresh(600) + 1024, device, 2);
+    CHECK_LAUNCH();
+    require(600 + 1023, "an iterator that goes backwards");
+
+    int *managed;
+    CHECK_CUDA(cudaMallocManaged(&managed, 4096));
+    EXPECT_CUDA(cudaFreeAsync(managed, stream), cudaErrorNotSupported);
+    CHECK_CUDA(cudaFree(managed));
+    CHECK_CUDA(cudaFree(device));
+}
+
 static void run_add(int *data, int amount, cudaStream_t stream = 0) {
     add<<<(COUNT + 255) / 256, 256, 0, stream>>>(data, COUNT, amount);
     CHECK_LAUNCH();
@@ -204,6 +282,7 @@ int main() {
     }
     CHECK_CUDA(cudaGraphExecDestroy(exec));
     CHECK_CUDA(cudaGraphDestroy(graph));
+    first_uses(stream);
     CHECK_CUDA(cudaStreamDestroy(stream));
 
     // Registered memory has a device pointer of its own; not at the beginning of a page, to make it harder.

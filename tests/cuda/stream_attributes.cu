@@ -87,6 +87,20 @@ static void check_batches(cudaStream_t waiting, cudaStream_t writing) {
     REQUIRE(back[0] == 7 && back[2] == 5 && back[3] == 256 && back[4] == 99, "the words are %u, %u, %u, %u", back[0], back[2], back[3],
             back[4]);
     require_result(batch(waiting, 3, wait, 1), CUDA_ERROR_INVALID_VALUE, "flags");
+    // All of a batch, or none: so it was on an H200 with driver 580.159, and this is what devices of today say to the last one.
+    write[0].writeValue.value = 55;
+    write[1].writeValue.address += 4;
+    require_result(batch(writing, 2, write, 0), CUDA_ERROR_INVALID_VALUE, "a write to no multiple of its size");
+    CHECK_CUDA(cudaStreamSynchronize(writing));
+    CHECK_CUDA(cudaMemcpy(back, words, 4, cudaMemcpyDeviceToHost));
+    REQUIRE(back[0] == 7, "a batch that was refused has written %u", back[0]);
+    CUstreamBatchMemOpParams other = {};
+    other.operation = CU_STREAM_MEM_OP_BARRIER;
+    require_result(batch(writing, 1, &other, 0), CUDA_SUCCESS, "a barrier");
+    CHECK_CUDA(cudaStreamSynchronize(writing));
+    other.operation = CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES;
+    require_result(batch(writing, 1, &other, 0), CUDA_ERROR_NOT_SUPPORTED, "a flush of remote writes");
+    require_result(batch(writing, 0, nullptr, 0), CUDA_SUCCESS, "nothing");
     require_result(batch(waiting, 300, wait, 0), CUDA_ERROR_INVALID_VALUE, "too many operations");
     CHECK_CUDA(cudaFree(words));
 }

@@ -257,13 +257,14 @@ fn set_access(
 }
 
 /// Refuses a range that begins in known memory of a device and ends outside it, and one in memory that was freed.
-/// Only the server knows of other ranges: one may be a variable that the program never asked for.
+/// Only the server knows of other ranges: one may be a variable that the program never asked for. Pinned memory gets its
+/// mirror, since the device is about to use it.
 pub fn check_range(address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
-    if memory::contains_range(address, bytes)? || !is_vacant(address) {
-        Ok(())
-    } else {
-        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    if memory::contains_range(address, bytes)? {
+        return Ok(());
     }
+    mirrored::note_address(address)?;
+    if !is_vacant(address) { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
 /// Refuses an address as the program's own that is one of a device: nothing can be read or written there.

@@ -3,6 +3,7 @@
 use crate::abi::entry::Outcome;
 use crate::arguments::{Address, list, write_optional, write_out};
 use crate::log::refuse_use;
+use crate::model::graph::work::Values;
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::StreamState;
 use crate::model::{context, handles};
@@ -17,7 +18,7 @@ use causeway_api::sys::{
     CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamCallback,
     CUstreamWaitValue_flags, CUstreamWriteValue_flags,
 };
-use causeway_api::types::LaunchAttribute;
+use causeway_api::types::{LaunchAttribute, ValueOperation};
 use core::ffi::c_void;
 use std::sync::Arc;
 
@@ -164,7 +165,8 @@ writes_of_values! {
 
 /// A stream would not see what the program writes there while it waits.
 fn refuse_host_memory(address: CUdeviceptr) -> Outcome {
-    if mirrored::contains(address) || crate::model::host_window::contains(address as usize) {
+    let is_host = mirrored::contains(address) || crate::model::host_window::contains(address as usize);
+    if is_host && !mirrored::is_same_memory(address as usize) {
         return Err(refuse_use!("a stream that waits for a value in host memory"));
     }
     Ok(())
@@ -200,8 +202,8 @@ pub unsafe fn cuStreamWaitValue64_v2(
     Ok(())
 }
 
-/// The operations go into the stream one after the other; that they become visible together is not promised
-/// by CUDA either.
+/// The operations go into the stream one after the other, all of them or none; that they become visible together is not
+/// promised by CUDA either.
 pub unsafe fn cuStreamBatchMemOp_v2(
     stream: CUstream,
     count: u32,
@@ -216,11 +218,41 @@ pub unsafe fn cuStreamBatchMemOp_v2(
     }
     let state = resolve(stream, ds)?;
     // SAFETY: a list of `count` operations.
-    for operation in unsafe { list(paramArray, count as usize) }? {
-        // SAFETY: every form begins with its kind, which says which form it is.
-        unsafe { memory_operation(operation, stream, &state, ds) }?;
+    let operations = unsafe { list(paramArray, count as usize) }?;
+    if operations.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    // SAFETY: every form begins with its kind, which says which form it is.
+    let values = unsafe { Values::new(operations, flags, state.context) }?;
+    values.operations()?.iter().try_for_each(check_operation)?;
+    // SAFETY: as above.
+    operations.iter().try_for_each(|operation| unsafe { memory_operation(operation, stream, &state, ds) })
+}
+
+/// Refuses what [`memory_operation`] would, before any of a list is carried out.
+fn check_operation(operation: &ValueOperation) -> Outcome {
+    let ValueOperation { kind, address, flags, .. } = *operation;
+    match CUstreamBatchMemOpType(kind) {
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
+            refuse_host_memory(address)?;
+            check_value(address, 4, flags, WAIT_FLAGS)
+        }
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
+            refuse_host_memory(address)?;
+            check_value(address, 8, flags, WAIT_FLAGS)
+        }
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32 => {
+            check_value(address, 4, flags, WRITE_FLAGS)
+        }
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
+            check_value(address, 8, flags, WRITE_FLAGS)
+        }
+        // No device says that it can (CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES).
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// # Safety
@@ -261,9 +293,6 @@ unsafe fn memory_operation(
             }
             kind @ CUstreamBatchMemOpType::CU_STREAM_MEM_OP_BARRIER => {
                 barrier(kind, operation.memoryBarrier.flags)
-            }
-            kind @ CUstreamBatchMemOpType::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {
-                barrier(kind, operation.flushRemoteWrites.flags)
             }
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }

@@ -8,6 +8,7 @@ use crate::arguments::write_out;
 use crate::model::array::{Bound, Surface, TEXTURES, Texture};
 use crate::model::handles::RawHandle as _;
 use crate::model::{array, context, handles};
+use crate::remote::mirrored;
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Array, MipmappedArray, SurfaceReference, TextureReference};
@@ -39,6 +40,7 @@ unsafe fn source(description: &CUDA_RESOURCE_DESC) -> Result<TextureSource, CUre
             }
             CUresourcetype::CU_RESOURCE_TYPE_LINEAR => {
                 let row = description.res.linear;
+                mirrored::note_address(row.devPtr)?;
                 Ok(TextureSource::Linear {
                     address: row.devPtr,
                     format: row.format,
@@ -48,6 +50,7 @@ unsafe fn source(description: &CUDA_RESOURCE_DESC) -> Result<TextureSource, CUre
             }
             CUresourcetype::CU_RESOURCE_TYPE_PITCH2D => {
                 let rows = description.res.pitch2D;
+                mirrored::note_address(rows.devPtr)?;
                 Ok(TextureSource::Rows {
                     address: rows.devPtr,
                     format: rows.format,

@@ -130,11 +130,18 @@ pub fn note_parameters(parameters: &[u8]) -> Result<(), CUresult> {
     if !host_window::is_used() {
         return Ok(());
     }
-    for word in parameters.as_chunks().0 {
-        note_address(u64::from_ne_bytes(*word))?;
+    // Packed structures have addresses at multiples of 4, and an iterator may point right behind its memory.
+    for start in (0..parameters.len().saturating_sub(WORD - 1)).step_by(WORD / 2) {
+        let word = parameters[start..start + WORD].try_into().expect("as many bytes as a word has");
+        let address = u64::from_ne_bytes(word);
+        note_address(address)?;
+        note_address(address.wrapping_sub(1))?;
     }
     Ok(())
 }
+
+/// Bytes of an address.
+const WORD: usize = size_of::<u64>();
 
 /// The longest copy to a device, in bytes, that is looked through for addresses: structures with pointers in
 /// them are shorter, and 256 KiB take about as long as a command.

@@ -80,6 +80,10 @@ pub fn free(address: CUdeviceptr, stream: &Arc<StreamState>) -> Result<(), CUres
     if host_ranges::free(address, Some(heap::reuse_point(stream))).is_some() {
         return session::of(stream.context)?.faults().check();
     }
+    // As NVIDIA's driver answers (580.159 on an H200).
+    if memory::starts(address, Origin::Managed) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     let piece = match memory::take(address) {
         Err(_) if memory::starts(address, Origin::PoolImport) => {
             ipc::close_in(address, stream);

@@ -5,6 +5,7 @@ use crate::model::context;
 use crate::model::graph::memory::Allocation;
 use crate::model::graph::work::{Calling, Copying, Filling, Kernel, Values, Work};
 use crate::model::graph::{self, Edge};
+use crate::remote::mirrored;
 use crate::submit::graph::build::Servers;
 use crate::submit::launch::Arguments;
 use crate::submit::{copy, event};
@@ -119,6 +120,7 @@ pub(super) unsafe fn values(parameters: &CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Resul
         let operations = list(parameters.paramArray.cast_const(), parameters.count as usize)?;
         Values::new(operations, parameters.flags, context)?
     };
+    values.operations()?.iter().try_for_each(|operation| mirrored::note_address(operation.address))?;
     Ok(Work::Values(values.into()))
 }
 
