@@ -1,4 +1,4 @@
-//! Commit and date of the sources, for `causeway --version`; names that libraries find in the program.
+//! Commit and date of the sources, for `causeway --version`.
 //!
 //! They come from git, or from `CAUSEWAY_COMMIT` ("1a2b3c4d 2026-11-28") where a package is built of an archive of the
 //! sources. Both are those of the commit and not of the build, so that builds of one commit are the same.
@@ -6,10 +6,6 @@
 use std::process::Command;
 
 fn main() {
-    // See `src/mmap.rs`.
-    for name in ["mmap", "mmap64"] {
-        println!("cargo::rustc-link-arg-bins=-Wl,--export-dynamic-symbol={name}");
-    }
     println!("cargo::rerun-if-env-changed=CAUSEWAY_COMMIT");
     let given = std::env::var("CAUSEWAY_COMMIT").ok().filter(|commit| !commit.trim().is_empty());
     let commit = given.or_else(commit_of_tree).unwrap_or_default();

@@ -1,5 +1,6 @@
 // Memory that the program did not get from cudaHostAlloc, and that kernel and host really have in common on one host: managed
 // memory, registered mappings of shared memory, and registered memory of the process alone.
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -172,8 +173,33 @@ static void private_memory(void) {
     free(numbers);
 }
 
+// A stream waits for what the program writes; over a network it is told that it cannot.
+static void value_of_host() {
+    void *function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    CHECK_CUDA(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, 12000, cudaEnableDefault, &found));
+    auto wait_value = reinterpret_cast<decltype(&cuStreamWaitValue32)>(function);
+    unsigned *pinned, *in_managed;
+    cudaStream_t stream;
+    CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK_CUDA(cudaMallocHost(&pinned, 4096));
+    CHECK_CUDA(cudaMallocManaged(&in_managed, 4096));
+    for (unsigned *word : {pinned, in_managed}) {
+        *word = 0;
+        const CUresult result = wait_value(stream, reinterpret_cast<CUdeviceptr>(word), 3, CU_STREAM_WAIT_VALUE_EQ);
+        REQUIRE(result == CUDA_SUCCESS, "cuStreamWaitValue32 for memory of the host returned error %d", result);
+        EXPECT_CUDA(cudaStreamQuery(stream), cudaErrorNotReady);
+        reinterpret_cast<std::atomic<unsigned> *>(word)->store(3);
+        CHECK_CUDA(cudaStreamSynchronize(stream));
+    }
+    CHECK_CUDA(cudaStreamDestroy(stream));
+    CHECK_CUDA(cudaFree(in_managed));
+    CHECK_CUDA(cudaFreeHost(pinned));
+}
+
 int main(void) {
     managed();
+    value_of_host();
     shared_mapping();
     private_memory();
     return pass();

@@ -315,10 +315,10 @@ fn a_session_that_needs_most_of_the_memory_goes_into_a_file_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let (end, file) = (folder.path().join("end"), folder.path().join("session"));
     let mut server = Server::command(&OPEN);
-    // The program gets 8 MiB of it.
-    server.env("CAUSEWAY_SOFTWARE_GPU_MEMORY", "12MiB");
+    // The program gets 4 MiB of it, and so would the trial.
+    server.env("CAUSEWAY_SOFTWARE_GPU_MEMORY", "6MiB");
     let server = Server::start_command(server);
-    let program = working(&server, &end, "");
+    let program = started("moved_variables", &server, &end, "");
     let path = file.to_str().unwrap();
     run(&mut command(&["checkpoint", &session(&server), path], &server), LIMIT).must_succeed();
     server.must_log("out of device memory");
@@ -331,4 +331,31 @@ fn the_driver_finds_mmap_in_the_servers_program() {
     let listed = run(Command::new("nm").args(["-D", "--defined-only"]).arg(causeway()), LIMIT).must_succeed();
     let names: Vec<_> = listed.stdout.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
     assert!(["mmap", "mmap64"].iter().all(|name| names.contains(name)), "{}", listed.stdout);
+}
+
+#[test]
+fn a_program_that_lost_its_connection_meanwhile_hears_where_its_session_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (end, file) = (folder.path().join("end"), folder.path().join("session"));
+    let server = Server::start_with(&OPEN);
+    let mut program = by_itself(&server.connect_string(), &cuda_program("moved_session"));
+    program.envs([
+        ("CAUSEWAY_VIA", "tcp"),
+        ("CAUSEWAY_RESUME_TIMEOUT", "60"),
+        ("CAUSEWAY_KEEPALIVE_TIMEOUT", "2"),
+    ]);
+    let program = Running::start(program.arg(&end));
+    program.must_print("running", LIMIT);
+    let path = file.to_str().unwrap();
+    let mut checkpoint = Running::start(&mut command(&["checkpoint", &session(&server), path], &server));
+    // Between that and the end of the session there is a trial of the file.
+    server.must_log("the session is held");
+    checkpoint.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(5));
+    checkpoint.signal(Signal::CONT);
+    checkpoint.finish(LIMIT).must_succeed();
+    // It looks for its session while that is nowhere.
+    std::thread::sleep(Duration::from_secs(1));
+    run(&mut command(&["restore", path], &server), LIMIT).must_succeed();
+    ends_well(program, &end);
 }

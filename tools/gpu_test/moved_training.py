@@ -1,7 +1,8 @@
 """moved_training.py STEPS MODE: trains a small model, prints each step and at the end a digest of all.
 
-Among the words of MODE: `gpt` or `mlp` is the model, `pin` takes batches from pinned memory, `graph` captures
-the step."""
+Among the words of MODE: `gpt`, `mlp` or `conv` is the model, `pin` takes batches from pinned memory, `graph`
+captures the step, `compile` has the model compiled by Triton, and a number is so many GiB of further memory,
+which is a part of the digest."""
 
 import hashlib
 import os
@@ -32,15 +33,32 @@ def mlp():
     return torch.nn.Sequential(torch.nn.Linear(WIDTH, 256), torch.nn.GELU(), torch.nn.Linear(256, WIDTH))
 
 
-model = (mlp() if "mlp" in mode else Gpt()).cuda()
+def conv():
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 32, 3), torch.nn.BatchNorm2d(32), torch.nn.ReLU(), torch.nn.Conv2d(32, 8, 3),
+        torch.nn.Flatten(), torch.nn.LazyLinear(WIDTH),
+    )  # fmt: skip
+
+
+MODELS = {"mlp": mlp, "conv": conv, "gpt": Gpt}
+kind = next(word for word in mode if word in MODELS)
+model = MODELS[kind]().cuda()
+if kind == "conv":
+    model(torch.zeros(2, 3, 32, 32, device="cuda"))
+ballast = [torch.randint(0, 1 << 30, (1 << 28,), device="cuda", dtype=torch.int32)
+           for word in mode if word.isdigit() for _ in range(int(word))]  # fmt: skip
+if "compile" in mode:
+    model = torch.compile(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 generator = torch.Generator().manual_seed(2)
 pin = "pin" in mode
 
 
 def batch():
-    if "mlp" in mode:
+    if kind == "mlp":
         pair = [torch.randn(64, WIDTH, generator=generator) for _ in range(2)]
+    elif kind == "conv":
+        pair = [torch.randn(shape, generator=generator) for shape in ((16, 3, 32, 32), (16, WIDTH))]
     else:
         pair = [torch.randint(0, VOCABULARY, (8, 64), generator=generator) for _ in range(2)]
     pair = [part.pin_memory() if pin else part for part in pair]
@@ -49,7 +67,7 @@ def batch():
 
 def backward(x, y):
     scores = model(x)
-    if "mlp" in mode:
+    if kind in ("mlp", "conv"):
         loss = torch.nn.functional.mse_loss(scores, y)
     else:
         loss = torch.nn.functional.cross_entropy(scores, y.view(-1))
@@ -88,6 +106,6 @@ for step in range(steps):
     print("step", step, loss.item(), flush=True)
     digest.update(repr(loss.item()).encode())
     time.sleep(float(os.environ.get("STEP_S", "0")))
-for parameter in model.parameters():
-    digest.update(parameter.detach().cpu().numpy().tobytes())
+for tensor in [*model.parameters(), *ballast]:
+    digest.update(tensor.detach().cpu().numpy().tobytes())
 print("digest", digest.hexdigest(), flush=True)

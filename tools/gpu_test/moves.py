@@ -177,6 +177,9 @@ CASES = {
     "mlp": training("mlp"),
     "gpt": training("gpt"),
     "gpt pinned": training("gpt pin"),
+    "gpt compiled": training("gpt compile"),
+    "conv": training("conv"),
+    "mlp with 10 GiB": training("mlp 10"),
     "mlp graph": training("mlp graph"),
 }
 

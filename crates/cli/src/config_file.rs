@@ -230,7 +230,10 @@ mod tests {
             ("[serve]\nlisen = \"a:1\"\n", "2: [serve] has no key `lisen`: is `listen` meant?"),
             ("[serve]\nhelp = true\n", "2: [serve] has no key `help`"),
             ("[serve]\nclear = \"yes\"\n", "2: clear = yes cannot be used: give true or false"),
-            ("[serve]\n\nmax-sessions = \"many\"\n", "3: max-sessions = many cannot be used: invalid digit"),
+            (
+                "[serve]\n\nmax-sessions = \"many\"\n",
+                "3: max-sessions = many cannot be used: give a whole number",
+            ),
             ("[serve]\nlisten = [\"a:1\"]\n", "2: listen = a:1 cannot be used: a list cannot stand here"),
             ("[serve]\ngpu = \"tpu\"\n", "2: gpu = tpu cannot be used: `tpu` is no kind of GPU"),
             ("[serve]\nlog-level = \"loud\"\n", "2: log-level = loud cannot be used: give one of"),

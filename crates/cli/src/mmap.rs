@@ -1,7 +1,8 @@
 //! `mmap` of this process: with a hint where NVIDIA's driver reserves addresses without one.
 //!
 //! The driver calls the C library's function by its name, for which the dynamic linker finds this one, since a program
-//! comes before its libraries. The build script lets the name be seen.
+//! comes before its libraries. Linkers let the
+//! name be seen, as a library that the program is linked with has it, too.
 
 use causeway_server::back_end::reservations;
 use libc::{c_int, c_long, c_void, off_t, size_t};

@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 /// Names a context; never used again in this process.
 pub(super) type ContextId = u64;
 
+/// The most bytes of local memory that a thread of a GPU can have (CUDA C++ Programming Guide, technical specifications).
+const MAX_STACK_BYTES: usize = 512 << 10;
+
 /// Bytes of local memory of a thread, of the buffer for `printf` and of the heap of `malloc`, as CUDA has
 /// them at first, and bytes that one miss brings into the cache.
 const DEFAULT_LIMITS: [(CUlimit, usize); 4] = [
@@ -80,6 +83,9 @@ impl Context {
 
     /// Sets a limit. All of them are least sizes, and this device takes what kernels need anyway.
     pub(super) fn set_limit(&self, limit: CUlimit, value: usize) -> CuResult<()> {
+        if limit == CUlimit::CU_LIMIT_STACK_SIZE && value > MAX_STACK_BYTES {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         let mut limits = self.limits.lock();
         let found = limits.iter_mut().find(|(number, _)| *number == limit);
         found.ok_or(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?.1 = value;

@@ -198,12 +198,6 @@ impl Receiver {
         drop(over);
     }
 
-    /// Reads nothing more, and throws away what comes until the peer has ended the connection, or `timeout` is over.
-    /// What was sent before that is with the peer then, though this process ends. Whether the peer has ended it.
-    pub fn linger(&mut self, timeout: Duration) -> bool {
-        self.incoming.linger(timeout)
-    }
-
     /// So many bytes more have been dealt with.
     fn acknowledge(&mut self, bytes: usize) {
         self.unacknowledged += bytes;

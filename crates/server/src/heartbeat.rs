@@ -6,9 +6,6 @@
 //! thread that attends to that socket answers, with how many steps the thread that handles commands has made.
 //! One that does not answer at all is stopped or has lost a lock for ever, and is ended; one whose commands
 //! do not go on may wait for a kernel that runs for hours, so that it is the user who says what happens.
-//!
-//! | Module       | Question it answers                                              |
-//! |--------------|------------------------------------------------------------------|
 
 use core::fmt;
 use core::str::FromStr;

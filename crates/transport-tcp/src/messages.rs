@@ -84,9 +84,6 @@ fn of_commands(mut incoming: Incoming) -> io::Result<Incoming> {
 /// takes, some 50 us for a full batch. Within a machine room it is 10 to 100 us.
 const REMOTE_ROUND_TRIP: Duration = Duration::from_micros(150);
 
-/// How often a connection that ends is looked at.
-const LINGER_PAUSE: Duration = Duration::from_millis(5);
-
 /// The kernel is asked anew how far the peer is after so many questions.
 const QUERY_INTERVAL: u32 = 64;
 
@@ -218,21 +215,6 @@ impl ReceiveMessages for Receiving {
 
     fn received_bytes(&self) -> u64 {
         self.received
-    }
-
-    fn linger(&mut self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        let mut scratch = vec![0; 64 << 10];
-        while Instant::now() < deadline {
-            match self.incoming.receive(&mut scratch, false) {
-                Ok(0) => return true,
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(LINGER_PAUSE),
-                // What was on its way is lost.
-                Err(_) => return false,
-            }
-        }
-        false
     }
 
     fn await_return(&mut self, link: &Arc<Shared>) -> Result<u64, LinkError> {

@@ -65,12 +65,6 @@ pub trait ReceiveMessages: Send {
         0
     }
 
-    /// Throws away what comes until the peer has ended the connection, or `timeout` is over. Whether it has.
-    fn linger(&mut self, timeout: Duration) -> bool {
-        let _ = timeout;
-        false
-    }
-
     /// Reads nothing more of the connection, waits for its end, and for the peer's return on another one. How many
     /// bytes of frames the peer had received by then.
     ///

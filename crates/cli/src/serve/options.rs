@@ -16,8 +16,8 @@ use std::path::PathBuf;
 
 /// Offer this machine's GPUs to clients.
 ///
-/// Prints the address for `causeway run --on`; on a terminal, the address includes the key. Without --listen,
-/// only programs of this machine can connect. Over TCP, both ends prove that they hold the key, and all data
+/// Prints the address for `causeway run --on`; on a terminal, the address includes the key. Only programs of this
+/// machine can connect unless `--listen` gives an address. Over TCP, both ends prove that they hold the key, and all data
 /// is encrypted. The key is created at the first start: programs of the server's own user find it by
 /// themselves, and `causeway key show` prints it for others. SIGTERM or Ctrl-C ends the server and its
 /// sessions. SIGHUP starts the installed program with its current configuration as a new server, which
@@ -64,7 +64,7 @@ pub struct Arguments {
     /// back ends of this build.
     #[arg(long, value_name = "auto|cpu|driver", default_value_t)]
     pub(super) gpu: GpuChoice,
-    /// Devices that clients see, in this order, separated by commas: numbers as in `nvidia-smi -L`, or UUIDs
+    /// Devices that clients see, in this order, separated by commas: numbers as those of nvidia-smi, or UUIDs
     /// (GPU-...). Default: those of CUDA_VISIBLE_DEVICES, or all.
     #[arg(long, value_name = "DEVICES")]
     pub(super) devices: Option<DeviceList>,

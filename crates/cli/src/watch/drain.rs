@@ -134,7 +134,13 @@ impl Moves {
                     while let Some(&session) = next(&queue) {
                         let text = match move_to(target, session, destination) {
                             Ok(moved) => moved.describe(session, destination),
-                            Err(_) if !is_here(target, session) => format!("session {session} has ended"),
+                            // One that is lost on the way is in neither place.
+                            Err(error)
+                                if !matches!(error, WatchError::Lost { .. })
+                                    && has_ended(target, session) =>
+                            {
+                                format!("session {session} has ended")
+                            }
                             Err(error) => {
                                 // Read when the threads have ended.
                                 left.fetch_add(1, Ordering::Relaxed);
@@ -152,10 +158,10 @@ impl Moves {
     }
 }
 
-/// Whether a server has a session. One that does not answer any more has ended, and with it what it had.
-fn is_here(target: &Target, session: SessionId) -> bool {
+/// Whether a server says that it does not have a session. One that does not answer is not known to have ended it.
+fn has_ended(target: &Target, session: SessionId) -> bool {
     let status = ServerConnection::connect(target).and_then(|mut server| server.status());
-    status.is_ok_and(|status| status.sessions.iter().any(|listed| listed.session == session))
+    status.is_ok_and(|status| status.sessions.iter().all(|listed| listed.session != session))
 }
 
 /// The next of a queue that several threads take from.

@@ -60,7 +60,7 @@ fn is_same_kernel(server: &Locality, boot_id: &str) -> bool {
 fn explain_no_socket(server: &Locality, boot_id: &str) -> String {
     if is_same_kernel(server, boot_id) {
         "the server is on this host and listens at no Unix socket: its log says why".to_owned()
-    } else if server.boot_id.is_empty() && !boot_id.is_empty() {
+    } else if server.boot_id.is_empty() && server.sockets.is_empty() && !boot_id.is_empty() {
         // A server names its host unless what a session carries is limited.
         "the server offers none: the bandwidth of this client is limited there (`bandwidth`), which is so over tcp alone"
             .to_owned()

@@ -54,10 +54,9 @@ impl Translator<'_, '_> {
         if lanes > 1 {
             return self.atomic_vector(instruction, returns_old, space, operation, scalar, lanes);
         }
-        self.expect_operands(
-            instruction,
-            first + usize::from(completes) + if operation == "cas" { 3 } else { 2 },
-        )?;
+        let has_policy = instruction.modifiers.iter().any(|modifier| modifier == "L2::cache_hint");
+        let operands = first + usize::from(completes) + if operation == "cas" { 3 } else { 2 };
+        self.expect_operands(instruction, operands + usize::from(has_policy))?;
         // Only memory that several threads can reach has atomic operations, and alignment to make them so.
         if space == AccessSpace::Param {
             return invalid("parameters have no atomic operations");
@@ -99,7 +98,8 @@ impl Translator<'_, '_> {
             return unsupported("vectors of anything but floating-point numbers in global memory");
         }
         let first = usize::from(returns_old);
-        self.expect_operands(instruction, first + 2)?;
+        let has_policy = instruction.modifiers.iter().any(|modifier| modifier == "L2::cache_hint");
+        self.expect_operands(instruction, first + 2 + usize::from(has_policy))?;
         let sources = lanes_of(self.operand(instruction, first + 1)?, lanes)?;
         let values: Vec<Value> =
             sources.iter().map(|source| self.value(source, scalar)).collect::<Result<_, Refusal>>()?;

@@ -560,5 +560,20 @@ fn vectors_of_atomic_sums() {
             [f(1.0), f(2.0), f(4.0)],
             f(5.0),
         ),
+        // A cache policy is one operand more, which has no effect.
+        (
+            &format!(
+                "{start} red.global.add.L2::cache_hint.v2.f32 [%rd10], {{%f3, %f2}}, %rd10; {end} mov.b32 %f9, %r7;"
+            ),
+            "%f9",
+            [f(1.0), f(2.0), f(4.0)],
+            f(5.0),
+        ),
+        (
+            &format!("{start} atom.global.add.L2::cache_hint.f32 %f9, [%rd10], %f3, %rd10;"),
+            "%f9",
+            [f(1.0), f(2.0), f(4.0)],
+            f(1.0),
+        ),
     ]);
 }

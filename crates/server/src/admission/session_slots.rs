@@ -137,10 +137,10 @@ mod tests {
             for (user, comes) in steps {
                 let (source, index) = (Source::User(user), user as usize);
                 if comes {
-                    let expected = if model[index] >= max_per_source {
-                        Err(Full::OfSource)
-                    } else if model.iter().sum::<usize>() >= max_sessions {
+                    let expected = if model.iter().sum::<usize>() >= max_sessions {
                         Err(Full::InAll)
+                    } else if model[index] >= max_per_source {
+                        Err(Full::OfSource)
                     } else {
                         model[index] += 1;
                         Ok(())

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_access::target::random_bytes;
 use causeway_sync::threads;
@@ -30,6 +30,9 @@ use crate::state_file::{StateHeader, StateReader};
 
 /// States of at most so many bytes are tried whatever they hold.
 const MAX_TRIED_BYTES: u64 = 1 << 30;
+
+/// How long a trial may take: as long as it takes to load large code and to write all memory of a device.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How long an answer is waited for before the caller learns that it is pending.
 const WAIT: Duration = Duration::from_millis(100);
@@ -60,6 +63,7 @@ struct Trial {
     session: SessionId,
     progress: Arc<MoveState>,
     shared: Arc<Shared>,
+    started_at: Instant,
 }
 
 /// A session that comes.
@@ -286,10 +290,7 @@ impl<'a> Moves<'a> {
             return MoveReply::Arrived { session };
         }
         tracing::info!(%session, "a session that was brought is not wanted");
-        if let Some((control, _)) = self.shared.sessions.move_state(session) {
-            // A worker that has ended needs no word.
-            let _ = messages::send(&control, &ToWorker::Leave, None);
-        }
+        leave(self.shared, session, &progress);
         MoveReply::Done
     }
 }
@@ -355,6 +356,12 @@ fn must_be_tried(state: WrittenState) -> bool {
     state.has_variables || state.bytes <= MAX_TRIED_BYTES
 }
 
+/// What a trial that failed says against the end of the session. Where nothing but memory is missing there is some when it
+/// has ended.
+fn why_not(failure: &NotTakenUp, state: WrittenState) -> Option<&str> {
+    (state.has_variables || !failure.lacks_memory).then_some(failure.text.as_str())
+}
+
 impl Leaving {
     /// Whether the state can be taken up here: nothing if so. Its session ends, and the state would be lost otherwise.
     fn is_tried(&mut self, state: WrittenState, shared: &Arc<Shared>, peer: Origin) -> Option<MoveReply> {
@@ -366,10 +373,12 @@ impl Leaving {
         };
         let trial = match &mut self.trial {
             Some(trial) => trial,
-            none => match Trial::start(&self.file, shared, peer) {
-                Ok(trial) => none.insert(trial),
-                Err(why) => return Some(not_tried(why)),
-            },
+            none => {
+                match Trial::start(&self.file, shared, shared.sessions.peer(self.session).unwrap_or(peer)) {
+                    Ok(trial) => none.insert(trial),
+                    Err(why) => return Some(not_tried(why)),
+                }
+            }
         };
         let outcome = trial.progress.wait_for(WAIT, |progress| match &progress.restored {
             Some(outcome) => Some(outcome.clone()),
@@ -377,15 +386,19 @@ impl Leaving {
                 .has_ended
                 .then(|| Err(NotTakenUp::from("the worker that was to do so has ended".to_owned()))),
         });
+        let is_late = trial.started_at.elapsed() > TRIAL_TIMEOUT;
         match outcome {
             Some(Ok(())) if trial.is_over() => None,
+            Some(Ok(())) | None if is_late => {
+                Some(not_tried(format!("a trial here takes longer than {} s", TRIAL_TIMEOUT.as_secs())))
+            }
             Some(Ok(())) | None => Some(MoveReply::Pending),
-            // Nothing but memory is missing, which is there when it has ended.
-            Some(Err(why)) if why.lacks_memory && !state.has_variables => None,
-            Some(Err(why)) => Some(refused(format!(
-                "session {} is not moved: it could not be taken up again, as a trial here shows: {}",
-                self.session, why.text
-            ))),
+            Some(Err(why)) => why_not(&why, state).map(|why| {
+                refused(format!(
+                    "session {} is not moved: it could not be taken up again, as a trial here shows: {why}",
+                    self.session
+                ))
+            }),
         }
     }
 }
@@ -404,7 +417,7 @@ impl Trial {
             }
         })
         .map_err(|error| error.to_string())?;
-        Ok(Self { session, progress, shared: Arc::clone(shared) })
+        Ok(Self { session, progress, shared: Arc::clone(shared), started_at: Instant::now() })
     }
 
     /// Ends the worker; whether it has ended, and its memory is free.
@@ -414,10 +427,16 @@ impl Trial {
     }
 
     fn end(&self) {
-        if let Some((control, _)) = self.shared.sessions.move_state(self.session) {
-            // A worker that has ended needs no word.
-            let _ = messages::send(&control, &ToWorker::Leave, None);
-        }
+        leave(&self.shared, self.session, &self.progress);
+    }
+}
+
+/// Ends the worker of a session that is taken up here and not wanted, now or once it is among the sessions.
+fn leave(shared: &Shared, session: SessionId, progress: &MoveState) {
+    progress.change(|progress| progress.is_unwanted = true);
+    if let Some((control, _)) = shared.sessions.move_state(session) {
+        // A worker that has ended needs no word.
+        let _ = messages::send(&control, &ToWorker::Leave, None);
     }
 }
 
@@ -438,4 +457,20 @@ fn read_header(file: &File) -> Result<StateHeader, String> {
         Ok(header)
     };
     read().map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_that_fails_keeps_the_session_unless_memory_is_all_it_lacks() {
+        let [small, with_variables, large] = [(1, false), (u64::MAX, true), (u64::MAX, false)]
+            .map(|(bytes, has_variables)| WrittenState { bytes, has_variables });
+        assert_eq!([small, with_variables, large].map(must_be_tried), [true, true, false]);
+        let failed = |lacks_memory| NotTakenUp { text: "it fails".to_owned(), lacks_memory };
+        assert_eq!(why_not(&failed(false), small), Some("it fails"));
+        assert_eq!(why_not(&failed(true), small), None);
+        assert_eq!(why_not(&failed(true), with_variables), Some("it fails"));
+    }
 }

@@ -130,6 +130,10 @@ pub fn run_restored(
             return None;
         }
     };
+    // Whoever does not want it any more looks for it among the sessions, where it was not before.
+    if moves.change(|progress| progress.is_unwanted) {
+        let _ = messages::send(&worker.control, &ToWorker::Leave, None);
+    }
     Some(worker.run(shared, beginning.session, peer, &beginning.hello))
 }
 

@@ -153,6 +153,9 @@ impl SessionWorker {
             // An interrupted wait is only a reason to look again.
             let ready = poll(&mut waiting_for[..watched], timeout.as_ref()).unwrap_or(usize::MAX);
             if !waiting_for[0].revents().is_empty() {
+                if control_open {
+                    self.receive_last(shared, session);
+                }
                 return ended_for.map_or(Ending::OfItself, Ending::Killed);
             }
             let now = Instant::now();
@@ -252,6 +255,20 @@ impl SessionWorker {
                         deadline.get_or_insert((Instant::now() + grace, "it did not end"));
                     }
                 }
+            }
+        }
+    }
+
+    /// Receives what the worker has said of a move before it ended; no one waits for an answer to anything else.
+    fn receive_last(&self, shared: &Shared, session: SessionId) {
+        for _ in 0..MAX_RECEIVED_MESSAGES {
+            if !self.control.has_message(false) {
+                return;
+            }
+            match messages::receive::<ToBroker>(&self.control) {
+                Ok((message, None)) if message.is_about_move() => shared.sessions.moves(session, message),
+                Ok(_) => {}
+                Err(_) => return,
             }
         }
     }

@@ -22,7 +22,7 @@
 //! | `uploads_in_flight` | When does memory of copies to the device come back?                                |
 //! | `receive_buffer`        | Where does the GPU put what is read?                                               |
 //! | `arena`          | What is memory shared with a client of the same host to the GPU?                   |
-//! | `turn`           | How does work of others, a card's or the client's, get its turn in a stream?       |
+//! | `stream_task`    | How does work of others, a card's or the client's, get its turn in a stream?       |
 //! | `session`        | What do all of them work with, and how do they answer?                             |
 //! | `device_memory`  | How much memory of the devices may the session have?                              |
 //! | `suspension`     | How does device memory go to the host, and come back?                              |

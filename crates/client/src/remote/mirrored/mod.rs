@@ -134,8 +134,10 @@ pub fn note_parameters(parameters: &[u8]) -> Result<(), CUresult> {
     for start in (0..parameters.len().saturating_sub(WORD - 1)).step_by(WORD / 2) {
         let word = parameters[start..start + WORD].try_into().expect("as many bytes as a word has");
         let address = u64::from_ne_bytes(word);
-        note_address(address)?;
-        note_address(address.wrapping_sub(1))?;
+        // Behind the memory of one block another one may begin, which is meant then.
+        let is_end = host_window::contains(address.wrapping_sub(1) as usize)
+            && host_memory::find(address as usize).is_none();
+        note_address(address.wrapping_sub(is_end.into()))?;
     }
     Ok(())
 }

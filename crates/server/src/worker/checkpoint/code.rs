@@ -209,6 +209,11 @@ impl Relocation {
         (address - variable.before <= variable.bytes).then_some(*variable)
     }
 
+    /// Whether a variable lay at an address.
+    pub fn is_of_code(&self, address: u64) -> bool {
+        self.at(address).is_some_and(|variable| address - variable.before < variable.bytes)
+    }
+
     /// Where what lay at an address lies now, if that was one of a variable.
     fn now(&self, address: u64) -> Option<u64> {
         self.at(address).map(|variable| variable.now.wrapping_add(address - variable.before))
@@ -312,6 +317,10 @@ mod tests {
         );
         assert_eq!(found.parts(0x1004, 8), [(0x1004, 4, 0x5004), (0x1008, 4, 0x5008)]);
         assert_eq!(found.parts(0x1010, 8), []);
+        assert_eq!(
+            [0xfff, 0x1000, 0x100f, 0x1010, 0x1020, 0x1024].map(|at| found.is_of_code(at)),
+            [false, true, true, false, true, false]
+        );
         let other = code(&[("a", 0x5000, 8, &[]), ("b", 0x5008, 8, &[]), ("d", 0x7000, 4, &[])]);
         let differs = |now: &[CodeRecord]| Relocation::new(from_ref(&before), now, |_, _| None);
         assert_eq!(differs(&[other]), Err(NotFound::Variables(1)));

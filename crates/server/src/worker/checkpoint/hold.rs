@@ -36,9 +36,6 @@ const POLL_INTERVAL: Duration = Duration::from_micros(500);
 /// How long a session is held at most while there is no decision.
 const DECISION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// How long a client may take to hear that it is to wait for its session.
-const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Why a session cannot be held, or its state not be written; sentences for people. It goes on.
 #[derive(Debug, Error)]
 enum NotHeld {
@@ -169,21 +166,17 @@ fn proceed(engine: &Arc<Engine>, receiver: &mut Receiver, message: &[u8], known:
     if session.link().send_last(message).is_err() {
         return Held::Ended;
     }
-    // Where the connection breaks the client may not have heard, and comes back to hear it.
-    if stops && receiver.linger(LINGER_TIMEOUT) {
-        tracing::info!("the session ends here, and is in a file");
-        return Held::Leaves;
-    }
+    // Only what it has received when it comes back says whether it has heard: it may have given the connection up before.
     loop {
         match receiver.await_return() {
+            // It has heard, and looks for its session here until a server has that again.
+            Ok(received) if received >= known && stops => {
+                tracing::info!("the session ends here, and is in a file");
+                return Held::Leaves;
+            }
             // It has heard, and has come back: there is no session where it was to go.
             Ok(received) if received >= known => {
-                let why = if stops {
-                    "its program came back"
-                } else {
-                    "its program could not connect to the other server"
-                };
-                session.exchange().report_return(why);
+                session.exchange().report_return("its program could not connect to the other server");
                 let sent = session.link().send_last(&relocated());
                 release(engine);
                 return if sent.is_ok() { Held::Continues } else { Held::Ended };

@@ -371,15 +371,12 @@ impl Making<'_> {
     }
 
     fn memory(&mut self, context: u64, address: u64, bytes: &[u8]) -> Result<(), NotRestored> {
-        let contains = |(start, length): &(u64, u64)| address.wrapping_sub(*start) < *length;
-        let is_of_code =
-            self.code.iter().any(|code| !code.variables.is_empty() && code.ranges.iter().any(contains));
         let engine = self.engine;
         let relocation = self.relocation()?;
         if let Some((address, value)) = relocation.suspect(address, bytes) {
             return Err(NotRestored::Suspect { address, value });
         }
-        let parts = if is_of_code {
+        let parts = if relocation.is_of_code(address) {
             relocation.parts(address, bytes.len() as u64)
         } else {
             vec![(address, bytes.len(), address)]

@@ -153,8 +153,9 @@ impl Journal {
                 table.put(Key::Object(function.function.value()), entry(function.kernel.value()));
             }
             Request::function_attribute_set(set) => {
-                let function = set.function.value();
-                table.set(Key::Setting(number, function, set.attribute.0.into()), entry(function));
+                // A kernel has its own on each device, which is that of the context.
+                let (function, what) = (set.function.value(), u64::from(set.attribute.0) ^ context << 32);
+                table.set(Key::Setting(number, function, what), entry(function));
             }
             Request::kernel_attribute_set(set) => {
                 let what = u64::from(set.attribute.0) << 32 | u64::from(set.device.cast_unsigned());
