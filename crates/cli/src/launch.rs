@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_that_is_not_found_is_told_from_one_without_its_interpreter() {
+    fn missing_program_is_distinguished_from_a_missing_interpreter() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
         let missing = || not_started(path.as_os_str())(io::ErrorKind::NotFound.into());

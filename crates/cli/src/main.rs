@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn pipe_without_a_reader_is_told_from_other_errors() {
+    fn pipe_without_a_reader_is_distinguished_from_other_errors() {
         let (reader, writer) = io::pipe().unwrap();
         assert!(!has_no_reader(&writer));
         drop(reader);

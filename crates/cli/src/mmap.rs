@@ -1,8 +1,7 @@
 //! `mmap` of this process: with a hint where NVIDIA's driver reserves addresses without one.
 //!
 //! The driver calls the C library's function by its name, for which the dynamic linker finds this one, since a program
-//! comes before its libraries. Linkers let the
-//! name be seen, as a library that the program is linked with has it, too.
+//! comes before its libraries. Linkers export the name, since a library that the program is linked with has it, too.
 
 use causeway_server::back_end::reservations;
 use libc::{c_int, c_long, c_void, off_t, size_t};
@@ -54,7 +53,7 @@ unsafe extern "C" fn mmap64(
     unsafe { mmap(address, bytes, protection, flags, file, offset) }
 }
 
-/// What nothing in this program calls by these names stays all the same.
+/// Keeps the functions, which nothing in this program calls by their names.
 #[used]
 static EXPORTED: [unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void; 2] =
     [mmap, mmap64];

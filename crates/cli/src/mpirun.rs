@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_that_is_no_library_is_told_from_one() {
+    fn file_that_is_no_library_is_distinguished_from_one() {
         assert!(is_elf(&std::env::current_exe().unwrap()));
         assert!(!is_elf(Path::new("/etc/passwd")) && !is_elf(Path::new("/")));
     }

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn only_reservations_without_a_wish_get_one() {
+    fn only_reservations_without_a_hint_get_one() {
         begin();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let first = hint(0, SMALL, libc::PROT_NONE, flags);

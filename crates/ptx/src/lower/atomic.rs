@@ -6,7 +6,7 @@ use cranelift_codegen::ir::{AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Va
 use super::access::MemoryAccess;
 use super::float::half_of;
 use super::form::Form;
-use super::memory::lanes_of;
+use super::memory::{has_cache_policy, lanes_of};
 use super::registers::machine_type;
 use super::spaces::AccessSpace;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
@@ -54,7 +54,7 @@ impl Translator<'_, '_> {
         if lanes > 1 {
             return self.atomic_vector(instruction, returns_old, space, operation, scalar, lanes);
         }
-        let has_policy = instruction.modifiers.iter().any(|modifier| modifier == "L2::cache_hint");
+        let has_policy = has_cache_policy(instruction);
         let operands = first + usize::from(completes) + if operation == "cas" { 3 } else { 2 };
         self.expect_operands(instruction, operands + usize::from(has_policy))?;
         // Only memory that several threads can reach has atomic operations, and alignment to make them so.
@@ -98,7 +98,7 @@ impl Translator<'_, '_> {
             return unsupported("vectors of anything but floating-point numbers in global memory");
         }
         let first = usize::from(returns_old);
-        let has_policy = instruction.modifiers.iter().any(|modifier| modifier == "L2::cache_hint");
+        let has_policy = has_cache_policy(instruction);
         self.expect_operands(instruction, first + 2 + usize::from(has_policy))?;
         let sources = lanes_of(self.operand(instruction, first + 1)?, lanes)?;
         let values: Vec<Value> =

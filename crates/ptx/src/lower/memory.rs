@@ -158,7 +158,7 @@ impl Translator<'_, '_> {
         let size = *size as u32;
         // With a smaller source size the rest is filled with zeros, and a predicate that holds is a size of
         // zero.
-        let has_policy = instruction.modifiers.iter().any(|modifier| modifier == "L2::cache_hint");
+        let has_policy = has_cache_policy(instruction);
         let operands = &instruction.operands[..instruction.operands.len() - usize::from(has_policy)];
         let source_size = match operands.get(3) {
             Some(operand) if self.is_predicate(operand) => {
@@ -214,6 +214,11 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(done);
         Ok(())
     }
+}
+
+/// Whether the last operand is a cache policy, which has no effect.
+pub(super) fn has_cache_policy(instruction: &Instruction) -> bool {
+    instruction.modifiers.iter().any(|modifier| modifier == "L2::cache_hint")
 }
 
 /// The operands of a vector, or a single operand.

@@ -5,7 +5,7 @@
 //! there, by its own right to have sessions; its client comes by a secret that only the state and the client have.
 
 use std::fs::File;
-use std::io::{BufReader, Write as _};
+use std::io::{self, BufReader, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -250,16 +250,8 @@ impl<'a> Moves<'a> {
             return refused(format!("session {session} is here already"));
         }
         tracing::info!(peer = %self.peer, %session, "a caller brings a session");
-        let progress = Arc::<MoveState>::default();
-        let (shared, peer, moves) = (Arc::clone(self.shared), self.peer, Arc::clone(&progress));
-        let started = threads::spawn("restored", move || {
-            if let Some(worker) = session::run_restored(&shared, peer, header, file, &moves) {
-                return shared.relatives.session_ends(worker, || drop(seat));
-            }
-            drop(seat);
-        });
-        match started {
-            Ok(_) => {
+        match start(self.shared, self.peer, header, file, Some(seat)) {
+            Ok(progress) => {
                 coming.started = Some((session, progress));
                 MoveReply::Pending
             }
@@ -307,9 +299,9 @@ impl Leaving {
                     None => None,
                 });
                 match found {
-                    Some(Ok(state)) if self.stops && must_be_tried(state) => {
-                        self.is_tried(state, shared, peer).unwrap_or(MoveReply::Held { bytes: state.bytes })
-                    }
+                    Some(Ok(state)) if self.stops && must_be_tried(state) => self
+                        .refuse_by_trial(state, shared, peer)
+                        .unwrap_or(MoveReply::Held { bytes: state.bytes }),
                     Some(Ok(state)) => MoveReply::Held { bytes: state.bytes },
                     Some(Err(reply)) => reply,
                     None => MoveReply::Pending,
@@ -363,8 +355,14 @@ fn why_not(failure: &NotTakenUp, state: WrittenState) -> Option<&str> {
 }
 
 impl Leaving {
-    /// Whether the state can be taken up here: nothing if so. Its session ends, and the state would be lost otherwise.
-    fn is_tried(&mut self, state: WrittenState, shared: &Arc<Shared>, peer: Origin) -> Option<MoveReply> {
+    /// The answer as long as it is not known that the state can be taken up here; nothing once it is. The session ends
+    /// then, and would be lost otherwise.
+    fn refuse_by_trial(
+        &mut self,
+        state: WrittenState,
+        shared: &Arc<Shared>,
+        peer: Origin,
+    ) -> Option<MoveReply> {
         let not_tried = |why: String| {
             refused(format!(
                 "session {} stays: it is not known whether it can be taken up again: {why}",
@@ -409,14 +407,7 @@ impl Trial {
         let session = SessionId(random_bytes());
         let header = StateHeader { session, ..read_header(file)? };
         let file = OwnedFd::from(file.try_clone().map_err(|error| error.to_string())?);
-        let progress = Arc::<MoveState>::default();
-        let (broker, moves) = (Arc::clone(shared), Arc::clone(&progress));
-        threads::spawn("trial", move || {
-            if let Some(worker) = session::run_restored(&broker, peer, header, file, &moves) {
-                broker.relatives.session_ends(worker, || {});
-            }
-        })
-        .map_err(|error| error.to_string())?;
+        let progress = start(shared, peer, header, file, None).map_err(|error| error.to_string())?;
         Ok(Self { session, progress, shared: Arc::clone(shared), started_at: Instant::now() })
     }
 
@@ -429,6 +420,25 @@ impl Trial {
     fn end(&self) {
         leave(&self.shared, self.session, &self.progress);
     }
+}
+
+/// Starts a worker that takes up a session, with its place among those of its peer.
+fn start(
+    shared: &Arc<Shared>,
+    peer: Origin,
+    header: StateHeader,
+    state: OwnedFd,
+    seat: Option<SessionSlot>,
+) -> io::Result<Arc<MoveState>> {
+    let progress = Arc::<MoveState>::default();
+    let (shared, moves) = (Arc::clone(shared), Arc::clone(&progress));
+    threads::spawn("restored", move || {
+        if let Some(worker) = session::run_restored(&shared, peer, header, state, &moves) {
+            return shared.relatives.session_ends(worker, || drop(seat));
+        }
+        drop(seat);
+    })?;
+    Ok(progress)
 }
 
 /// Ends the worker of a session that is taken up here and not wanted, now or once it is among the sessions.

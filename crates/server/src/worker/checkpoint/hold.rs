@@ -147,8 +147,8 @@ fn checkpoint(
         seconds: start.relocation.seconds,
         ..identity.clone()
     };
-    // It waits for copies, of whose end somebody else has to tell.
     let has_variables = code.iter().any(|code| !code.variables.is_empty());
+    // It waits for copies, of whose end somebody else has to tell.
     let bytes = idle.asleep(|| write::write(engine, &header, link, code, file))?;
     tracing::info!(bytes, milliseconds = started_at.elapsed().as_millis() as u64, "the session is held");
     session.exchange().report_checkpoint(start.number, Ok(WrittenState { bytes, has_variables }));
