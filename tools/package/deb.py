@@ -4,8 +4,9 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
+from textwrap import indent
 
-from packages import GLIBC, HOME, MAINTAINER, Package, lay_out
+from packages import GLIBC, HOME, MAINTAINER, REMOVE_STATE, Package, lay_out
 
 # Where zsh looks for completions of packages.
 ZSH = "vendor-completions"
@@ -38,14 +39,9 @@ fi
         "prerm": """\
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then deb-systemd-invoke stop causeway.service >/dev/null || true; fi
 """,
-        "postrm": """\
-if [ "$1" = purge ]; then
-    rm -rf /var/cache/causeway /run/causeway
-    # Secrets: the key that the service has made, the keys of its clients, and drafts of both that a crash has left. What
-    # an administrator has written besides stays.
-    rm -f /etc/causeway/key /etc/causeway/clients.toml /etc/causeway/clients.lock
-    rm -f /etc/causeway/key.new-???????????????? /etc/causeway/clients.new-????????????????
-    rmdir --ignore-fail-on-non-empty /etc/causeway 2>/dev/null || true
+        "postrm": 'if [ "$1" = purge ]; then\n'
+        + indent(REMOVE_STATE, "    ")
+        + """\
     if command -v deb-systemd-helper >/dev/null; then deb-systemd-helper purge causeway.service >/dev/null || true; fi
 fi
 if [ -d /run/systemd/system ]; then systemctl --system daemon-reload >/dev/null || true; fi

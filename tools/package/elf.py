@@ -13,6 +13,10 @@ OF_GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so
 # What ours are there for to be found with: the driver's libraries, our own, and the MPI of the interposer.
 OF_OTHERS = {"libcuda.so.1", "libnvidia-ml.so.1", "libcauseway_comm.so", "libmpi.so.40"}
 
+# What a file must export, by its name. NVIDIA's driver is to call the program's mmap, by which every worker has its
+# memory at the same addresses; without that nothing fails but moves of sessions.
+EXPORTS = {"causeway": {"mmap", "mmap64"}}
+
 # How the functions and the data begin that come from there, none of which has a version.
 WITHOUT_VERSIONS = ("MPI_", "PMPI_", "OMPI_", "ompi_", "causeway_")
 
@@ -21,6 +25,8 @@ NEEDED = re.compile(r"\(NEEDED\)\s+Shared library: \[(.+)\]")
 SONAME = re.compile(r"\(SONAME\)\s+Library soname: \[(.+)\]")
 # An undefined symbol that has to be found, without the version that each symbol of glibc's has.
 WITHOUT_VERSION = re.compile(r"\sGLOBAL\s+\S+\s+UND\s+([^\s@]+)$", re.MULTILINE)
+# A function that others are to find.
+EXPORTED = re.compile(r"\sFUNC\s+GLOBAL\s+\S+\s+\d+\s+([^\s@]+)", re.MULTILINE)
 SECTION = re.compile(r"^\s*\[ *\d+\] (\.\S+)", re.MULTILINE)
 
 
@@ -33,6 +39,7 @@ class Needs:
     soname: str = ""
     sections: frozenset[str] = field(default_factory=frozenset)
     without_version: frozenset[str] = field(default_factory=frozenset)
+    exported: frozenset[str] = field(default_factory=frozenset)
 
 
 def number(version: str) -> tuple[int, ...]:
@@ -50,6 +57,7 @@ def parse(text: str) -> Needs:
         soname[1] if soname else "",
         frozenset(SECTION.findall(text)),
         frozenset(WITHOUT_VERSION.findall(text)),
+        frozenset(EXPORTED.findall(text)),
     )
 
 
@@ -75,6 +83,11 @@ def wrong(name: str, found: Needs, most_glibc: str) -> list[str]:
         sentences.append(f"{name} needs {', '.join(sorted(others))}, which not every system has")
     if left := found.sections & {".symtab", ".debug_info", ".debug_line"}:
         sentences.append(f"{name} is not stripped: it has {', '.join(sorted(left))}")
+    if hidden := EXPORTS.get(name, set()) - found.exported:
+        sentences.append(
+            f"{name} does not export {', '.join(sorted(hidden))}, without which NVIDIA's driver gives each worker other addresses"
+            " and sessions cannot move: see crates/cli/src/mmap.rs"
+        )
     if ".so" in name and found.soname not in ("", name):
         sentences.append(f"{name} says that it is called {found.soname}")
     return sentences

@@ -26,6 +26,17 @@ MAINTAINER = "The Causeway developers <causeway@users.noreply.github.com>"
 GLIBC = "2.28"
 
 
+# What the service has made, for a shell: it is removed with the last trace of a package, which is Debian's `purge` and the
+# removal of an RPM package. Caches; secrets: the key that the service has made, the keys of its clients, and drafts of both
+# that a crash has left. What an administrator has written besides stays.
+REMOVE_STATE = """\
+rm -rf /var/cache/causeway /run/causeway
+rm -f /etc/causeway/key /etc/causeway/clients.toml /etc/causeway/clients.lock
+rm -f /etc/causeway/key.new-???????????????? /etc/causeway/clients.new-????????????????
+rmdir --ignore-fail-on-non-empty /etc/causeway 2>/dev/null || true
+"""
+
+
 @dataclass(frozen=True)
 class Package:
     """A package, and where its files are."""

@@ -5,8 +5,9 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from textwrap import indent
 
-from packages import GLIBC, HOME, MAINTAINER, Package, lay_out
+from packages import GLIBC, HOME, MAINTAINER, REMOVE_STATE, Package, lay_out
 
 # Where zsh looks for completions of packages.
 ZSH = "site-functions"
@@ -26,7 +27,10 @@ SCRIPTS = {
         "post": "systemd-sysusers causeway.conf >/dev/null 2>&1 || groupadd --system --force causeway || :\n"
         "if [ -d /run/systemd/system ]; then systemctl daemon-reload || :; fi",
         "preun": "if [ $1 = 0 ] && [ -d /run/systemd/system ]; then systemctl --no-reload disable --now causeway.service || :; fi",
-        "postun": "if [ $1 -ge 1 ] && [ -d /run/systemd/system ]; then { systemctl reload causeway.service 2>/dev/null || systemctl try-restart causeway.service || :; }; fi",
+        "postun": "if [ $1 -ge 1 ] && [ -d /run/systemd/system ]; then { systemctl reload causeway.service 2>/dev/null || systemctl try-restart causeway.service || :; }; fi\n"
+        + "if [ $1 = 0 ]; then\n"
+        + indent(REMOVE_STATE, "    ")
+        + "fi",
     },
 }
 

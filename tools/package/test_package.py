@@ -72,6 +72,18 @@ class Elf(unittest.TestCase):
         [sentence] = elf.wrong("libcuda.so.1", needs(sections=symbols), "2.28")
         self.assertIn("needs gettid, which", sentence)
 
+    def test_a_program_that_hides_mmap_is_told(self):
+        symbols = (
+            "    13: 0000000000001000    80 FUNC    GLOBAL DEFAULT   12 mmap\n"
+            "    14: 0000000000001100    80 FUNC    GLOBAL DEFAULT   12 mmap64\n"
+        )
+        self.assertEqual(elf.wrong("causeway", needs(sections=symbols), "2.28"), [])
+        self.assertEqual(elf.wrong("libcuda.so.1", needs(), "2.28"), [])
+        imported = symbols.replace("DEFAULT   12 mmap\n", "DEFAULT  UND mmap@GLIBC_2.2.5 (2)\n")
+        for hidden in (imported, symbols.replace("GLOBAL DEFAULT   12 mmap\n", "LOCAL  DEFAULT   12 mmap\n")):
+            [sentence] = elf.wrong("causeway", needs(sections=hidden), "2.28")
+            self.assertIn("does not export mmap, without", sentence)
+
     def test_a_file_of_this_machine_is_read(self):
         found = elf.needs(Path(sys.executable).resolve())
         self.assertIn("libc.so.6", found.libraries)
@@ -252,20 +264,29 @@ class Packages(unittest.TestCase):
         self.assertEqual(self.for_every_program(ours, "--not"), ("", False))
 
     def test_removing_the_service_for_good_leaves_no_secret(self):
-        postrm = deb.SCRIPTS["causeway-server"]["postrm"]
-        settings = self.folder / "etc/causeway"
-        settings.mkdir(parents=True)
         secrets = ["clients.lock", "clients.new-0123456789abcdef", "clients.toml", "key"]
-        for secret in secrets:
-            (settings / secret).write_text("secret")
-        (settings / "site.toml").write_text("")
-        script = postrm.replace("/etc/", f"{self.folder}/etc/").replace("/var/", f"{self.folder}/var/")
-        script = script.replace("/run/", f"{self.folder}/run/").replace(
-            "deb-systemd-helper", "no-such-program"
-        )
-        for word, left in (("remove", [*secrets, "site.toml"]), ("purge", ["site.toml"])):
-            subprocess.run(["sh", "-ec", script, "postrm", word], check=True)
-            self.assertEqual(sorted(file.name for file in settings.iterdir()), left)
+        for scripts, name, stays, last in (
+            (deb.SCRIPTS, "postrm", "remove", "purge"),
+            (rpm.SCRIPTS, "postun", "1", "0"),
+        ):
+            root = self.folder / name
+            settings, images = root / "etc/causeway", root / "var/cache/causeway/images"
+            settings.mkdir(parents=True)
+            images.mkdir(parents=True)
+            for secret in secrets:
+                (settings / secret).write_text("secret")
+            (settings / "site.toml").write_text("")
+            script = scripts["causeway-server"][name].replace("deb-systemd-helper", "no-such-program")
+            for place in ("/etc/", "/var/", "/run/"):
+                script = script.replace(place, f"{root}{place}")
+            for word, left in ((stays, [*secrets, "site.toml"]), (last, ["site.toml"])):
+                # dpkg has the word as the first argument, and so has rpm.
+                subprocess.run(["sh", "-ec", script, name, word], check=True)
+                self.assertEqual(sorted(file.name for file in settings.iterdir()), left)
+                self.assertEqual(images.exists(), word == stays)
+            (settings / "site.toml").unlink()
+            subprocess.run(["sh", "-ec", script, name, last], check=True)
+            self.assertFalse(settings.exists())
 
     def test_a_package_of_debian_has_what_is_said_of_it(self):
         made = deb.build(self.packages["causeway-server"], "1.2.3", self.folder, 1_000_000_000)
