@@ -127,7 +127,7 @@ bench: programs
 	cargo bench --locked -p causeway-wire
 
 gpu-bundle: programs bitcode
-	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-comm -p causeway-nccl-net -p causeway-nvml -p causeway-stubs -p causeway-model -p causeway-fabric-perf
+	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-comm -p causeway-cublas -p causeway-nccl-net -p causeway-nvml -p causeway-stubs -p causeway-model -p causeway-fabric-perf
 	@scripts/gpu-bundle.sh
 
 net-test: programs

@@ -16,7 +16,7 @@ triple=x86_64-unknown-linux-gnu
 out=${PORTABLE_OUT:-build/portable/x86_64}
 target=${CARGO_TARGET_DIR:-$PWD/target}
 registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
-packages=(-p causeway-cli -p causeway-client -p causeway-comm -p causeway-nccl-net -p causeway-nvml -p causeway-stubs -p causeway-fabric-perf)
+packages=(-p causeway-cli -p causeway-client -p causeway-comm -p causeway-cublas -p causeway-nccl-net -p causeway-nvml -p causeway-stubs -p causeway-fabric-perf)
 
 install_zig
 # The paths in messages of panics, of this tree, of what is generated, and of the crates from the registry.

@@ -9,7 +9,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 # The end-to-end tests start the program and the libraries from the build folder, so both are built before any test runs.
-cargo build --locked -p causeway-cli -p causeway-client -p causeway-comm -p causeway-nccl-net -p causeway-nvml -p causeway-stubs -p causeway-model -p causeway-fabric-perf || exit 1
+cargo build --locked -p causeway-cli -p causeway-client -p causeway-comm -p causeway-cublas -p causeway-nccl-net -p causeway-nvml -p causeway-stubs -p causeway-model -p causeway-fabric-perf || exit 1
 cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log" || failed=1
 # Where Prometheus is installed (`make metrics-test` installs it); it says so where not.
 tools/metrics_test/run.py "${CARGO_TARGET_DIR:-target}/debug/causeway" build/cuda/vector_add 2>&1 | tee -a "$log" || failed=1

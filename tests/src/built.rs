@@ -123,6 +123,8 @@ fn profile_folder() -> PathBuf {
             "-p",
             "causeway-comm",
             "-p",
+            "causeway-cublas",
+            "-p",
             "causeway-nccl-net",
             "-p",
             "causeway-nvml",

@@ -94,16 +94,16 @@ fn calls_and_libraries_that_are_not_to_be_had_are_named() {
     let image = fs::read(fixture("cubin_only.fatbin")).unwrap();
     let bytes = image.iter().map(|byte| format!("{byte},")).collect::<String>();
     let code = format!("__attribute__((section(\".nv_fatbin\"), aligned(8))) char code[] = {{{bytes}}};");
-    compile(&code, "libcublas.so.13", &["-Wl,-soname,libcublas.so.13"]);
+    compile(&code, "libcufft.so.12", &["-Wl,-soname,libcufft.so.12"]);
     let source = "int cuMemBatchDecompressAsync(void); int cuInit(int); int f(void) { return cuInit(0) + cuMemBatchDecompressAsync(); }";
-    let library = folder.path().join("libcublas.so.13");
+    let library = folder.path().join("libcufft.so.12");
     let library = library.to_str().expect("the path is text");
     let program = compile(source, "library.so", &["-Wl,--no-as-needed", library, "-Wl,-rpath,$ORIGIN"]);
     let found = report(&program);
     let lacking = found["lacking"].as_array().unwrap();
     assert_eq!(lacking.len(), 2, "{found:#}");
     assert_eq!(lacking[0]["function"], "cuMemBatchDecompressAsync", "{found:#}");
-    assert!(lacking[1]["library"] == "libcublas.so.13", "{found:#}");
+    assert!(lacking[1]["library"] == "libcufft.so.12", "{found:#}");
     assert!(
         lacking[1]["reason"].as_str().is_some_and(|text| text.contains("machine code alone")),
         "{found:#}"
@@ -119,7 +119,7 @@ fn calls_and_libraries_that_are_not_to_be_had_are_named() {
     fs::remove_file(library).unwrap();
     let outcome = check(&[&program]);
     assert!(
-        outcome.code() == Some(1) && outcome.stdout.contains("libcublas.so.13 was not found"),
+        outcome.code() == Some(1) && outcome.stdout.contains("libcufft.so.12 was not found"),
         "{outcome}"
     );
 }

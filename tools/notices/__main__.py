@@ -17,7 +17,7 @@ from notices import make, shipped
 
 FILE = Path("THIRD-PARTY-NOTICES.md")
 # What is given to users.
-PROGRAMS = ("causeway-cli", "causeway-client", "causeway-comm", "causeway-nccl-net", "causeway-nvml", "causeway-stubs", "causeway-fabric-perf")
+PROGRAMS = ("causeway-cli", "causeway-client", "causeway-comm", "causeway-cublas", "causeway-nccl-net", "causeway-nvml", "causeway-stubs", "causeway-fabric-perf")
 METADATA = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", "x86_64-unknown-linux-gnu"]
 
 

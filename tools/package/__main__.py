@@ -125,6 +125,7 @@ def sums(out: Path) -> None:
         "causeway-client",
         "causeway-comm",
         "causeway-fabric-perf",
+        "causeway-cublas",
         "causeway-nccl-net",
         "causeway-nvml",
         "causeway-stubs",

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 STUBS = "libcauseway_stubs.so"
+CUBLAS = "libcauseway_cublas.so"
 
 # What is in `lib/causeway`: the name, and what cargo calls the library.
 LIBRARIES = {
@@ -17,6 +18,7 @@ LIBRARIES = {
     STUBS: STUBS,
     "libcauseway_comm.so": "libcauseway_comm.so",
     "libnccl-net-causeway.so": "libcauseway_nccl_net.so",
+    CUBLAS: CUBLAS,
 }
 
 # Further programs: the name in `bin`, which is cargo's, too.
@@ -44,11 +46,18 @@ SOURCES = {
     "share/cmake/causeway": ("packaging/dev/causeway-config*.cmake",),
 }
 
+# The folder of libraries that `causeway run` puts in front of NVIDIA's where all servers are software GPUs.
+SOFTWARE = "software/"
+
 # Second names, as links. Folders with nothing but a library for programs that are linked with it, and for NCCL: they
 # find no driver beside it.
 LINKS = {
     "comm/libcauseway_comm.so": "../libcauseway_comm.so",
     "nccl/libnccl-net-causeway.so": "../libnccl-net-causeway.so",
+    f"{SOFTWARE}libcublas.so.12": f"../{CUBLAS}",
+    f"{SOFTWARE}libcublas.so.13": f"../{CUBLAS}",
+    f"{SOFTWARE}libcublasLt.so.12": f"../{CUBLAS}",
+    f"{SOFTWARE}libcublasLt.so.13": f"../{CUBLAS}",
     "libcuda.so": "libcuda.so.1",
     "libnvidia-ml.so": "libnvidia-ml.so.1",
     "libnvcuvid.so.1": STUBS,
@@ -67,7 +76,7 @@ def stage(built: Path, tree: Path) -> None:
     lost = [name for name in ("causeway", *TOOLS, *LIBRARIES.values()) if not (built / name).is_file()]
     if lost:
         raise LayoutError(
-            f"{built} lacks {', '.join(lost)}: build causeway-cli, -client, -comm, -nccl-net, -nvml, -stubs and -fabric-perf first"
+            f"{built} lacks {', '.join(lost)}: build causeway-cli, -client, -comm, -cublas, -nccl-net, -nvml, -stubs and -fabric-perf first"
         )
     if tree.exists():
         shutil.rmtree(tree)

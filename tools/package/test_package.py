@@ -108,6 +108,7 @@ class Tree(unittest.TestCase):
         self.assertEqual((libraries / "libnvidia-ml.so.1").read_bytes(), b"libcauseway_nvml.so" * 100)
         self.assertEqual((libraries / "libcuda.so").resolve(), (libraries / "libcuda.so.1").resolve())
         self.assertEqual((libraries / "libnvoptix.so.1").read_bytes(), b"libcauseway_stubs.so" * 100)
+        self.assertEqual((libraries / "software/libcublas.so.13").read_bytes(), b"libcauseway_cublas.so" * 100)
         self.assertTrue(os.access(self.tree / "bin/causeway", os.X_OK))
 
     def test_what_is_not_built_is_named(self):
@@ -130,6 +131,7 @@ class Tree(unittest.TestCase):
         interposer.write_text("interposer")
         names = zipfile.ZipFile(self.wheel("out")).namelist()
         self.assertIn("causeway_gpu/lib/causeway/mpi/mpich/libcauseway_mpi.so", names)
+        self.assertIn("causeway_gpu/lib/causeway/software/libcublasLt.so.13", names)
         for module in ("causeway_comm.py", "causeway_team.py", "causeway_numba.py", "causeway_triton.py"):
             self.assertIn(module, names)
         self.assertEqual(sum(name.endswith("libcauseway_comm.so") for name in names), 1)

@@ -10,7 +10,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from layout import DEVICE_FILES, LIBRARIES, LINKS, STUBS, objects, parts
+from layout import DEVICE_FILES, LIBRARIES, LINKS, SOFTWARE, STUBS, objects, parts
 
 NAME = "causeway_gpu"
 # Of one build of glibc's, for any Python: nothing in it is an extension of Python's.
@@ -62,13 +62,17 @@ def contents(tree: Path, package: Path, root: Path, version: str, tag: str) -> d
             is_program = not name.startswith("device/")
             files[f"{libraries}/{name}"] = ((tree / "lib/causeway" / name).read_bytes(), is_program)
     for name, target in LINKS.items():
-        if "/" in name:
+        if "/" in name and not name.startswith(SOFTWARE):
             continue
         # There are no links in wheels. Two copies of the driver would be two drivers in one process, so
         # that its second name is a library which holds nothing and needs the first. Of the stubs a process
         # may have several.
-        copied = target == STUBS
-        content = (tree / "lib/causeway" / target).read_bytes() if copied else second_name(name, target)
+        if target == STUBS:
+            content = (tree / "lib/causeway" / target).read_bytes()
+        elif name.startswith(SOFTWARE):
+            content = second_name(name.removeprefix(SOFTWARE), Path(target).name, "$ORIGIN/..")
+        else:
+            content = second_name(name, target)
         files[f"{libraries}/{name}"] = (content, True)
     info = f"{NAME}-{version}.dist-info"
     home = "https://github.com/causeway-gpu/causeway"
@@ -90,14 +94,14 @@ def contents(tree: Path, package: Path, root: Path, version: str, tag: str) -> d
     return files
 
 
-def second_name(name: str, target: str) -> bytes:
-    """A library called `name` that holds nothing and needs the library `target` of its own folder."""
+def second_name(name: str, target: str, folder_of_target: str = "$ORIGIN") -> bytes:
+    """A library called `name` that holds nothing and needs the library `target`, of its own folder or another one."""
     with tempfile.TemporaryDirectory() as folder:
         needed = Path(folder, target)
         link(["-Wl,-soname," + target, "-o", str(needed)])
         made = Path(folder, name)
         link(
-            ["-Wl,-soname," + name, "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN", "-o", str(made), str(needed)]
+            ["-Wl,-soname," + name, "-Wl,--no-as-needed", f"-Wl,-rpath,{folder_of_target}", "-o", str(made), str(needed)]
         )
         return made.read_bytes()
 

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::stand_ins;
+
 /// The name that programs ask for.
 const NAME: &str = "libcuda.so.1";
 
@@ -165,6 +167,11 @@ fn make_links(built: &Path, folder: &Path) -> io::Result<()> {
     // Most programs ask for the driver library alone, and run without the others.
     for (name, library) in NAMES.iter().filter(|(_, library)| built.join(library).exists()) {
         or_there(symlink(Path::new("..").join(library), folder.join(name)))?;
+    }
+    let software = folder.join(stand_ins::FOLDER);
+    or_there(std::fs::create_dir(&software))?;
+    for (name, library) in stand_ins::NAMES.iter().filter(|(_, library)| built.join(library).exists()) {
+        or_there(symlink(Path::new("../..").join(library), software.join(name)))?;
     }
     Ok(())
 }

@@ -93,6 +93,7 @@ mod report;
 mod run;
 mod serve;
 mod server;
+mod stand_ins;
 mod status_query;
 mod trace;
 mod try_driver;

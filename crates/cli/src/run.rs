@@ -19,6 +19,8 @@ use crate::nccl;
 use crate::ptxas;
 use crate::report::{self, ReportError};
 use crate::server::{ServerArguments, ServerError, Servers};
+#[cfg(feature = "software")]
+use crate::stand_ins;
 
 /// Run a program on a server's GPU, or on the software GPU.
 ///
@@ -102,7 +104,12 @@ pub fn prepare(
     let mut command = launch::command(program, &library);
     servers.hand_over(&mut command)?;
     #[cfg(feature = "software")]
-    ptxas::hand_over(&mut command, servers.are_software());
+    {
+        ptxas::hand_over(&mut command, servers.are_software());
+        if servers.are_software() {
+            stand_ins::hand_over(&mut command, &library);
+        }
+    }
     let via = server.via_of_program(&servers).map_err(ServerError::from)?;
     if let Some(via) = via {
         command.env(table::VIA.name, via.to_string());

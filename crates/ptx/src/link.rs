@@ -24,6 +24,8 @@ pub(crate) enum Builtin {
     Free,
     /// `cudaGraphSetConditional(handle, value)`.
     SetCondition,
+    /// One tile of a matrix product: see [`causeway_gemm`].
+    MultiplyTile,
 }
 
 impl Builtin {
@@ -34,6 +36,7 @@ impl Builtin {
             "malloc" => Self::Allocate,
             "free" => Self::Free,
             "cudaGraphSetConditional" => Self::SetCondition,
+            causeway_gemm::FUNCTION => Self::MultiplyTile,
             _ => return None,
         })
     }
@@ -45,6 +48,7 @@ impl Builtin {
             Self::Allocate => (&[8], &[8]),
             Self::Free => (&[8], &[]),
             Self::SetCondition => (&[8, 4], &[]),
+            Self::MultiplyTile => (&[causeway_gemm::REQUEST_BYTES as u64], &[]),
         };
         Signature { parameters: parameters.into(), results: results.into() }
     }

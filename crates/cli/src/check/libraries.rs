@@ -9,6 +9,7 @@ use causeway_gpu_software::Options;
 use super::finding::{FileCheck, Lacking};
 use super::images;
 use crate::elf::{Dynamic, Elf};
+use crate::stand_ins;
 
 /// Where loaders look at last, and where the CUDA toolkit is.
 const SYSTEM: [&str; 8] = [
@@ -23,8 +24,7 @@ const SYSTEM: [&str; 8] = [
 ];
 
 /// How NVIDIA's libraries with kernels in them are called.
-const WITH_KERNELS: [&str; 10] = [
-    "libcublas",
+const WITH_KERNELS: [&str; 9] = [
     "libcudnn",
     "libcufft",
     "libcurand",
@@ -53,6 +53,9 @@ pub fn add(check: &mut FileCheck, dynamic: &Dynamic, environment: &str, options:
     };
     enqueue(dynamic, &check.path, &mut waiting);
     while let Some((name, path)) = waiting.pop_front() {
+        if stand_ins::has(&name) {
+            continue;
+        }
         let Some(path) = path else {
             if WITH_KERNELS.iter().any(|prefix| name.starts_with(prefix)) {
                 let reason = "was not found, so that it is unknown whether the software GPU runs its kernels: install it, or name its \

@@ -7,6 +7,7 @@ mod libraries;
 mod print;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ use clap::Args;
 use thiserror::Error;
 
 use crate::elf::Elf;
+use crate::stand_ins;
 use finding::{FileCheck, Lacking};
 use print::{Report, Unreadable};
 
@@ -74,7 +76,8 @@ pub fn check(arguments: &Arguments) -> Result<ExitCode, CheckError> {
         let named = |cause| CheckError::Unreadable { path: path.display().to_string(), cause };
         let kind = path.metadata().map_err(named)?;
         if kind.is_dir() {
-            for file in files::libraries(path).map_err(named)? {
+            let libraries = files::libraries(path).map_err(named)?;
+            for file in libraries.into_iter().filter(|file| !is_replaced(file)) {
                 examined += 1;
                 match check_library(&file, &options) {
                     Ok(check) => checks.extend(check),
@@ -102,6 +105,11 @@ pub fn check(arguments: &Arguments) -> Result<ExitCode, CheckError> {
         (true, false) => 1,
         (true, true) => 0,
     }))
+}
+
+/// Whether programs on the software GPU get another library in place of this one.
+fn is_replaced(library: &Path) -> bool {
+    library.file_name().and_then(OsStr::to_str).is_some_and(stand_ins::has)
 }
 
 /// A library beneath a folder; nothing where it has nothing to do with GPUs. What it is linked to lies beneath the folder,

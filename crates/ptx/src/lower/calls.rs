@@ -164,6 +164,7 @@ impl Translator<'_, '_> {
             Builtin::Assert => runtime::assertion_failed as *const () as usize,
             Builtin::Allocate => runtime::allocate as *const () as usize,
             Builtin::Free => runtime::free as *const () as usize,
+            Builtin::MultiplyTile => runtime::multiply_tile as *const () as usize,
             Builtin::SetCondition => runtime::set_condition as *const () as usize,
         };
         self.call_runtime(function, pointers, None);

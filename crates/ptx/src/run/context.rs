@@ -237,6 +237,13 @@ pub(crate) struct Progress {
     pub(super) output: Mutex<()>,
 }
 
+impl Progress {
+    /// Whether another thread has ended the launch.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
 impl Launch<'_> {
     /// How many blocks there are.
     pub(super) fn blocks(&self) -> u64 {

@@ -10,7 +10,7 @@ use super::context::{
     BarrierRequest, ClusterBarrierRequest, Raised, Reduction, Request, ThreadContext, WarpOperation,
     WarpRequest,
 };
-use super::printf;
+use super::{gemm, printf};
 
 /// Suspends the thread with a request; returns when the scheduler resumes it.
 ///
@@ -171,6 +171,13 @@ runtime_functions! {
         let (handle, value) = (*handle, *value);
         if !(*(*thread).yielder).on_parent_stack(|| launch.set_condition(handle, value)) {
             raise(thread, Raised::IllegalAddress(handle));
+        }
+    }
+
+    /// The kernel of a matrix product: see [`causeway_gemm`].
+    fn multiply_tile(thread, request: *const causeway_gemm::Request) {
+        if let Err(raised) = gemm::multiply_tile(thread, &*request) {
+            raise(thread, raised);
         }
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod context;
 pub(crate) mod distributed;
 pub(crate) mod eight_bits;
 pub(crate) mod functions;
+mod gemm;
 mod host;
 pub(crate) mod matrix;
 pub(crate) mod mbarrier;

@@ -1,0 +1,22 @@
+//! Functions that are refused, from their list; and a library that stays loaded, since programs keep what
+//! they found in it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+const LIST: &str = "list/refused.txt";
+
+fn main() {
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcublas.so");
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed={LIST}");
+    let list = std::fs::read_to_string(LIST).expect("the list of refused functions is in this folder");
+    let mut source = String::from("refused! {\n");
+    for name in list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        writeln!(source, "    {name}").expect("a string takes what is written to it");
+    }
+    source.push_str("}\n");
+    let folder = std::env::var_os("OUT_DIR").expect("cargo names the folder");
+    std::fs::write(Path::new(&folder).join("refused.rs"), source).expect("the folder can be written to");
+}

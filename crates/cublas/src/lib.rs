@@ -1,0 +1,23 @@
+//! Stand-in for cuBLAS and cuBLASLt on software GPUs: `libcublas.so` and `libcublasLt.so`.
+//!
+//! NVIDIA's libraries contain only machine code, which the software GPU does not run. Where all of a
+//! program's servers are software GPUs, `causeway run` puts this library in front of them. Each function
+//! checks its arguments and launches one kernel in the caller's stream ([`causeway_gemm`]); the server's
+//! processor computes the product.
+//!
+//! Both names lead to this one library. Functions that it does not have return `CUBLAS_STATUS_NOT_SUPPORTED`
+//! and name themselves on standard error: `list/refused.txt`. What names, arguments and results are is from
+//! NVIDIA's published headers (`cublas_v2.h`, `cublasLt.h`).
+
+mod driver;
+mod gemm;
+mod handle;
+mod launch;
+mod log;
+mod lt;
+mod management;
+mod operation;
+mod refused;
+mod status;
+mod types;
+mod vectors;

@@ -1,0 +1,22 @@
+//! A line on the program's standard error about what was refused.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::sync::Mutex;
+
+use crate::status::Status;
+
+/// Logs, once in a process for each function and reason, that a call is refused; gives what the call returns.
+pub fn refused(function: &'static str, reason: &'static str) -> Status {
+    static LOGGED: Mutex<BTreeSet<(&str, &str)>> = Mutex::new(BTreeSet::new());
+    let is_new = LOGGED.lock().is_ok_and(|mut logged| logged.insert((function, reason)));
+    if is_new {
+        // A program without standard error learns it from the result.
+        let _ = writeln!(
+            std::io::stderr(),
+            "causeway: {function} returns CUBLAS_STATUS_NOT_SUPPORTED: {reason} in the library that stands in for \
+             cuBLAS on software GPUs; run the program on a GPU, or without this function"
+        );
+    }
+    Status::NotSupported
+}

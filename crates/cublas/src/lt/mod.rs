@@ -1,0 +1,4 @@
+//! cuBLASLt: descriptors, and products described by them.
+
+mod descriptors;
+mod matmul;

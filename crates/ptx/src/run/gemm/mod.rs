@@ -1,0 +1,123 @@
+//! Matrix product: one tile of it, for the library that stands in for cuBLAS.
+//!
+//! The calling block is of one thread. Elements are read and written on its coroutine, where an address
+//! without access ends the kernel as it ends any other; nothing is owned there (see
+//! [`functions`](super::functions)). The multiplication of what was read runs on the worker's own stack.
+
+mod elements;
+mod memory;
+mod scratch;
+mod sums;
+
+use causeway_gemm::{Accumulator, Activation, Matrix, Request, Scalar, ScalarType, TILE};
+
+use super::context::{Raised, ThreadContext};
+use memory::{INVALID, Operand, Range};
+use scratch::{DEPTH, SCRATCH, Tiles};
+use sums::Sum;
+
+/// Computes the tile of the calling block; gives what ends the kernel.
+///
+/// # Safety
+/// `thread` is the context that compiled code was called with, on that code's own coroutine.
+pub(super) unsafe fn multiply_tile(thread: *mut ThreadContext, request: &Request) -> Result<(), Raised> {
+    let scalar_type = |number| ScalarType::from_number(number).ok_or(INVALID);
+    let is_complex = scalar_type(request.d.scalar_type)?.is_complex();
+    // SAFETY: as the caller promises.
+    unsafe {
+        match (Accumulator::from_number(request.accumulator).ok_or(INVALID)?, is_complex) {
+            (Accumulator::Single, false) => multiply::<f32>(thread, request),
+            (Accumulator::Double, false) => multiply::<f64>(thread, request),
+            (Accumulator::Single, true) => multiply::<[f32; 2]>(thread, request),
+            (Accumulator::Double, true) => multiply::<[f64; 2]>(thread, request),
+        }
+    }
+}
+
+/// The tile's part of the result.
+struct Tile {
+    batch: u64,
+    rows: Range,
+    columns: Range,
+}
+
+impl Tile {
+    fn of_block(request: &Request, block: u64) -> Option<Self> {
+        let down = request.rows.div_ceil(TILE);
+        let of_one = down.checked_mul(request.columns.div_ceil(TILE))?;
+        let batch = block.checked_div(of_one)?;
+        let tile = block % of_one;
+        let range =
+            |index: u64, count: u64| Range { first: index * TILE, len: TILE.min(count - index * TILE) };
+        Some(Self {
+            batch,
+            rows: range(tile % down, request.rows),
+            columns: range(tile / down, request.columns),
+        })
+        .filter(|tile| tile.batch < request.batch)
+    }
+}
+
+unsafe fn multiply<T: Sum>(thread: *mut ThreadContext, request: &Request) -> Result<(), Raised> {
+    // SAFETY: the context belongs to the running thread, and its launch lasts as long.
+    let (launch, block, yielder) =
+        unsafe { (&*(*thread).launch, u64::from((*thread).ctaid[0]), &*(*thread).yielder) };
+    let Some(tile) = Tile::of_block(request, block) else { return Ok(()) };
+    let activation = Activation::from_number(request.activation).ok_or(INVALID)?;
+    let space = launch.space;
+    let operand = |matrix: &Matrix| Operand::of(matrix, tile.batch, space);
+    let alpha: T = scalar(&request.alpha, space)?;
+    let beta: T = scalar(&request.beta, space)?;
+    let mut tiles: Tiles<T> = yielder.on_parent_stack(|| SCRATCH.with(scratch::Scratch::tiles));
+    let (rows, columns) = (tile.rows.len as usize, tile.columns.len as usize);
+    tiles.clear_sums(columns);
+    if !alpha.is_zero() {
+        let (a, b) = (operand(&request.a)?, operand(&request.b)?);
+        for first in (0..request.depth).step_by(DEPTH) {
+            if launch.progress.is_stopped() {
+                return Ok(());
+            }
+            let depth = Range { first, len: (DEPTH as u64).min(request.depth - first) };
+            // SAFETY: a tile has so many elements at most, and this runs on a coroutine.
+            unsafe {
+                a.read(tile.rows, depth, tiles.left, TILE as usize)?;
+                b.read(depth, tile.columns, tiles.right, DEPTH)?;
+            }
+            yielder.on_parent_stack(|| tiles.multiply(rows, depth.len as usize, columns));
+        }
+    }
+    tiles.scale(columns, alpha);
+    if !beta.is_zero() {
+        // SAFETY: as above; the left factor is not needed any more.
+        unsafe { operand(&request.c)?.read(tile.rows, tile.columns, tiles.left, TILE as usize)? };
+        tiles.add_scaled(columns, beta);
+    }
+    if request.bias != 0 {
+        let bias = Matrix {
+            address: request.bias,
+            row_stride: 1,
+            batch_stride: request.bias_batch_stride,
+            scalar_type: request.bias_type,
+            ..Matrix::default()
+        };
+        let one = Range { first: 0, len: 1 };
+        // SAFETY: as above.
+        unsafe { operand(&bias)?.read(tile.rows, one, tiles.left, TILE as usize)? };
+        tiles.add_column(columns);
+    }
+    tiles.apply(columns, activation);
+    // SAFETY: as above.
+    unsafe { operand(&request.d)?.write(tile.rows, tile.columns, tiles.sums, TILE as usize) }
+}
+
+/// A factor, from where it is.
+fn scalar<T: Sum>(scalar: &Scalar, space: &crate::memory::AddressSpace) -> Result<T, Raised> {
+    if scalar.address == 0 {
+        return Ok(T::of_parts(scalar.real, scalar.imaginary));
+    }
+    let matrix = Matrix { address: scalar.address, scalar_type: scalar.scalar_type, ..Matrix::default() };
+    let (mut value, one) = (T::default(), Range { first: 0, len: 1 });
+    // SAFETY: there is room for one element, and this runs on a coroutine.
+    unsafe { Operand::of(&matrix, 0, space)?.read(one, one, &raw mut value, 1)? };
+    Ok(value)
+}

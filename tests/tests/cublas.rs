@@ -1,0 +1,34 @@
+//! Do programs on the software GPU get a cuBLAS that computes what NVIDIA's does, and only there?
+
+use causeway_tests::built::cuda_program;
+use causeway_tests::client::through_run;
+use causeway_tests::process::run;
+use causeway_tests::server::Server;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[test]
+fn products_are_right_in_all_types_forms_streams_and_threads() {
+    let outcome = run(&mut through_run(None, &cuda_program("cublas_products")), LIMIT).must_succeed();
+    let named =
+        |function: &str| outcome.stderr.contains(&format!("{function} returns CUBLAS_STATUS_NOT_SUPPORTED"));
+    assert!(named("cublasStrsm_v2") && named("cublasLtMatmul"), "{outcome}");
+}
+
+#[test]
+fn wrong_addresses_are_errors_of_the_kernel() {
+    for address in ["far", "near"] {
+        let mut command = through_run(None, &cuda_program("cublas_products"));
+        let outcome = run(command.arg(address), LIMIT).must_succeed();
+        assert!(outcome.stderr.contains("kernel `causeway_gemm`"), "{outcome}");
+    }
+}
+
+#[test]
+fn programs_on_a_server_keep_their_own_library() {
+    let server = Server::start();
+    let mut command = through_run(Some(&server.connect_string()), &cuda_program("cublas_products"));
+    let outcome = run(&mut command, LIMIT);
+    assert!(outcome.code() == Some(1) && outcome.stdout.contains("cublas != nullptr"), "{outcome}");
+}
