@@ -9,11 +9,11 @@ use std::time::Duration;
 use causeway_access::keys::clients::{Client, Clients, ClientsError, InvitedClient, OTHERS};
 use causeway_access::keys::file::KeyFileError;
 use causeway_access::keys::limits::{
-    BandwidthError, ClientLimits, SessionMemoryError, TimeSpan, parse_bandwidth, parse_session_memory,
+    BandwidthError, ClientLimits, SessionMemoryError, parse_bandwidth, parse_session_memory,
 };
 use causeway_access::target::ClientNameError;
 use causeway_access::{ClientName, Invitation, Key, Target, TargetError};
-use causeway_config::Size;
+use causeway_config::{Size, TimeSpan};
 use clap::{Args, Subcommand};
 use jiff::{Timestamp, ToSpan as _};
 use serde_json::{Value, json};

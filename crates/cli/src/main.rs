@@ -27,6 +27,7 @@
 //! | `client`         | Which clients of a server have keys of their own?                              |
 //! | `login`          | How does this machine become a client of a server that has invited it?        |
 //! | `hidden_input`   | How is a secret read from a terminal that does not show it?                    |
+//! | `duration`     | Which durations may an option have?                                             |
 //! | `own_server`     | Which server of this machine do these commands mean?                           |
 //! | `usage`          | Who has used a server for how long?                                            |
 //! | `keys`           | How do servers' keys get to a program that is started?                         |
@@ -64,6 +65,7 @@ mod default_server;
 mod demo;
 mod devices;
 mod doctor;
+mod duration;
 // Most of it is read by `check` alone.
 #[cfg_attr(not(feature = "software"), allow(dead_code))]
 mod elf;

@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use thiserror::Error;
 
+use crate::duration::seconds;
 use crate::pool::{Gpu, Holder, Lease, Pool, PoolError, Request, ServerState, names};
 use crate::server::{KeyArguments, user};
 
@@ -53,9 +54,9 @@ enum Action {
         /// Whose job it is. If not given: that of this user.
         #[arg(long)]
         user: Option<String>,
-        /// Wait so long until enough are free.
-        #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=86_400))]
-        wait: u64,
+        /// Wait for this time (seconds, or 90s, 10m, 2h) until enough are free.
+        #[arg(long, value_name = "TIME", default_value_t = 0, value_parser = seconds::<0, 86_400>)]
+        wait: u32,
         #[command(flatten)]
         keys: KeyArguments,
     },
@@ -117,7 +118,7 @@ pub fn pool(arguments: &Arguments) -> Result<ExitCode, PoolCommandError> {
                 user: of_user.clone().unwrap_or_else(user),
                 gpus: usize::from(*gpus),
             };
-            let wait = Duration::from_secs(*wait);
+            let wait = Duration::from_secs(u64::from(*wait));
             let held = Pool::of(pool)?.acquire(&request, |servers| keys.query(servers), wait)?;
             print(format!("{}={}", ON.name, held.lease.on))?;
             print(format!("{}={}", CUDA_VISIBLE_DEVICES.name, held.lease.devices))?;

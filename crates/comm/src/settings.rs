@@ -78,7 +78,7 @@ impl Settings {
                 .size(&COMM_COLLECTIVE_THRESHOLD)?
                 .unwrap_or(COMM_COLLECTIVE_THRESHOLD_DEFAULT),
             graph_limit: Duration::from_secs(
-                environment.number(&COMM_GRAPH_TIMEOUT)?.unwrap_or(COMM_GRAPH_TIMEOUT_DEFAULT),
+                environment.seconds(&COMM_GRAPH_TIMEOUT)?.unwrap_or(COMM_GRAPH_TIMEOUT_DEFAULT),
             ),
             trace_operations: environment.number(&COMM_TRACE)?.unwrap_or(COMM_TRACE_DEFAULT) as u32,
             table: environment.parsed(&COMM_TABLE)?,

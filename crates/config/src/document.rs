@@ -72,6 +72,7 @@ fn values(variable: &Variable) -> String {
     match variable.values {
         Values::Path => "a path".to_owned(),
         Values::Number(min, max) => format!("{min} to {max}"),
+        Values::Seconds(min, max) => format!("{min} to {max}, or a time such as `90s` or `10m`"),
         Values::Size(min, u64::MAX) => format!("a size, {} or more", Size(min)),
         Values::Size(min, max) => format!("a size, {} to {}", Size(min), Size(max)),
         Values::Switch => "`on` or `1`, `off` or `0`".to_owned(),
@@ -169,7 +170,7 @@ fn sample(variable: &Variable) -> String {
         (_, Default::Number(number)) => number.to_string(),
         (_, Default::Size(bytes)) => format!("\"{}\"", Size(bytes)),
         (Values::Switch, _) => "false".to_owned(),
-        (Values::Number(min, _), _) => min.to_string(),
+        (Values::Number(min, _) | Values::Seconds(min, _), _) => min.to_string(),
         (Values::NumberOf(numbers), _) => numbers.first().map(u64::to_string).unwrap_or_default(),
         (Values::Size(min, _), _) => format!("\"{}\"", Size(min)),
         (Values::Word(words), _) => format!("\"{}\"", words.first().copied().unwrap_or_default()),

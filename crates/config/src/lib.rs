@@ -4,6 +4,7 @@
 //! | Module       | Question it answers                                                     |
 //! |--------------|-------------------------------------------------------------------------|
 //! | [`size`]     | How is a number of bytes written and read?                              |
+//! | [`duration`] | How is a duration written and read?                                     |
 //! | [`rules`]    | How are rules by sizes written, of which a variable has several?        |
 //! | [`variable`] | What is said of a variable: its values, its default, who acts on it?     |
 //! | [`table`]    | Which variables are there?                                              |
@@ -17,6 +18,7 @@
 //! made from it.
 
 pub mod document;
+pub mod duration;
 pub mod file;
 pub mod read;
 pub mod rules;
@@ -25,6 +27,7 @@ pub mod table;
 pub mod unknown;
 pub mod variable;
 
+pub use duration::TimeSpan;
 pub use read::{ConfigError, Environment, Role, ValueError, act_as, check};
 pub use size::Size;
 pub use variable::{Component, Default, Values, Variable};

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use thiserror::Error;
 
+use crate::duration::whole_seconds;
 use crate::file::{Entry, FilesError, Section, Settings, candidates};
 use crate::size::Size;
 use crate::table::{ALL, RENAMED};
@@ -203,6 +204,11 @@ impl<'a> Environment<'a> {
         self.parsed(variable)
     }
 
+    /// The seconds in a variable that holds a time.
+    pub fn seconds(&self, variable: &Variable) -> Result<Option<u64>, ValueError> {
+        Ok(self.admitted(variable)?.as_deref().and_then(|text| whole_seconds(text, 0, u64::MAX)))
+    }
+
     /// The bytes in a variable that holds a size.
     pub fn size(&self, variable: &Variable) -> Result<Option<u64>, ValueError> {
         Ok(self.parsed(variable)?.map(|Size(bytes)| bytes))
@@ -230,7 +236,7 @@ pub fn check(environment: Environment<'_>, components: &[Component]) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{CORES, DEDUP, LANES, LIB_DIR, SHM_STAGING, VERBS_MTU, VIA};
+    use crate::table::{CORES, DEDUP, LANES, LIB_DIR, RESUME_TIMEOUT, SHM_STAGING, VERBS_MTU, VIA};
 
     /// What is found where these variables are set.
     fn with<T>(values: &[(&str, &str)], found: impl FnOnce(Environment<'_>) -> T) -> T {
@@ -247,12 +253,14 @@ mod tests {
             ("CAUSEWAY_DEDUP", "on"),
             ("CAUSEWAY_SHM_STAGING", "64M"),
             ("CAUSEWAY_CORES", " "),
+            ("CAUSEWAY_RESUME_TIMEOUT", "5m"),
         ];
         with(&set, |environment| {
             assert_eq!(environment.number(&LANES), Ok(Some(7)));
             assert_eq!(environment.is_on(&DEDUP), Ok(true));
             assert_eq!(environment.size(&SHM_STAGING), Ok(Some(64 << 20)));
             assert_eq!(environment.number(&CORES), Ok(None));
+            assert_eq!(environment.seconds(&RESUME_TIMEOUT), Ok(Some(300)));
             assert_eq!(environment.path(&LIB_DIR), None);
             assert_eq!(check(environment, &[Component::Client, Component::Server]), Ok(()));
         });
@@ -266,6 +274,11 @@ mod tests {
             ("CAUSEWAY_VIA", "pigeon", "give auto, tcp, shm or verbs"),
             ("CAUSEWAY_SYNC", "maybe", "give on (or 1) or off (or 0)"),
             ("CAUSEWAY_VERBS_MTU", "1500", "give 256, 512, 1024, 2048 or 4096"),
+            (
+                "CAUSEWAY_RESUME_TIMEOUT",
+                "500ms",
+                "give a time from 0 to 1d: whole seconds, or a number with ms, s, m, h or d, such as 10m",
+            ),
             ("CAUSEWAY_VERBS_STAGING", "1K", "give a size from 1M to 4G"),
         ] {
             let error =

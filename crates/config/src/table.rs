@@ -103,13 +103,13 @@ table! {
          longer than 5 ms one for each 1.25 ms of it, 16 at most"),
         "how many connections carry large copies",
         "The kernel keeps no more than about 2.7 MiB under way on each.";
-    KEEPALIVE_TIMEOUT: "CAUSEWAY_KEEPALIVE_TIMEOUT", [Client], Values::Number(0, 86_400),
+    KEEPALIVE_TIMEOUT: "CAUSEWAY_KEEPALIVE_TIMEOUT", [Client], Values::Seconds(0, 86_400),
         Default::Number(KEEPALIVE_TIMEOUT_DEFAULT),
         "after how many seconds without a byte a connection over TCP to a server counts as dead",
         "Both ends send something every second, however long a kernel runs, so that silence means that the worker is \
          stopped, or that something on the way forwards nothing any more. 0 is never; 1 and 2 are 3. A server that \
          sends nothing, since it is older, is not given up.";
-    RESUME_TIMEOUT: "CAUSEWAY_RESUME_TIMEOUT", [Client], Values::Number(0, 86_400), Default::Number(0),
+    RESUME_TIMEOUT: "CAUSEWAY_RESUME_TIMEOUT", [Client], Values::Seconds(0, 86_400), Default::Number(0),
         "for how many seconds a program whose connection over TCP is lost goes on trying to connect again, and then \
          goes on as if nothing had been",
         "0: it ends with its connection. The server has to grant it (`causeway serve --resume-timeout`, 60 s unless said \
@@ -282,7 +282,7 @@ table! {
         "from how many bytes on a collective call goes from GPU to GPU, where all ranks have their memory there",
         "Shorter ones are staged in the host's memory; reductions only below a sixteenth of it, where the ranks \
          of a host can open each other's memory. It must be the same at all ranks.";
-    COMM_GRAPH_TIMEOUT: "CAUSEWAY_COMM_GRAPH_TIMEOUT", [Rank], Values::Number(1, 86_400),
+    COMM_GRAPH_TIMEOUT: "CAUSEWAY_COMM_GRAPH_TIMEOUT", [Rank], Values::Seconds(1, 86_400),
         Default::Number(COMM_GRAPH_TIMEOUT_DEFAULT),
         "how many seconds a collective call in a graph waits for the other ranks to launch theirs",
         "Then it ends, and so do the group's later ones: their graphs do nothing any more. A rank that ends \

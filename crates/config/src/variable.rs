@@ -1,5 +1,6 @@
 //! Environment variable: its values, its default, and the component that reads it.
 
+use crate::duration::{self, whole_seconds};
 use crate::size::Size;
 
 /// Who acts on a variable.
@@ -36,6 +37,8 @@ pub enum Values {
     Switch,
     /// A number from one to another.
     Number(u64, u64),
+    /// A time in whole seconds from one to another, as [`whole_seconds`] reads it.
+    Seconds(u64, u64),
     /// One of these numbers.
     NumberOf(&'static [u64]),
     /// A [`Size`] from one to another.
@@ -85,6 +88,7 @@ impl Values {
             Self::Text(form) => Some(form.to_owned()),
             Self::Switch => Some("on (or 1) or off (or 0)".to_owned()),
             Self::Number(min, max) => Some(format!("a number from {min} to {max}")),
+            Self::Seconds(min, max) => Some(duration::expected(min, max)),
             Self::NumberOf(numbers) => Some(one_of(numbers.iter().map(u64::to_string).collect())),
             Self::Size(min, u64::MAX) => Some(format!("a size of {} or more", Size(min))),
             Self::Size(min, max) => Some(format!("a size from {} to {}", Size(min), Size(max))),
@@ -98,6 +102,7 @@ impl Values {
             Self::Text(_) | Self::Path => true,
             Self::Switch => switch(text).is_some(),
             Self::Number(min, max) => text.parse().is_ok_and(|number| (min..=max).contains(&number)),
+            Self::Seconds(min, max) => whole_seconds(text, min, max).is_some(),
             Self::NumberOf(numbers) => text.parse().is_ok_and(|number| numbers.contains(&number)),
             Self::Size(min, max) => text.parse().is_ok_and(|Size(bytes)| (min..=max).contains(&bytes)),
             Self::Word(choices) => choices.contains(&text),

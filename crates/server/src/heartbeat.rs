@@ -7,6 +7,7 @@
 //! One that does not answer at all is stopped or has lost a lock for ever, and is ended; one whose commands
 //! do not go on may wait for a kernel that runs for hours, so that it is the user who says what happens.
 
+use causeway_config::TimeSpan;
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
@@ -85,8 +86,8 @@ impl Default for HungWorker {
 /// A text that names no [`HungWorker`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{0}` does not say what to do about a worker that hangs: give warn or kill, and if you like a number of seconds behind a \
-     colon, for example kill:3600"
+    "`{0}` does not say what to do about a worker that hangs: give warn or kill, and if you like a time behind a colon, for \
+     example kill:3600 or kill:1h"
 )]
 pub struct UnknownHungWorker(String);
 
@@ -96,9 +97,9 @@ impl FromStr for HungWorker {
     fn from_str(text: &str) -> Result<Self, UnknownHungWorker> {
         let wrong = || UnknownHungWorker(text.to_owned());
         let (action, after) = match text.split_once(':') {
-            Some((action, seconds)) => {
-                let seconds = seconds.parse().ok().filter(|seconds| *seconds > 0).ok_or_else(wrong)?;
-                (action, Duration::from_secs(seconds))
+            Some((action, time)) => {
+                let TimeSpan(after) = time.parse().map_err(|_| wrong())?;
+                (action, after)
             }
             None => (text, Self::default().after),
         };
@@ -117,7 +118,7 @@ impl fmt::Display for HungWorker {
             HungAction::Warn => "warn",
             HungAction::Kill => "kill",
         };
-        write!(f, "{action}:{}", self.after.as_secs())
+        write!(f, "{action}:{}", TimeSpan(self.after))
     }
 }
 
@@ -379,8 +380,9 @@ mod tests {
         let read = |text: &str| text.parse::<HungWorker>();
         assert_eq!(read("warn"), Ok(HungWorker::default()));
         let hour = HungWorker { action: HungAction::Kill, after: Duration::from_secs(3600) };
-        assert_eq!((read("kill:3600"), hour.to_string()), (Ok(hour), "kill:3600".to_owned()));
-        for wrong in ["", "kill:", "kill:0", "kill:1h", "stop", "warn:-1"] {
+        assert_eq!((read("kill:3600"), read("kill:60m")), (Ok(hour), Ok(hour)));
+        assert_eq!(hour.to_string(), "kill:1h");
+        for wrong in ["", "kill:", "kill:0", "kill:500ms", "stop", "warn:-1"] {
             assert!(read(wrong).unwrap_err().to_string().contains("warn or kill"), "{wrong}");
         }
     }

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use causeway_config::Size;
 use causeway_config::file::candidates::CLIENT_LIST;
+use causeway_config::{Size, TimeSpan};
 use causeway_wire::handshake::KeyId;
 use jiff::Timestamp;
 use thiserror::Error;
@@ -22,7 +22,7 @@ use toml::de::{DeTable, DeValue};
 use zeroize::Zeroizing;
 
 use crate::keys::file::{self, KeyFileError};
-use crate::keys::limits::{ClientLimits, TimeSpan, parse_bandwidth, parse_session_memory};
+use crate::keys::limits::{ClientLimits, parse_bandwidth, parse_session_memory};
 use crate::target::{ClientName, Key, key_id};
 
 /// The table with the limits of everybody else, which no client's name can be.

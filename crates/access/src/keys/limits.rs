@@ -1,10 +1,8 @@
 //! Client limits: what one client may have of a server, as the list of clients sets it.
 
-use core::fmt;
-use core::str::FromStr;
 use std::time::Duration;
 
-use causeway_config::Size;
+use causeway_config::{Size, TimeSpan};
 use thiserror::Error;
 
 /// Less memory than this is used by a worker that does nothing yet.
@@ -112,62 +110,9 @@ pub fn parse_bandwidth(text: &str) -> Result<u64, BandwidthError> {
     }
 }
 
-/// A time of at least a second as people write it: `90s`, `30m`, `8h`, `2d`, or seconds alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeSpan(pub Duration);
-
-/// A text that is no time.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is not a time: write a number of 1 or more and s, m, h or d, such as 30m")]
-pub struct TimeSpanError(String);
-
-const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
-
-impl fmt::Display for TimeSpan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.as_secs();
-        match UNITS.iter().find(|(_, length)| seconds.is_multiple_of(*length)) {
-            Some((unit, length)) => write!(f, "{}{unit}", seconds / length),
-            None => write!(f, "{seconds}s"),
-        }
-    }
-}
-
-impl FromStr for TimeSpan {
-    type Err = TimeSpanError;
-
-    fn from_str(text: &str) -> Result<Self, TimeSpanError> {
-        let (digits, length) = match UNITS.iter().find(|(unit, _)| text.ends_with(*unit)) {
-            Some((_, length)) => (&text[..text.len() - 1], *length),
-            None => (text, 1),
-        };
-        let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-        let number = digits.parse::<u64>().ok().filter(|number| is_number && *number > 0);
-        let seconds = number.and_then(|number| number.checked_mul(length));
-        // So that it can be added to any moment.
-        let seconds = seconds.filter(|seconds| *seconds <= u64::from(u32::MAX));
-        seconds
-            .map(|seconds| Self(Duration::from_secs(seconds)))
-            .ok_or_else(|| TimeSpanError(text.to_owned()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_written_and_read_with_units() {
-        for (seconds, text) in [(1, "1s"), (90, "90s"), (1800, "30m"), (28_800, "8h"), (172_800, "2d")] {
-            assert_eq!(TimeSpan(Duration::from_secs(seconds)).to_string(), text);
-            assert_eq!(text.parse(), Ok(TimeSpan(Duration::from_secs(seconds))));
-        }
-        assert_eq!("45".parse(), Ok(TimeSpan(Duration::from_secs(45))));
-        for wrong in ["", "0", "0s", "m", "1.5h", "-1s", "+1s", "30min", "ss", "1mm", "99999999999d"] {
-            let error = wrong.parse::<TimeSpan>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{wrong:?} is not a time")), "{error}");
-        }
-    }
 
     #[test]
     fn a_client_has_its_own_limits_and_those_of_all_for_the_rest() {

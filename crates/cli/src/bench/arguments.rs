@@ -12,6 +12,7 @@ use causeway_measure::sizes::Sizes;
 use causeway_pipeline::{PipelineError, Table};
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::duration::fraction;
 use crate::server::OnArguments;
 
 /// What is measured of GPUs.
@@ -101,8 +102,9 @@ pub struct Common {
     /// given: 100, for `pipeline` 40.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     repetitions: Option<u32>,
-    /// Seconds that the repetitions of one size may take on a target when it is more than 32 MiB. If not given: 1.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Time (seconds, or 500ms, 10m) that the repetitions of one size may take on a target when it is more
+    /// than 32 MiB. If not given: 1.
+    #[arg(long, value_name = "TIME", value_parser = fraction::<3600>)]
     budget: Option<Duration>,
     /// Print everything with the single times as JSON, in place of tables.
     #[arg(long)]
@@ -118,14 +120,6 @@ pub struct Common {
 
 fn plan(text: &str) -> Result<String, PipelineError> {
     Table::parse(text).map(|_| text.to_owned())
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "this is not a number of seconds".to_owned())?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(time) if seconds > 0.0 && seconds <= 3600.0 => Ok(time),
-        _ => Err("this must be more than 0 and at most 3600 seconds".to_owned()),
-    }
 }
 
 impl Arguments {

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use causeway_access::keys::clients::Clients;
 use causeway_access::keys::file;
-use causeway_access::keys::limits::TimeSpan;
 use causeway_api::calls::COMMANDS;
+use causeway_config::TimeSpan;
 use causeway_server::broker::{
     Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, GpuChoice, KeepaliveSeconds, ReleaseTimes,
     RunningBroker, StartError, devices_for,

@@ -1,10 +1,11 @@
 //! Options of `causeway serve`.
 
+use crate::duration::seconds;
 use crate::logging;
 use causeway_access::DEFAULT_PORT;
-use causeway_access::keys::limits::{TimeSpan, parse_session_memory};
+use causeway_access::keys::limits::parse_session_memory;
 use causeway_config::size::SizeError;
-use causeway_config::{Size, table};
+use causeway_config::{Size, TimeSpan, table};
 use causeway_sandbox::{Mode, SandboxRequest, UserRange, default_session_memory, default_total_memory};
 use causeway_server::broker::{
     DEFAULT_SESSIONS_PER_PEER, DeviceList, GpuChoice, KeepaliveSeconds, PeerRange, ReleaseTimes,
@@ -95,23 +96,26 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS_PER_PEER, value_parser = one_or_more)]
     pub(super) max_sessions_per_peer: usize,
     /// Action if a worker executes one command, or starts the GPU, for longer than the given time:
-    /// warn:SECONDS or kill:SECONDS. A command may wait for a kernel, so allow for long kernels. A worker
+    /// warn:TIME or kill:TIME. A command may wait for a kernel, so allow for long kernels. A worker
     /// that is stopped, or does not respond at all, is killed after 60 s in any case.
-    #[arg(long, value_name = "warn|kill[:SECONDS]", default_value_t = HungWorker::default())]
+    #[arg(long, value_name = "warn|kill[:TIME]", default_value_t = HungWorker::default())]
     pub(super) hung_worker: HungWorker,
-    /// Time in seconds without received data after which a TCP connection of a session is closed while others
-    /// of the session work, and a connection to another server. Both ends send something every second. 0:
-    /// never.
-    #[arg(long, value_name = "SECONDS", default_value_t = KeepaliveSeconds::default().connection)]
+    /// Time (seconds, or 90s, 10m, 2h) without received data after which a TCP connection of a session is
+    /// closed while others of the session work, and a connection to another server. Both ends send something
+    /// every second. 0: never.
+    #[arg(long, value_name = "TIME", default_value_t = KeepaliveSeconds::default().connection)]
+    #[arg(value_parser = seconds::<0, { u32::MAX }>)]
     pub(super) keepalive_timeout: u32,
-    /// Time in seconds without data from its client after which a session over TCP ends. A program that is
-    /// stopped in a debugger sends nothing, so allow for that. 0: never.
-    #[arg(long, value_name = "SECONDS", default_value_t = KeepaliveSeconds::default().client)]
+    /// Time without data from its client after which a session over TCP ends. A program that is stopped in a
+    /// debugger sends nothing, so allow for that. 0: never.
+    #[arg(long, value_name = "TIME", default_value_t = KeepaliveSeconds::default().client)]
+    #[arg(value_parser = seconds::<0, { u32::MAX }>)]
     pub(super) client_timeout: u32,
-    /// Maximum time in seconds for which a session is kept after its TCP connection is lost, if the program
+    /// Maximum time for which a session is kept after its TCP connection is lost, if the program
     /// has set CAUSEWAY_RESUME_TIMEOUT. A program that was killed occupies its memory for that time. 0:
     /// sessions are not kept.
-    #[arg(long, value_name = "SECONDS", default_value_t = KeepaliveSeconds::default().resume)]
+    #[arg(long, value_name = "TIME", default_value_t = KeepaliveSeconds::default().resume)]
+    #[arg(value_parser = seconds::<0, { u32::MAX }>)]
     pub(super) resume_timeout: u32,
     /// Idle time (90s, 30m, 8h, 2d) after which a session releases its device memory to this machine's memory
     /// (software GPU: to the disk) until the session's next command. Default: never.
@@ -131,9 +135,10 @@ pub struct Arguments {
     /// and 512 in all.
     #[arg(long)]
     pub(super) metrics_sessions: bool,
-    /// Grace period in seconds: after SIGTERM, open sessions may continue for this time, and new ones are
+    /// Grace period: after SIGTERM, open sessions may continue for this time, and new ones are
     /// refused; a second SIGTERM ends them. 0: they end at once, as with Ctrl-C.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_name = "TIME", default_value_t = 0)]
+    #[arg(value_parser = seconds::<0, { u32::MAX }>)]
     pub(super) grace_period: u32,
     /// Take the place of the server that has started this one, which is asked at standard input.
     #[arg(long, hide = true)]

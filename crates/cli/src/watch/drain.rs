@@ -16,6 +16,7 @@ use clap::Args;
 
 use super::moves::{DEFAULT_WAIT, Destination, move_to};
 use super::query::{WatchArguments, WatchError, on_its_host};
+use crate::duration::seconds;
 use crate::status_query::ServerConnection;
 
 /// How often is asked how many sessions are left.
@@ -39,12 +40,12 @@ pub struct Arguments {
     /// How programs reach the other server, where that differs from how this machine does.
     #[arg(long, value_name = "HOST:PORT", requires = "to")]
     address: Option<String>,
-    /// For how many seconds each program tries to connect there.
-    #[arg(long, value_name = "SECONDS", requires = "to", default_value_t = DEFAULT_WAIT)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    /// Time (seconds, or 90s, 10m, 2h) for which each program tries to connect there.
+    #[arg(long, value_name = "TIME", requires = "to", default_value_t = DEFAULT_WAIT)]
+    #[arg(value_parser = seconds::<1, 86_400>)]
     wait: u32,
-    /// End the sessions that are left after so many seconds. If not given: all are waited for.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    /// End the sessions that are left after this time. If not given: all are waited for.
+    #[arg(long, value_name = "TIME", value_parser = seconds::<1, { u32::MAX }>)]
     timeout: Option<u32>,
     /// Return at once, or when the sessions that can have moved, and leave the server to it.
     #[arg(long)]

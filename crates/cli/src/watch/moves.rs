@@ -17,6 +17,7 @@ use clap::Args;
 use super::query::{WatchArguments, WatchError, on_its_host};
 use super::sessions::find;
 use super::table;
+use crate::duration::seconds;
 use crate::status_query::ServerConnection;
 
 /// For how many seconds a program tries to connect to the other server.
@@ -50,8 +51,8 @@ pub struct MoveArguments {
     /// How the program reaches the other server, where that differs from how this machine does.
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
-    /// For how many seconds the program tries to connect there.
-    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_WAIT, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    /// Time (seconds, or 90s, 10m, 2h) for which the program tries to connect there.
+    #[arg(long, value_name = "TIME", default_value_t = DEFAULT_WAIT, value_parser = seconds::<1, 86_400>)]
     wait: u32,
 }
 
@@ -69,8 +70,8 @@ pub struct CheckpointArguments {
     /// The file, which must not be there yet.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// For how many seconds the program waits.
-    #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    /// Time (seconds, or 90s, 10m, 2h) for which the program waits.
+    #[arg(long, value_name = "TIME", default_value_t = 86_400, value_parser = seconds::<1, 86_400>)]
     wait: u32,
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::table::{bytes, short};
+use crate::duration::fraction;
 
 /// List the ranks of MPI jobs on this host whose messages of GPU memory Causeway carries, while they run: messages and
 /// bytes by channel, and the channels that they may use.
@@ -28,9 +29,9 @@ pub struct Arguments {
     /// The rank of this number alone.
     #[arg(long, value_name = "RANK")]
     rank: Option<u64>,
-    /// Print it anew every so many seconds, until the ranks have ended.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    interval: Option<u64>,
+    /// Print it again after each interval (seconds, or 500ms, 90s, 10m), until the ranks have ended.
+    #[arg(long, value_name = "TIME", value_parser = fraction::<3600>)]
+    interval: Option<Duration>,
     /// Print JSON, a line for each rank.
     #[arg(long)]
     json: bool,
@@ -74,7 +75,7 @@ pub fn ranks(arguments: &Arguments) -> Result<ExitCode, RanksError> {
         }
         drop(out);
         let Some(interval) = arguments.interval else { return Ok(ExitCode::SUCCESS) };
-        std::thread::sleep(Duration::from_secs(interval));
+        std::thread::sleep(interval);
         ranks = find(arguments)?;
         if ranks.is_empty() {
             return Ok(ExitCode::SUCCESS);

@@ -1,7 +1,5 @@
 //! Terminal layout of `causeway top`.
 
-use std::time::Duration;
-
 use causeway_wire::status::{DeviceStatus, ServerStatus};
 
 use super::rates::{self, Rates};
@@ -160,11 +158,6 @@ fn bar(part: u64, whole: u64, width: usize) -> String {
     let filled = if whole == 0 { 0.0 } else { part.min(whole) as f64 / whole as f64 * width as f64 };
     let filled = filled.round() as usize;
     format!("{}{}", "#".repeat(filled), "-".repeat(width - filled))
-}
-
-/// How long is waited between two questions.
-pub fn interval(seconds: f64) -> Duration {
-    Duration::from_secs_f64(if seconds.is_finite() { seconds.clamp(0.1, 3600.0) } else { 1.0 })
 }
 
 #[cfg(test)]

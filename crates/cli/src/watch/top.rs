@@ -18,10 +18,14 @@ use ratatui::{DefaultTerminal, Frame};
 use super::json;
 use super::query::{WatchArguments, WatchError};
 use super::screen::{self, Kind, View};
+use crate::duration::fraction;
 use crate::status_query::ServerConnection;
 
 /// How often the keys are looked at.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// More often, servers would be asked for no good.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How wide a page is that no terminal limits.
 const WIDE: usize = 160;
@@ -34,9 +38,9 @@ const WIDE: usize = 160;
 pub struct Arguments {
     #[command(flatten)]
     servers: WatchArguments,
-    /// Refresh interval in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    interval: f64,
+    /// Refresh interval (seconds, or 500ms, 90s, 10m), at least 100ms.
+    #[arg(long, value_name = "TIME", default_value = "1", value_parser = fraction::<3600>)]
+    interval: Duration,
     /// Print one page to standard output, and end. The rates are those of one interval.
     #[arg(long)]
     once: bool,
@@ -51,7 +55,7 @@ type StatusResult = (usize, Result<ServerStatus, String>);
 /// Shows the servers until the user has enough.
 pub fn top(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     let targets = arguments.servers.servers()?;
-    let interval = screen::interval(arguments.interval);
+    let interval = arguments.interval.max(MIN_INTERVAL);
     let mut views: Vec<_> = targets.iter().map(|target| View::new(target.to_string())).collect();
     // Before anything is drawn: a wrong address or key is an error and no picture, unless others can be shown.
     let mut connections: Vec<_> = targets.iter().map(ServerConnection::connect).collect();

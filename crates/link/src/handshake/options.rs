@@ -61,14 +61,14 @@ impl Default for ConnectOptions {
 /// worker is not stopped as programs are.
 fn keepalive() -> KeepaliveTimeouts {
     // What the variable may not be is refused before anybody connects.
-    let seconds = PROCESS.number(&KEEPALIVE_TIMEOUT).ok().flatten().unwrap_or(KEEPALIVE_TIMEOUT_DEFAULT);
+    let seconds = PROCESS.seconds(&KEEPALIVE_TIMEOUT).ok().flatten().unwrap_or(KEEPALIVE_TIMEOUT_DEFAULT);
     KeepaliveTimeouts::of_seconds(seconds, seconds)
 }
 
 /// What `CAUSEWAY_RESUME_TIMEOUT` says.
 pub(crate) fn resume_seconds() -> u32 {
     // What the variable may not be is refused before anybody connects.
-    PROCESS.number(&RESUME_TIMEOUT).ok().flatten().map_or(0, |seconds| seconds as u32)
+    PROCESS.seconds(&RESUME_TIMEOUT).ok().flatten().map_or(0, |seconds| seconds as u32)
 }
 
 /// What `CAUSEWAY_LANES` says.

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use causeway_access::keys::limits::{ClientLimits, TimeSpan};
+use causeway_access::keys::limits::ClientLimits;
+use causeway_config::TimeSpan;
 use thiserror::Error;
 
 use crate::activity::Counts;

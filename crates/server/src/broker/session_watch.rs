@@ -106,7 +106,7 @@ fn report(session: SessionId, finding: Finding, timeouts: &HeartbeatTimeouts) {
     };
     tracing::warn!(
         %session,
-        "the worker {what} for {seconds} s; it goes on, and the log says nothing more of that. --hung-worker kill:SECONDS ends such \
+        "the worker {what} for {seconds} s; it goes on, and the log says nothing more of that. --hung-worker kill:TIME ends such \
          workers"
     );
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use causeway_link::TransportChoice;
 use clap::{Args, ValueEnum};
 
+use crate::duration::seconds;
 use crate::server::OnArguments;
 
 /// Measure kernels that communicate by themselves: what a put, a signal, an atomic operation and a barrier
@@ -34,16 +35,17 @@ pub struct DeviceArguments {
     /// Runs, each in a process of its own. If not given: 10, with --quick 2.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
-    /// Begin no other run after so many seconds, however many were asked for; each target is tried once.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    /// Begin no other run after this time (seconds, or 90s, 10m, 2h), however many were asked for; each
+    /// target is tried once.
+    #[arg(long, value_name = "TIME", value_parser = seconds::<1, 86_400>)]
     pub time: Option<u32>,
-    /// Seconds that one run on one target may take: it is ended then, its figures so far count, and its
+    /// Time that one run on one target may take: it is ended then, its figures so far count, and its
     /// target is not tried again.
     #[arg(
         long,
-        value_name = "SECONDS",
+        value_name = "TIME",
         default_value_t = 120,
-        value_parser = clap::value_parser!(u32).range(1..=86_400)
+        value_parser = seconds::<1, 86_400>
     )]
     timeout: u32,
     /// How many GPUs there are for the ranks, which get them in turn. Their memory must be within each other's

@@ -9,6 +9,7 @@ use causeway_link::TransportChoice;
 use causeway_measure::sizes::Sizes;
 use clap::{Args, ValueEnum};
 
+use crate::duration::{fraction, seconds};
 use crate::server::OnArguments;
 
 /// Measure messages between the GPUs of an MPI program's ranks, by each channel, with the loops of the OSU
@@ -91,13 +92,13 @@ pub struct MpiArguments {
     /// Runs, each in processes of its own. If not given: 10, with --quick 2.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: Option<u32>,
-    /// Start no further job after so many seconds, even if runs are left; each target is measured at least
-    /// once.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    /// Start no further job after this time (seconds, or 90s, 10m, 2h), even if runs are left; each target is
+    /// measured at least once.
+    #[arg(long, value_name = "TIME", value_parser = seconds::<1, 86_400>)]
     pub time: Option<u32>,
-    /// Time limit in seconds of one job, all sizes on one target: the job is then ended, and its target not
+    /// Time limit of one job, all sizes on one target: the job is then ended, and its target not
     /// measured again. Default: depends on how much is measured.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, value_name = "TIME", value_parser = seconds::<1, 86_400>)]
     pub timeout: Option<u32>,
     /// Iterations for short messages in a run. If not given: 1000, with --quick 100.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -105,9 +106,10 @@ pub struct MpiArguments {
     /// Messages in flight when bandwidth is measured. Default: 64, with --quick 8.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1024))]
     window: Option<u32>,
-    /// Maximum time of a loop in seconds; it then has fewer iterations. Default: 1, with --quick 0.1.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    budget: Option<f64>,
+    /// Maximum time of a loop (seconds, or 500ms); it then has fewer iterations. Default: 1, with --quick
+    /// 0.1.
+    #[arg(long, value_name = "TIME", value_parser = fraction::<60>)]
+    budget: Option<Duration>,
     /// Report after the tables which channel is best for which sizes, and the CAUSEWAY_COMM_TABLE that
     /// selects it. Compares the channels that are measured separately.
     #[arg(long)]
@@ -204,13 +206,6 @@ fn sizes(text: &str) -> Result<Sizes, String> {
     Ok(sizes)
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 60.0 => Ok(seconds),
-        _ => Err("this must be more than 0 and at most 60 seconds".to_owned()),
-    }
-}
-
 impl MpiArguments {
     /// How many runs there are.
     pub fn runs(&self) -> u32 {
@@ -223,7 +218,7 @@ impl MpiArguments {
     }
 
     fn budget(&self) -> f64 {
-        self.budget.unwrap_or(if self.quick { 0.1 } else { 1.0 })
+        self.budget.map_or(if self.quick { 0.1 } else { 1.0 }, |time| time.as_secs_f64())
     }
 
     /// How long a job may take: one round of a window can be longer than its loop's time.
