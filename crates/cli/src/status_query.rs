@@ -74,6 +74,11 @@ impl ServerConnection {
         Ok(Self { name: target.to_string(), exchange })
     }
 
+    /// The same server under the address that the user knows it by.
+    pub fn named(self, target: &Target) -> Self {
+        Self { name: target.to_string(), ..self }
+    }
+
     /// The server's address without its key.
     pub fn name(&self) -> &str {
         &self.name

@@ -29,16 +29,37 @@ pub struct TcpOptions {
     pub taken_up: Option<(LinkState, Duration)>,
 }
 
+/// How the receiver of messages sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asleep {
+    /// By polling the connection, so that others can wake it.
+    Polling,
+    /// In the call that receives.
+    Call,
+    /// In the call that receives for [`CALL_INTERVAL`], and then by polling.
+    CallThenPolling,
+}
+
+/// For how long the receiver sleeps in the call that receives before others can wake it: messages follow each other faster,
+/// and what it is woken for is rare.
+const CALL_INTERVAL: Duration = Duration::from_millis(20);
+
 /// A link's parts over an authenticated command connection.
 pub fn parts(connection: Connection, options: TcpOptions) -> io::Result<Parts> {
     // Where threads do not look nobody is woken to, and the receiver sleeps in the call that receives: a call
     // more is 10 to 20 % of a round trip there (two cores, 2026-11-23).
     let is_called = !spin::while_waited_for().is_zero();
-    let receiver_wake = if is_called { Some(Arc::new(EventfdWake::new()?)) } else { None };
+    let is_interruptible = !options.resume.is_zero() || options.taken_up.is_some();
+    let receiver_wake = if is_called || is_interruptible { Some(Arc::new(EventfdWake::new()?)) } else { None };
+    let asleep = match (is_called, is_interruptible) {
+        (true, _) => Asleep::Polling,
+        (false, true) => Asleep::CallThenPolling,
+        (false, false) => Asleep::Call,
+    };
     let descriptors = vec![connection.socket().as_raw_fd()];
     let dialer: Option<Arc<dyn DialLanes>> = options.dialer.map(Into::into);
     let (outgoing, incoming) = connection.into_directions();
-    let incoming = of_commands(incoming)?;
+    let incoming = of_commands(incoming, asleep)?;
     let received = options.taken_up.as_ref().map_or(0, |(state, _)| state.received_bytes);
     let (commands, output) = if let Some((state, first_window)) = options.taken_up {
         (CommandConnection::taken_up(outgoing, options.resume, first_window, &state), Output::Resumable)
@@ -48,10 +69,11 @@ pub fn parts(connection: Connection, options: TcpOptions) -> io::Result<Parts> {
         (CommandConnection::resumable(outgoing, options.resume, dialer.clone()), Output::Resumable)
     };
     let commands = Arc::new(commands);
-    let lanes = Lanes::new(Arc::clone(&commands), dialer, receiver_wake.clone())?;
+    let lanes = Lanes::new(Arc::clone(&commands), dialer, receiver_wake.clone(), is_called)?;
     let receiver = Receiving {
         incoming,
         receiver_wake,
+        asleep,
         watch: PeerWatch::default(),
         looked: Instant::now(),
         received,
@@ -73,10 +95,11 @@ pub fn parts(connection: Connection, options: TcpOptions) -> io::Result<Parts> {
 }
 
 /// The direction from the peer, of a connection for commands.
-fn of_commands(mut incoming: Incoming) -> io::Result<Incoming> {
+fn of_commands(mut incoming: Incoming, asleep: Asleep) -> io::Result<Incoming> {
     incoming.read_ahead();
     // A wait is cut into pieces, to look now and then whether the peer's machine is still there.
-    incoming.socket().set_read_timeout(Some(LOOK_EVERY))?;
+    let timeout = if asleep == Asleep::CallThenPolling { CALL_INTERVAL } else { LOOK_EVERY };
+    incoming.socket().set_read_timeout(Some(timeout))?;
     Ok(incoming)
 }
 
@@ -127,6 +150,7 @@ impl SendMessages for Sending {
 struct Receiving {
     incoming: Incoming,
     receiver_wake: Option<Arc<EventfdWake>>,
+    asleep: Asleep,
     watch: PeerWatch,
     /// When it was last looked for the peer's machine.
     looked: Instant,
@@ -161,7 +185,7 @@ impl Receiving {
         }
         if wait {
             let incoming = self.commands.resume(link, cause, self.received)?;
-            self.incoming = of_commands(incoming).map_err(LinkError::from_io)?;
+            self.incoming = of_commands(incoming, self.asleep).map_err(LinkError::from_io)?;
             self.watch = PeerWatch::default();
             self.lanes.open_missing(link);
         }
@@ -171,7 +195,7 @@ impl Receiving {
     /// Receives some bytes of the connection that there is.
     fn receive_some(&mut self, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
         loop {
-            match self.incoming.receive(into, wait && self.receiver_wake.is_none()) {
+            match self.incoming.receive(into, wait && self.asleep != Asleep::Polling) {
                 Ok(0) => return Err(LinkError::PeerDisconnected),
                 Ok(count) => {
                     self.watch.received();
@@ -224,5 +248,44 @@ impl ReceiveMessages for Receiving {
         self.incoming = of_commands(incoming).map_err(LinkError::from_io)?;
         self.watch = PeerWatch::default();
         Ok(self.commands.peer_received())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use causeway_transport::{Awaited, Memory as _};
+
+    use super::*;
+
+    /// The receiver of a link without a peer, which sleeps so.
+    fn receiving(asleep: Asleep) -> Receiving {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (outgoing, incoming) = Connection::new(stream, None).into_directions();
+        let commands = Arc::new(CommandConnection::fixed(Arc::clone(outgoing.socket())));
+        let receiver_wake = Some(Arc::new(EventfdWake::new().unwrap()));
+        let looks_for_messages = asleep == Asleep::Polling;
+        let lanes = Lanes::new(Arc::clone(&commands), None, receiver_wake.clone(), looks_for_messages);
+        Receiving {
+            incoming: of_commands(incoming, asleep).unwrap(),
+            receiver_wake,
+            asleep,
+            watch: PeerWatch::default(),
+            looked: Instant::now(),
+            received: 0,
+            commands,
+            lanes: lanes.unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_is_to_yield_does_not_miss_that_before_it_sleeps() {
+        for asleep in [Asleep::Polling, Asleep::CallThenPolling] {
+            let receiving = receiving(asleep);
+            receiving.lanes.wake_receiver(Awaited::Yield);
+            assert_eq!(receiving.sleep(), WakeReason::Woken, "{asleep:?}");
+        }
     }
 }

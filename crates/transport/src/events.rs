@@ -50,4 +50,7 @@ pub enum Awaited {
     Message,
     /// A transfer of the peer.
     Transfer,
+    /// Nothing of the peer: the thread that receives messages has something else to do, and returns soon even
+    /// where it sleeps until a message comes.
+    Yield,
 }

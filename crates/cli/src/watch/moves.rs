@@ -146,7 +146,9 @@ impl Held {
     fn call(&mut self) -> Result<(), WatchError> {
         if self.called.elapsed() >= CALL_INTERVAL {
             self.called = Instant::now();
-            self.server.about_move(MoveRequest::IsHeld)?;
+            if let MoveReply::Refused { text } = self.server.about_move(MoveRequest::IsHeld)? {
+                return Err(stays(self.session, text));
+            }
         }
         Ok(())
     }

@@ -207,7 +207,9 @@ pub fn on_its_host(target: &Target) -> Result<ServerConnection, WatchError> {
         });
         match found {
             // Another host's server may have a socket of that name only by chance; its process tells.
-            Ok((found, process)) if process == status.process => return Ok(found),
+            Ok((found, process)) if process == status.process => {
+                return Ok(found.named(target));
+            }
             Ok(_) => "another server is there".clone_into(&mut cause),
             Err(error) => cause = error.to_string(),
         }

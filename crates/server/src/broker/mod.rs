@@ -8,6 +8,7 @@
 //! | Module       | Question it answers                                                          |
 //! |--------------|------------------------------------------------------------------------------|
 //! | [`access`]   | Who may use the server, by which key or as which user?                        |
+//! | `accounting` | Is a worker counted as a session?                                             |
 //! | `audit`      | Who has used the server for what, and who was turned away?                     |
 //! | `clients`    | Which clients have keys of their own, at the moment?                          |
 //! | `enrolment`  | How does an invited client come to have a key of its own?                     |
@@ -33,6 +34,8 @@
 //! | `diagnosis`  | Who says what this machine is like, and for how long?                         |
 //! | `status`     | Who asks how the server is, and what are they told?                           |
 //! | `metrics`    | How do monitoring systems read what happens here?                             |
+//! | `restore`    | How is a session taken up here whose state has come?                          |
+//! | `trial`      | Could a session be taken up again that is to end?                             |
 //! | `totals`     | What has happened since the server started?                                   |
 //! | `gpus`       | How are the devices?                                                          |
 //! | `drain`      | Is the server being drained, and who is told when it is done?                  |
@@ -41,6 +44,7 @@
 //! | `shared`     | What do the broker's threads share?                                            |
 
 pub mod access;
+mod accounting;
 mod audit;
 mod bandwidth;
 mod clients;
@@ -68,6 +72,7 @@ mod move_state;
 mod moves;
 mod prestarted;
 mod refusal;
+mod restore;
 mod session;
 mod session_clock;
 mod session_watch;
@@ -76,6 +81,7 @@ mod shared;
 mod spawn;
 mod status;
 mod totals;
+mod trial;
 mod worker_log;
 mod worker_requests;
 

@@ -23,8 +23,8 @@ pub struct MoveProgress {
     pub has_arrived: bool,
     /// Whether the worker has ended.
     pub has_ended: bool,
-    /// Whether nobody wants the session that is taken up here.
-    pub is_unwanted: bool,
+    /// Why the session that is taken up here is not to stay, if so.
+    pub unwanted: Option<&'static str>,
 }
 
 /// The progress of one session's move.

@@ -5,34 +5,26 @@
 //! there, by its own right to have sessions; its client comes by a secret that only the state and the client have.
 
 use std::fs::File;
-use std::io::{self, BufReader, Write as _};
+use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use causeway_access::target::random_bytes;
-use causeway_sync::threads;
 use causeway_wire::handshake::SessionId;
 use causeway_wire::moves::{MAX_STATE_PIECE, MoveReply, MoveRequest};
 use causeway_wire::relocation::Relocation;
 
 use super::drain::may_drain;
 use super::idle_release::{FOLDER, make_file};
-use super::move_state::MoveState;
-use super::session;
+use super::move_state::{MoveProgress, MoveState};
+use super::restore::{self, Purpose, read_header};
 use super::shared::Shared;
+use super::trial::{Trial, must_be_tried};
 use crate::admission::{Origin, SessionSlot, Source};
 use crate::protocol::control::Control;
-use crate::protocol::messages::{self, CheckpointStart, NotTakenUp, ToWorker, WrittenState};
-use crate::state_file::{StateHeader, StateReader};
-
-/// States of at most so many bytes are tried whatever they hold.
-const MAX_TRIED_BYTES: u64 = 1 << 30;
-
-/// How long a trial may take: as long as it takes to load large code and to write all memory of a device.
-const TRIAL_TIMEOUT: Duration = Duration::from_secs(600);
+use crate::protocol::messages::{self, CheckpointStart, ToWorker, WrittenState};
 
 /// How long an answer is waited for before the caller learns that it is pending.
 const WAIT: Duration = Duration::from_millis(100);
@@ -56,14 +48,6 @@ struct Leaving {
     stops: bool,
     trial: Option<Trial>,
     has_proceeded: bool,
-}
-
-/// A worker that takes up the state of a session which is to end, to see whether that can be done.
-struct Trial {
-    session: SessionId,
-    progress: Arc<MoveState>,
-    shared: Arc<Shared>,
-    started_at: Instant,
 }
 
 /// A session that comes.
@@ -250,7 +234,7 @@ impl<'a> Moves<'a> {
             return refused(format!("session {session} is here already"));
         }
         tracing::info!(peer = %self.peer, %session, "a caller brings a session");
-        match start(self.shared, self.peer, header, file, Some(seat)) {
+        match restore::start(self.shared, self.peer, header, file, Purpose::Client(seat)) {
             Ok(progress) => {
                 coming.started = Some((session, progress));
                 MoveReply::Pending
@@ -282,7 +266,7 @@ impl<'a> Moves<'a> {
             return MoveReply::Arrived { session };
         }
         tracing::info!(%session, "a session that was brought is not wanted");
-        leave(self.shared, session, &progress);
+        restore::leave(self.shared, session, &progress, "the session that was brought here is not wanted");
         MoveReply::Done
     }
 }
@@ -292,16 +276,9 @@ impl Leaving {
         let session = self.session;
         match request {
             MoveRequest::IsHeld => {
-                let found = self.progress.wait_for(WAIT, |progress| match &progress.checkpoint {
-                    Some(Ok(state)) => Some(Ok(*state)),
-                    Some(Err(why)) => Some(Err(refused(format!("session {session} is not moved: {why}")))),
-                    None if progress.has_ended => Some(Err(MoveReply::Ended)),
-                    None => None,
-                });
+                let found = self.progress.wait_for(WAIT, |progress| checkpoint_of(progress, session));
                 match found {
-                    Some(Ok(state)) if self.stops && must_be_tried(state) => self
-                        .refuse_by_trial(state, shared, peer)
-                        .unwrap_or(MoveReply::Held { bytes: state.bytes }),
+                    Some(Ok(state)) if self.stops && must_be_tried(state) => self.tried(state, shared, peer),
                     Some(Ok(state)) => MoveReply::Held { bytes: state.bytes },
                     Some(Err(reply)) => reply,
                     None => MoveReply::Pending,
@@ -318,6 +295,10 @@ impl Leaving {
                 }
             }
             MoveRequest::Proceed => {
+                // It may have waited for this too long.
+                if let Some(Err(reply)) = self.progress.change(|progress| checkpoint_of(progress, session)) {
+                    return reply;
+                }
                 self.has_proceeded = true;
                 match messages::send(&self.control, &ToWorker::Proceed { number: self.number }, None) {
                     Ok(()) => MoveReply::Done,
@@ -325,162 +306,79 @@ impl Leaving {
                 }
             }
             MoveRequest::Where => {
-                let found = self.progress.wait_for(WAIT, |progress| match &progress.returned {
-                    Some(text) => Some(MoveReply::Returned { text: text.as_str().into() }),
-                    None if progress.has_ended => Some(MoveReply::Ended),
-                    None => None,
-                });
-                found.unwrap_or(MoveReply::Pending)
+                self.progress.wait_for(WAIT, |progress| whereabouts(progress)).unwrap_or(MoveReply::Pending)
             }
             MoveRequest::Leave => {
                 // A worker that has ended needs no word.
-                let _ = messages::send(&self.control, &ToWorker::Leave, None);
+                let why = "the session goes on at another server".to_owned();
+                let _ = messages::send(&self.control, &ToWorker::Leave { why }, None);
                 MoveReply::Done
             }
             _ => refused("that is no question about a session that is held"),
         }
     }
-}
 
-/// Whether a session may end only when a trial has shown that its state can be taken up again: where it depends on what
-/// addresses the driver gives, and where the trial takes little memory. A large one without variables need not fit twice.
-fn must_be_tried(state: WrittenState) -> bool {
-    state.has_variables || state.bytes <= MAX_TRIED_BYTES
-}
-
-/// What a trial that failed says against the end of the session. Where nothing but memory is missing there is some when it
-/// has ended.
-fn why_not(failure: &NotTakenUp, state: WrittenState) -> Option<&str> {
-    (state.has_variables || !failure.lacks_memory).then_some(failure.text.as_str())
-}
-
-impl Leaving {
-    /// The answer as long as it is not known that the state can be taken up here; nothing once it is. The session ends
-    /// then, and would be lost otherwise.
-    fn refuse_by_trial(
-        &mut self,
-        state: WrittenState,
-        shared: &Arc<Shared>,
-        peer: Origin,
-    ) -> Option<MoveReply> {
-        let not_tried = |why: String| {
-            refused(format!(
-                "session {} stays: it is not known whether it can be taken up again: {why}",
-                self.session
-            ))
-        };
-        let trial = match &mut self.trial {
-            Some(trial) => trial,
-            none => {
-                match Trial::start(&self.file, shared, shared.sessions.peer(self.session).unwrap_or(peer)) {
-                    Ok(trial) => none.insert(trial),
-                    Err(why) => return Some(not_tried(why)),
-                }
+    /// The answer about a session that ends only once a trial has shown that its state can be taken up here;
+    /// it would be lost otherwise.
+    fn tried(&mut self, state: WrittenState, shared: &Arc<Shared>, peer: Origin) -> MoveReply {
+        let session = self.session;
+        let outcome = match &self.trial {
+            Some(trial) => trial.outcome(state, WAIT),
+            None => {
+                let owner = shared.sessions.peer(session).unwrap_or(peer);
+                Trial::start(&self.file, shared, owner).map(|trial| self.trial = Some(trial)).err().map(Err)
             }
         };
-        let outcome = trial.progress.wait_for(WAIT, |progress| match &progress.restored {
-            Some(outcome) => Some(outcome.clone()),
-            None => progress
-                .has_ended
-                .then(|| Err(NotTakenUp::from("the worker that was to do so has ended".to_owned()))),
-        });
-        let is_late = trial.started_at.elapsed() > TRIAL_TIMEOUT;
         match outcome {
-            Some(Ok(())) if trial.is_over() => None,
-            Some(Ok(())) | None if is_late => {
-                Some(not_tried(format!("a trial here takes longer than {} s", TRIAL_TIMEOUT.as_secs())))
-            }
-            Some(Ok(())) | None => Some(MoveReply::Pending),
-            Some(Err(why)) => why_not(&why, state).map(|why| {
-                refused(format!(
-                    "session {} is not moved: it could not be taken up again, as a trial here shows: {why}",
-                    self.session
-                ))
-            }),
+            None => MoveReply::Pending,
+            Some(Ok(())) => MoveReply::Held { bytes: state.bytes },
+            Some(Err(why)) => refused(format!("session {session} is not moved: {why}")),
         }
     }
 }
 
-impl Trial {
-    /// Starts a worker under another name, that the client does not find.
-    fn start(file: &File, shared: &Arc<Shared>, peer: Origin) -> Result<Self, String> {
-        let session = SessionId(random_bytes());
-        let header = StateHeader { session, ..read_header(file)? };
-        let file = OwnedFd::from(file.try_clone().map_err(|error| error.to_string())?);
-        let progress = start(shared, peer, header, file, None).map_err(|error| error.to_string())?;
-        Ok(Self { session, progress, shared: Arc::clone(shared), started_at: Instant::now() })
-    }
-
-    /// Ends the worker; whether it has ended, and its memory is free.
-    fn is_over(&self) -> bool {
-        self.end();
-        self.progress.wait_for(WAIT, |progress| progress.has_ended.then_some(())).is_some()
-    }
-
-    fn end(&self) {
-        leave(&self.shared, self.session, &self.progress);
+/// What is known of the state of a session that is to be held, or the reply that there is none.
+fn checkpoint_of(progress: &MoveProgress, session: SessionId) -> Option<Result<WrittenState, MoveReply>> {
+    match &progress.checkpoint {
+        Some(Ok(state)) => Some(Ok(*state)),
+        Some(Err(why)) => Some(Err(refused(format!("session {session} is not moved: {why}")))),
+        None if progress.has_ended => Some(Err(MoveReply::Ended)),
+        None => None,
     }
 }
 
-/// Starts a worker that takes up a session, with its place among those of its peer.
-fn start(
-    shared: &Arc<Shared>,
-    peer: Origin,
-    header: StateHeader,
-    state: OwnedFd,
-    seat: Option<SessionSlot>,
-) -> io::Result<Arc<MoveState>> {
-    let progress = Arc::<MoveState>::default();
-    let (shared, moves) = (Arc::clone(shared), Arc::clone(&progress));
-    threads::spawn("restored", move || {
-        if let Some(worker) = session::run_restored(&shared, peer, header, state, &moves) {
-            return shared.relatives.session_ends(worker, || drop(seat));
-        }
-        drop(seat);
-    })?;
-    Ok(progress)
-}
-
-/// Ends the worker of a session that is taken up here and not wanted, now or once it is among the sessions.
-fn leave(shared: &Shared, session: SessionId, progress: &MoveState) {
-    progress.change(|progress| progress.is_unwanted = true);
-    if let Some((control, _)) = shared.sessions.move_state(session) {
-        // A worker that has ended needs no word.
-        let _ = messages::send(&control, &ToWorker::Leave, None);
+/// What is known of where a session is whose client was let go.
+fn whereabouts(progress: &MoveProgress) -> Option<MoveReply> {
+    match (&progress.returned, &progress.checkpoint) {
+        // The worker had waited too long when it was to let its client go.
+        (Some(text), _) | (None, Some(Err(text))) => Some(MoveReply::Returned { text: text.as_str().into() }),
+        _ => progress.has_ended.then_some(MoveReply::Ended),
     }
-}
-
-impl Drop for Trial {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// The header of a state, by which its worker is started.
-fn read_header(file: &File) -> Result<StateHeader, String> {
-    use std::io::{Seek as _, SeekFrom};
-    let read = || -> Result<StateHeader, Box<dyn core::error::Error>> {
-        let mut file = file.try_clone()?;
-        file.seek(SeekFrom::Start(0))?;
-        let (_, header) = StateReader::begin(BufReader::new(&file))?;
-        file.seek(SeekFrom::Start(0))?;
-        Ok(header)
-    };
-    read().map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::messages::ToBroker;
 
     #[test]
-    fn a_trial_that_fails_keeps_the_session_unless_memory_is_all_it_lacks() {
-        let [small, with_variables, large] = [(1, false), (u64::MAX, true), (u64::MAX, false)]
-            .map(|(bytes, has_variables)| WrittenState { bytes, has_variables });
-        assert_eq!([small, with_variables, large].map(must_be_tried), [true, true, false]);
-        let failed = |lacks_memory| NotTakenUp { text: "it fails".to_owned(), lacks_memory };
-        assert_eq!(why_not(&failed(false), small), Some("it fails"));
-        assert_eq!(why_not(&failed(true), small), None);
-        assert_eq!(why_not(&failed(true), with_variables), Some("it fails"));
+    fn a_session_that_was_held_too_long_is_here_whenever_the_caller_asks() {
+        let session = SessionId([7; 16]);
+        let state = MoveState::default();
+        state.change(|progress| progress.number = 2);
+        let written = Ok(WrittenState { bytes: 5, has_variables: false });
+        let say = |number, outcome| state.receive(ToBroker::Checkpointed { number, outcome });
+        let known = || state.change(|progress| (checkpoint_of(progress, session), whereabouts(progress)));
+        say(2, written.clone());
+        assert_eq!(known(), (Some(written.map_err(refused)), None));
+        say(1, Err("of one before".to_owned()));
+        assert!(matches!(known(), (Some(Ok(_)), None)));
+        say(2, Err("it was not decided".to_owned()));
+        let (checkpoint, whereabouts) = known();
+        let reply = checkpoint.expect("it is known").expect_err("it goes on here");
+        assert!(
+            matches!(&reply, MoveReply::Refused { text } if text.as_str().ends_with("it was not decided"))
+        );
+        assert!(matches!(whereabouts, Some(MoveReply::Returned { .. })));
     }
 }

@@ -17,6 +17,7 @@ use causeway_wire::handshake::{ClientHello, LaneToken, Locality, SessionId};
 use causeway_wire::status::SessionOwner;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::accounting::Accounting;
 use super::audit::SessionEnd;
 use super::images::SessionImages;
 use super::move_state::MoveState;
@@ -48,6 +49,7 @@ struct Beginning {
     /// By what its client may come, of one that is taken up.
     ticket: Option<LaneToken>,
     moves: Arc<MoveState>,
+    accounting: Accounting,
 }
 
 /// Runs one session from its request to the end of its worker, and returns the worker's number, if it had one.
@@ -77,6 +79,7 @@ pub fn run_session(
         state: None,
         ticket: None,
         moves: Arc::default(),
+        accounting: Accounting::Session,
     };
     let started = SessionWorker::start(shared, peer, &beginning);
     let Beginning { session, hello, connection: socket, .. } = beginning;
@@ -102,6 +105,7 @@ pub fn run_restored(
     header: StateHeader,
     state: OwnedFd,
     moves: &Arc<MoveState>,
+    accounting: Accounting,
 ) -> Option<u32> {
     let (lost, _) = match UnixStream::pair() {
         Ok(pair) => pair,
@@ -121,6 +125,7 @@ pub fn run_restored(
         state: Some(state),
         ticket: Some(header.ticket),
         moves: Arc::clone(moves),
+        accounting,
     };
     let worker = match SessionWorker::start(shared, peer, &beginning) {
         Ok(worker) => worker,
@@ -131,8 +136,8 @@ pub fn run_restored(
         }
     };
     // Whoever does not want it any more looks for it among the sessions, where it was not before.
-    if moves.change(|progress| progress.is_unwanted) {
-        let _ = messages::send(&worker.control, &ToWorker::Leave, None);
+    if let Some(why) = moves.change(|progress| progress.unwanted) {
+        let _ = messages::send(&worker.control, &ToWorker::Leave { why: why.to_owned() }, None);
     }
     Some(worker.run(shared, beginning.session, peer, &beginning.hello))
 }
@@ -165,10 +170,15 @@ impl SessionWorker {
     fn run(mut self, shared: &Arc<Shared>, session: SessionId, peer: Origin, hello: &ClientHello) -> u32 {
         let client = describe_client(hello);
         let started_at = Instant::now();
-        tracing::info!(%session, %peer, worker = self.child.id(), "session of {client} begins");
-        shared.totals.session_begins();
-        shared.audit.session_begins(session, peer, hello);
         let number = self.child.id();
+        let is_session = self.accounting == Accounting::Session;
+        if is_session {
+            tracing::info!(%session, %peer, worker = number, "session of {client} begins");
+            shared.totals.session_begins();
+            shared.audit.session_begins(session, peer, hello);
+        } else {
+            tracing::debug!(%session, worker = number, "trial of a state of {client} begins");
+        }
         let ending = self.watch(shared, session, peer, started_at);
         let status = self.child.wait();
         if let Some(log) = self.log.take() {
@@ -177,18 +187,23 @@ impl SessionWorker {
         shared.monitor.session_ended(number);
         let done = shared.sessions.remove(session);
         let outcome = outcome(&ending, &status);
-        shared.totals.session_ends(outcome, &done);
         let reason = match &ending {
             Ending::Killed(reason) => Some(*reason),
             Ending::OfItself => None,
         };
-        let end = SessionEnd { open: started_at.elapsed(), outcome, reason };
-        shared.audit.session_ends(session, peer, hello, end, &done);
+        if is_session {
+            shared.totals.session_ends(outcome, &done);
+            let end = SessionEnd { open: started_at.elapsed(), outcome, reason };
+            shared.audit.session_ends(session, peer, hello, end, &done);
+        }
         shared.exports.session_ends(session);
         shared.device_memory.session_ends(session);
         self.refuse_if_unanswered(&status);
         let seconds = started_at.elapsed().as_secs_f64();
         match (ending, &status) {
+            _ if !is_session => {
+                tracing::debug!(%session, seconds, "trial of a state of {client} ends: {}", describe(&status));
+            }
             (Ending::OfItself, Ok(status)) if status.success() => {
                 tracing::info!(%session, seconds, "session of {client} ends");
             }
@@ -214,9 +229,9 @@ impl SessionWorker {
 
     /// Starts a worker and hands it the client's connection.
     fn start(shared: &Shared, peer: Origin, beginning: &Beginning) -> Result<Self, ControlError> {
-        let Beginning { session, token, version, ticket, .. } = *beginning;
+        let Beginning { session, token, version, ticket, accounting, .. } = *beginning;
         let (hello, socket, keys) = (beginning.hello.clone(), &beginning.connection, beginning.keys.clone());
-        let limits = shared.clients.limits(Source::of(peer));
+        let limits = accounting.limits(&shared.clients, peer);
         let is_paced = limits.bandwidth.is_some();
         let max_lanes = if is_paced { MAX_PACED_LANES } else { shared.config.max_lanes.clamp(1, MAX_LANES) };
         let lanes = beginning.lanes.clamp(1, max_lanes);
@@ -262,6 +277,7 @@ impl SessionWorker {
                 tickets: Vec::new(),
                 move_ticket: ticket,
                 moves: Arc::clone(&beginning.moves),
+                is_trial: accounting == Accounting::Trial,
                 about: About {
                     program: hello.program.clone(),
                     host: hello.host.clone(),
@@ -285,7 +301,10 @@ impl SessionWorker {
             let text = format!("session {session} is here already");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text).into());
         }
-        shared.monitor.session_started(WorkerOf { worker: number, client, host }, Source::of(peer));
+        if accounting == Accounting::Session {
+            let worker = WorkerOf { worker: number, client, host };
+            shared.monitor.session_started(worker, Source::of(peer));
+        }
         let images = SessionImages::new(cache_start(shared, peer), Arc::clone(&control));
         // Memory that both share is not held back.
         let locality = if is_paced { Locality::default() } else { shared.local.locality() };
@@ -321,7 +340,8 @@ impl SessionWorker {
             return Err(error);
         }
         let local_address = TcpStream::from(socket.try_clone()?).local_addr().ok();
-        let requests = WorkerRequests::new(Arc::clone(&control), images, local_address, Source::of(peer));
-        Ok(Self { child, process, control, requests, jail, log: Some(log), unanswered: None })
+        let requests =
+            WorkerRequests::new(Arc::clone(&control), images, local_address, Source::of(peer), accounting);
+        Ok(Self { child, process, control, requests, jail, log: Some(log), unanswered: None, accounting })
     }
 }

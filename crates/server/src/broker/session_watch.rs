@@ -14,6 +14,7 @@ use causeway_wire::text::Printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 
+use super::accounting::Accounting;
 use super::idle_release::MemoryRelease;
 use super::refusal::refuse;
 use super::session_clock::SessionClock;
@@ -23,7 +24,7 @@ use super::totals::{Outcome, Refusal};
 use super::worker_log::WorkerLog;
 use super::worker_requests::WorkerRequests;
 use crate::activity::ActivityPage;
-use crate::admission::{Origin, Source};
+use crate::admission::Origin;
 use crate::heartbeat::{Finding, HeartbeatTimeouts, Progress, Step, Watchdog};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ToBroker, ToWorker};
@@ -39,6 +40,8 @@ pub struct SessionWorker {
     pub log: Option<WorkerLog>,
     /// The client's connection, until the worker answers on it.
     pub unanswered: Option<Connection>,
+    /// How it is counted.
+    pub accounting: Accounting,
 }
 
 /// How a worker came to its end.
@@ -133,7 +136,7 @@ impl SessionWorker {
         let mut clock = SessionClock::new(started_at);
         let mut memory = MemoryRelease::new(session, peer);
         // Read anew once in an interval, not for each message of the worker: that asks for the file's version.
-        let mut limits = shared.clients.limits(Source::of(peer));
+        let mut limits = self.accounting.limits(&shared.clients, peer);
         // Why it is to end, once it has been told.
         let mut ended_for = None;
         loop {
@@ -173,7 +176,7 @@ impl SessionWorker {
                     ended_for = Some(reason);
                     deadline = Some((now + END_TIMEOUT, reason));
                 }
-                limits = shared.clients.limits(Source::of(peer));
+                limits = self.accounting.limits(&shared.clients, peer);
                 let counts = limits.has_time_limit().then(|| shared.sessions.counts(session)).flatten();
                 if let Some(over) = clock.look(now, counts.as_ref(), &limits)
                     && ended_for.is_none()

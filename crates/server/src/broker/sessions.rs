@@ -48,6 +48,8 @@ pub struct Session {
     pub move_ticket: Option<LaneToken>,
     /// What has come of its move.
     pub moves: Arc<MoveState>,
+    /// Whether it is a trial, of which nobody is told.
+    pub is_trial: bool,
     /// What is told of it.
     pub about: About,
     /// What it does, once its worker has said where that is counted.
@@ -165,6 +167,11 @@ pub struct OwnedSession {
     pub counts: Counts,
 }
 
+/// The sessions without trials.
+fn counted(table: &HashMap<SessionId, Session>) -> impl Iterator<Item = (&SessionId, &Session)> {
+    table.iter().filter(|(_, session)| !session.is_trial)
+}
+
 /// What a session has done, for people.
 fn summary(counts: &Counts) -> Activity {
     Activity {
@@ -232,7 +239,7 @@ impl Sessions {
     /// How many sessions' device memory is on the host, and how many bytes.
     pub fn released(&self) -> (usize, u64) {
         let table = self.0.lock();
-        let released = table.values().filter_map(|session| session.release.released);
+        let released = counted(&table).filter_map(|(_, session)| session.release.released);
         released.fold((0, 0), |(count, sum), (bytes, _)| (count + 1, sum.saturating_add(bytes)))
     }
 
@@ -282,7 +289,7 @@ impl Sessions {
 
     /// What the open sessions have done.
     pub fn activity(&self) -> Vec<Counts> {
-        let pages: Vec<_> = self.0.lock().values().map(|session| session.page.clone()).collect();
+        let pages: Vec<_> = counted(&self.0.lock()).map(|(_, session)| session.page.clone()).collect();
         pages.into_iter().map(|page| page.map(|page| page.read()).unwrap_or_default()).collect()
     }
 
@@ -291,50 +298,47 @@ impl Sessions {
         let of = |(id, Session { about, page, .. }): (&SessionId, &Session)| {
             (about.started_at, *id, Source::of(about.peer), about.owner.clone(), page.clone())
         };
-        let mut all: Vec<_> = self.0.lock().iter().map(of).collect();
+        let mut all: Vec<_> = counted(&self.0.lock()).map(of).collect();
         all.sort_by_key(|(started_at, ..)| *started_at);
-        let counted = all.into_iter().map(|(_, session, source, owner, page)| {
+        let owned = all.into_iter().map(|(_, session, source, owner, page)| {
             let counts = page.map(|page| page.read()).unwrap_or_default();
             OwnedSession { session, source, owner, counts }
         });
-        counted.collect()
+        owned.collect()
     }
 
     /// The open sessions, the oldest first.
     pub fn list(&self) -> Vec<SessionStatus> {
-        let mut list: Vec<_> = self
-            .0
-            .lock()
-            .iter()
+        let mut list: Vec<_> = counted(&self.0.lock())
             .map(|(id, session)| (session.about.started_at, status_of(*id, session), session.page.clone()))
             .collect();
         list.sort_by_key(|(started_at, ..)| *started_at);
-        let counted = list.into_iter().map(|(_, status, page)| {
+        let statuses = list.into_iter().map(|(_, status, page)| {
             let counts = page.map(|page| page.read()).unwrap_or_default();
             let via = counts.via.map(|via| via.to_string()).unwrap_or_default();
             SessionStatus { via: via.into(), activity: summary(&counts), ..status }
         });
-        counted.collect()
+        statuses.collect()
     }
 
     /// The open sessions, as a broker that takes this one's place is to know them.
     pub fn remaining(&self) -> Vec<RemainingSession> {
-        let of = |Session { about, .. }: &Session| RemainingSession {
+        let of = |(_, Session { about, .. }): (&SessionId, &Session)| RemainingSession {
             source: Source::of(about.peer),
             worker: WorkerOf { worker: about.worker, client: about.process, host: about.host.clone() },
         };
-        self.0.lock().values().map(of).collect()
+        counted(&self.0.lock()).map(of).collect()
     }
 
     /// Waits until a session ends, or the time is over.
     pub fn wait_for_end(&self, timeout: Duration) {
-        let before = self.count();
+        let before = self.0.lock().len();
         self.0.wait_for(timeout, |table| (table.len() < before).then_some(()));
     }
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.0.lock().len()
+        counted(&self.0.lock()).count()
     }
 
     /// The worker that a lane belongs to, if its token is right and the session may open this lane and has
@@ -444,7 +448,7 @@ impl Sessions {
             }
             self.0.wait_for(grace, |table| table.is_empty().then_some(()));
         }
-        let workers = self.count();
+        let workers = self.0.lock().len();
         if workers > 0 {
             tracing::warn!(workers, "workers that were killed have not ended; going on without them");
         }

@@ -14,6 +14,7 @@ use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::SessionId;
 
+use super::accounting::Accounting;
 use super::device_memory::MemoryBounds;
 use super::dial::{Known, dial};
 use super::exports::Exported;
@@ -37,6 +38,7 @@ pub struct WorkerRequests {
     dials: Arc<AtomicU32>,
     /// Whose session it is.
     peer: Source,
+    accounting: Accounting,
     /// Whether the log has it that the session may have no more device memory.
     is_refusal_logged: AtomicBool,
 }
@@ -48,9 +50,10 @@ impl WorkerRequests {
         images: SessionImages,
         local_address: Option<SocketAddr>,
         peer: Source,
+        accounting: Accounting,
     ) -> Self {
         let is_refusal_logged = AtomicBool::new(false);
-        Self { control, images, local_address, dials: Arc::default(), peer, is_refusal_logged }
+        Self { control, images, local_address, dials: Arc::default(), peer, accounting, is_refusal_logged }
     }
 
     /// Under which token an export is kept: the sessions of a client find those of that client alone.
@@ -101,11 +104,14 @@ impl WorkerRequests {
                 let bytes = if bounds.is_unlimited() { UNLIMITED.to_vec() } else { Vec::new() };
                 (number, is_granted.then_some(Exported { bytes, descriptor: None }))
             }
-            ToBroker::Take { bytes } => return shared.device_memory.take(session, self.peer, bytes),
+            ToBroker::Take { bytes } => return shared.device_memory.take(session, self.account(), bytes),
             ToBroker::Release { bytes } => return shared.device_memory.release(session, bytes),
             ToBroker::MemoryInfo { number, capacity } => {
                 let mut bytes = Vec::new();
-                shared.device_memory.info(self.peer, self.memory_bounds(shared, capacity)).encode(&mut bytes);
+                shared
+                    .device_memory
+                    .info(self.account(), self.memory_bounds(shared, capacity))
+                    .encode(&mut bytes);
                 (number, Some(Exported { bytes, descriptor: None }))
             }
             ToBroker::Carried { number, carried } => {
@@ -141,12 +147,21 @@ impl WorkerRequests {
     }
 
     fn memory_bounds(&self, shared: &Shared, capacity: u64) -> MemoryBounds {
-        MemoryBounds { limit: shared.clients.limits(self.peer).device_memory, capacity }
+        let limit = match self.accounting {
+            Accounting::Session => shared.clients.limits(self.peer).device_memory,
+            Accounting::Trial => None,
+        };
+        MemoryBounds { limit, capacity }
+    }
+
+    /// Whose device memory it is.
+    fn account(&self) -> Source {
+        self.accounting.owner(self.peer)
     }
 
     /// Whether the session may have so much more device memory, which it has then. The log has the first refusal.
     fn reserve(&self, shared: &Shared, session: SessionId, bytes: u64, bounds: MemoryBounds) -> bool {
-        match shared.device_memory.reserve(session, self.peer, bytes, bounds) {
+        match shared.device_memory.reserve(session, self.account(), bytes, bounds) {
             Ok(()) => true,
             Err(refused) => {
                 if !self.is_refusal_logged.swap(true, Ordering::Relaxed) {

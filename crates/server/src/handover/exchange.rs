@@ -428,15 +428,16 @@ impl Exchange {
         let _ = self.checkpoint_requests.0.send(request);
     }
 
-    /// The decision about the session that is held for the checkpoint `number`; it stays where there is none for so long.
-    pub fn decision(&self, number: u32, timeout: Duration) -> Decision {
+    /// The decision about the session that is held for the checkpoint `number`; nothing where there is none
+    /// for so long.
+    pub fn decision(&self, number: u32, timeout: Duration) -> Option<Decision> {
         let deadline = Instant::now() + timeout;
         loop {
             match self.decisions.1.recv_deadline(deadline) {
-                Ok((about, decision)) if about.is_none_or(|about| about == number) => return decision,
+                Ok((about, decision)) if about.is_none_or(|about| about == number) => return Some(decision),
                 // It is of one that is over.
                 Ok(_) => {}
-                Err(_) => return Decision::Stay,
+                Err(_) => return None,
             }
         }
     }

@@ -76,12 +76,12 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
             Ok((ToWorker::Checkpoint(start), Some(file))) => {
                 exchange.checkpoint_requested((*start, file));
                 // The thread that receives may sleep.
-                link.wake_receiver(Awaited::Message);
+                link.wake_receiver(Awaited::Yield);
             }
             Ok((ToWorker::Proceed { number }, _)) => exchange.decided(Some(number), Decision::Proceed),
             Ok((ToWorker::Stay { number }, _)) => exchange.decided(Some(number), Decision::Stay),
-            Ok((ToWorker::Leave, _)) => {
-                tracing::info!("the session goes on at another server");
+            Ok((ToWorker::Leave { why }, _)) => {
+                tracing::info!("{why}");
                 // SAFETY: the process ends; nothing of it is relied on afterwards.
                 unsafe { libc::_exit(0) }
             }

@@ -92,7 +92,7 @@ impl Task {
             | ToWorker::State
             | ToWorker::Proceed { .. }
             | ToWorker::Stay { .. }
-            | ToWorker::Leave
+            | ToWorker::Leave { .. }
             | ToWorker::End { .. }
             | ToWorker::Response { .. } => {
                 return Err(WorkerError::NoStart);

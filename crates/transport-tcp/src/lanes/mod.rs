@@ -79,8 +79,10 @@ pub(crate) struct Lanes(Arc<State>);
 
 struct State {
     commands: Arc<CommandConnection>,
-    /// Wakes the thread that receives messages on it, where threads look.
+    /// Wakes the thread that receives messages on it.
     receiver_wake: Option<Arc<EventfdWake>>,
+    /// Whether it is woken for messages, to look for them.
+    looks_for_messages: bool,
     /// Whether the peer is on this host.
     is_within_a_host: bool,
     /// Opens the lanes at the end that connects.
@@ -203,9 +205,13 @@ impl Memory for Lanes {
     }
 
     fn wake_receiver(&self, awaited: Awaited) {
-        // Transfers are received by other threads.
-        if let (Some(receiver_wake), Awaited::Message) = (&self.0.receiver_wake, awaited) {
-            receiver_wake.wake_if_parked();
+        let Some(receiver_wake) = &self.0.receiver_wake else { return };
+        match awaited {
+            Awaited::Message if self.0.looks_for_messages => receiver_wake.wake_if_parked(),
+            // Other threads receive transfers.
+            Awaited::Message | Awaited::Transfer => {}
+            // It must not be missed by one that is about to sleep.
+            Awaited::Yield => receiver_wake.wake(),
         }
     }
 
@@ -285,11 +291,12 @@ impl Pending for Posted {
 
 impl Lanes {
     /// No lanes yet, beside a link's command connection.
-    /// `receiver_wake` wakes the thread that receives messages.
+    /// `receiver_wake` wakes the thread that receives messages, also for these if it looks for them then.
     pub(crate) fn new(
         commands: Arc<CommandConnection>,
         dialer: Option<Arc<dyn DialLanes>>,
         receiver_wake: Option<Arc<EventfdWake>>,
+        looks_for_messages: bool,
     ) -> io::Result<Self> {
         let schedule = match (commands.is_taken_up(), commands.is_resumable()) {
             (true, _) => Schedule::taken_up(),
@@ -300,6 +307,7 @@ impl Lanes {
             is_within_a_host: is_within_a_host(&commands.socket()),
             commands,
             receiver_wake,
+            looks_for_messages,
             dialer,
             next_number: AtomicU32::new(0),
             fruitless: AtomicU32::new(0),

@@ -274,8 +274,11 @@ pub enum ToWorker {
         /// The number of the [checkpoint](Self::Checkpoint).
         number: u32,
     },
-    /// The session goes on elsewhere: end.
-    Leave,
+    /// End without a word to the client: the session goes on elsewhere, or is not wanted.
+    Leave {
+        /// A sentence for the log.
+        why: String,
+    },
     /// Tell the client that its session ends, and why. The process is killed a moment later.
     End {
         /// A sentence for the client's user.
@@ -386,7 +389,10 @@ impl Encode for ToWorker {
                 STAY.encode(out);
                 number.encode(out);
             }
-            Self::Leave => LEAVE.encode(out),
+            Self::Leave { why } => {
+                LEAVE.encode(out);
+                why.encode(out);
+            }
             Self::End { text } => {
                 END.encode(out);
                 text.encode(out);
@@ -423,7 +429,7 @@ impl<'a> Decode<'a> for ToWorker {
             STATE => Ok(Self::State),
             PROCEED => Ok(Self::Proceed { number: input.value()? }),
             STAY => Ok(Self::Stay { number: input.value()? }),
-            LEAVE => Ok(Self::Leave),
+            LEAVE => Ok(Self::Leave { why: input.value()? }),
             END => Ok(Self::End { text: input.value()? }),
             RESPONSE => Ok(Self::Response { number: input.value()?, bytes: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),

@@ -54,6 +54,8 @@ enum NotHeld {
     Code(String),
     #[error("there was no quiet point within {seconds} s: {busy}")]
     Busy { seconds: u64, busy: Busy },
+    #[error("it was held for {minutes} minutes without a decision, and goes on here; move it again")]
+    Undecided { minutes: u64 },
     #[error("device memory that was released does not come back: {0}")]
     Lost(Arc<str>),
     #[error(transparent)]
@@ -152,12 +154,15 @@ fn checkpoint(
     let bytes = idle.asleep(|| write::write(engine, &header, link, code, file))?;
     tracing::info!(bytes, milliseconds = started_at.elapsed().as_millis() as u64, "the session is held");
     session.exchange().report_checkpoint(start.number, Ok(WrittenState { bytes, has_variables }));
-    if session.exchange().decision(start.number, DECISION_TIMEOUT) == Decision::Stay {
-        tracing::info!("the session goes on here");
-        release(engine);
-        return Ok(Held::Continues);
+    match session.exchange().decision(start.number, DECISION_TIMEOUT) {
+        Some(Decision::Proceed) => return Ok(proceed(engine, receiver, &message, known, start.stops)),
+        Some(Decision::Stay) => {}
+        // It is said to the broker, which would let the client go at any time otherwise.
+        None => return Err(NotHeld::Undecided { minutes: DECISION_TIMEOUT.as_secs() / 60 }),
     }
-    Ok(proceed(engine, receiver, &message, known, start.stops))
+    tracing::info!("the session goes on here");
+    release(engine);
+    Ok(Held::Continues)
 }
 
 /// The session's state is elsewhere: lets its client go there.
