@@ -360,7 +360,7 @@ impl Link {
     /// [`close_receiving`](Self::close_receiving).
     pub fn close(&self) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
-        if self.begin_to_close() {
+        if self.begin_to_close(CLOSE_TIMEOUT) {
             // What is sent to a peer is lost with the connection, if that is ended before it has come.
             self.carried.memory.wait_for_end(deadline.saturating_duration_since(Instant::now()));
         }
@@ -369,20 +369,24 @@ impl Link {
 
     /// Ends the session as [`close`](Self::close) does, and receives the peer's answer here.
     pub fn close_receiving(&self, receiver: &mut Receiver) {
-        if self.begin_to_close() {
-            receiver.await_goodbye(CLOSE_TIMEOUT);
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        // No other thread receives that would take in another connection.
+        if self.begin_to_close(Duration::ZERO) {
+            receiver.await_goodbye(deadline.saturating_duration_since(Instant::now()));
         }
         self.carried.shared.close();
     }
 
     /// Ends the session as [`close`](Self::close) does, and waits for no answer: the peer may hear of it late.
     pub fn close_at_once(&self) {
-        self.begin_to_close();
+        // The thread that would take in another connection is this one.
+        self.begin_to_close(Duration::ZERO);
         self.carried.shared.close();
     }
 
-    /// Sends what was appended, and the goodbye of a resumable link; whether an answer to that is to come.
-    fn begin_to_close(&self) -> bool {
+    /// Sends what was appended, and the goodbye of a resumable link, whose next connection is waited for if
+    /// it has none; whether an answer to that is to come.
+    fn begin_to_close(&self, timeout: Duration) -> bool {
         // The peer may be gone already, then there is nobody to tell.
         let _ = self.flush();
         if !self.is_resumable() || self.is_lost() {
@@ -390,7 +394,7 @@ impl Link {
         }
         // Otherwise the peer waits for another connection; as it does if this cannot be sent now.
         self.carried.shared.begin_closing();
-        self.carried.memory.wait_for_connection(CLOSE_TIMEOUT);
+        self.carried.memory.wait_for_connection(timeout);
         self.sending.send_goodbye()
     }
 

@@ -40,8 +40,8 @@ enum Asleep {
     CallThenPolling,
 }
 
-/// For how long the receiver sleeps in the call that receives before others can wake it: messages follow each other faster,
-/// and what it is woken for is rare.
+/// For how long the receiver sleeps in the call that receives before others can wake it: messages follow each
+/// other faster, and what it is woken for is rare.
 const CALL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A link's parts over an authenticated command connection.
@@ -50,7 +50,8 @@ pub fn parts(connection: Connection, options: TcpOptions) -> io::Result<Parts> {
     // more is 10 to 20 % of a round trip there (two cores, 2026-11-23).
     let is_called = !spin::while_waited_for().is_zero();
     let is_interruptible = !options.resume.is_zero() || options.taken_up.is_some();
-    let receiver_wake = if is_called || is_interruptible { Some(Arc::new(EventfdWake::new()?)) } else { None };
+    let receiver_wake =
+        if is_called || is_interruptible { Some(Arc::new(EventfdWake::new()?)) } else { None };
     let asleep = match (is_called, is_interruptible) {
         (true, _) => Asleep::Polling,
         (false, true) => Asleep::CallThenPolling,
@@ -245,7 +246,7 @@ impl ReceiveMessages for Receiving {
         self.commands.wait_for_loss(link)?;
         // What was not read is sent again, if the peer comes back.
         let incoming = self.commands.resume(link, LinkError::PeerDisconnected, self.received)?;
-        self.incoming = of_commands(incoming).map_err(LinkError::from_io)?;
+        self.incoming = of_commands(incoming, self.asleep).map_err(LinkError::from_io)?;
         self.watch = PeerWatch::default();
         Ok(self.commands.peer_received())
     }
@@ -253,22 +254,23 @@ impl ReceiveMessages for Receiving {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use causeway_transport::{Awaited, Memory as _};
 
     use super::*;
 
-    /// The receiver of a link without a peer, which sleeps so.
-    fn receiving(asleep: Asleep) -> Receiving {
+    /// The receiver of a link, which sleeps so, and the peer's end.
+    fn receiving(asleep: Asleep) -> (Receiving, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
         let (outgoing, incoming) = Connection::new(stream, None).into_directions();
         let commands = Arc::new(CommandConnection::fixed(Arc::clone(outgoing.socket())));
         let receiver_wake = Some(Arc::new(EventfdWake::new().unwrap()));
         let looks_for_messages = asleep == Asleep::Polling;
         let lanes = Lanes::new(Arc::clone(&commands), None, receiver_wake.clone(), looks_for_messages);
-        Receiving {
+        let receiving = Receiving {
             incoming: of_commands(incoming, asleep).unwrap(),
             receiver_wake,
             asleep,
@@ -277,13 +279,14 @@ mod tests {
             received: 0,
             commands,
             lanes: lanes.unwrap(),
-        }
+        };
+        (receiving, peer)
     }
 
     #[test]
     fn a_receiver_that_is_to_yield_does_not_miss_that_before_it_sleeps() {
         for asleep in [Asleep::Polling, Asleep::CallThenPolling] {
-            let receiving = receiving(asleep);
+            let (receiving, _peer) = receiving(asleep);
             receiving.lanes.wake_receiver(Awaited::Yield);
             assert_eq!(receiving.sleep(), WakeReason::Woken, "{asleep:?}");
         }

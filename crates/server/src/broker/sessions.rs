@@ -48,7 +48,7 @@ pub struct Session {
     pub move_ticket: Option<LaneToken>,
     /// What has come of its move.
     pub moves: Arc<MoveState>,
-    /// Whether it is a trial, of which nobody is told.
+    /// Whether it is a trial, which is in no list.
     pub is_trial: bool,
     /// What is told of it.
     pub about: About,
@@ -433,13 +433,13 @@ impl Sessions {
     /// after `grace`, and waits until all have ended.
     pub fn end_all(&self, grace: Duration) {
         let controls: Vec<_> = self.0.lock().values().map(|session| Arc::clone(&session.control)).collect();
-        for control in &controls {
-            // What it could not be told, it will not tell.
-            let _ =
-                messages::send(control, &ToWorker::End { text: "the server is being stopped".into() }, None);
-        }
+        let deadline = Instant::now() + NOTIFY_TIMEOUT;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let has_ended = |timeout| self.0.wait_for(timeout, |table| table.is_empty().then_some(())).is_some();
+        let end = ToWorker::End { text: "the server is being stopped".into() };
+        messages::send_to_all(&controls, &end, |pause| !has_ended(pause.min(left())) && !left().is_zero());
         if !controls.is_empty() {
-            self.0.wait_for(NOTIFY_TIMEOUT, |table| table.is_empty().then_some(()));
+            has_ended(left());
         }
         for signal in [Signal::TERM, Signal::KILL] {
             for session in self.0.lock().values() {

@@ -55,6 +55,23 @@ impl Control {
 
     /// Sends a message and, with it, a copy of a descriptor.
     pub fn send(&self, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.send_with(message, descriptor, SendFlags::empty())
+    }
+
+    /// Sends a message unless that has to wait; whether it was sent.
+    pub fn try_send(&self, message: &[u8]) -> io::Result<bool> {
+        match self.send_with(message, None, SendFlags::DONTWAIT) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            outcome => outcome.map(|()| true),
+        }
+    }
+
+    fn send_with(
+        &self,
+        message: &[u8],
+        descriptor: Option<BorrowedFd<'_>>,
+        flags: SendFlags,
+    ) -> io::Result<()> {
         if message.len() > MAX_MESSAGE_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a control message is too long"));
         }
@@ -64,7 +81,7 @@ impl Control {
         if let Some(descriptors) = &descriptors {
             ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
         }
-        sendmsg(&self.socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        sendmsg(&self.socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL | flags)?;
         Ok(())
     }
 
@@ -145,5 +162,6 @@ mod tests {
             }
         };
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(!broker.try_send(&[7; 1024]).unwrap());
     }
 }

@@ -14,6 +14,8 @@ mod to_worker;
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
 use causeway_connection::channel::Connection;
 use causeway_connection::record::ConnectionKeys;
@@ -60,6 +62,23 @@ pub fn send(control: &Control, message: &impl Encode, socket: Option<&OwnedFd>) 
     Ok(control.send(&bytes, socket.map(|socket| socket.as_fd()))?)
 }
 
+/// Sends a message to all of these, of whom none holds up the others: `wait` waits at most for so long, and
+/// says whether to go on with those that take nothing yet. One that has ended needs no message.
+pub fn send_to_all(controls: &[Arc<Control>], message: &impl Encode, mut wait: impl FnMut(Duration) -> bool) {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    let mut waiting: Vec<_> = controls.iter().collect();
+    loop {
+        waiting.retain(|control| matches!(control.try_send(&bytes), Ok(false)));
+        if waiting.is_empty() || !wait(RETRY_INTERVAL) {
+            return;
+        }
+    }
+}
+
+/// How often a message is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Receives a message, and the descriptor that came with it.
 pub fn receive<T: for<'a> Decode<'a>>(control: &Control) -> Result<(T, Option<OwnedFd>), ControlError> {
     let (bytes, descriptor) = control.receive()?.ok_or(ControlError::Closed)?;
@@ -82,6 +101,30 @@ mod tests {
 
     use super::*;
     use crate::back_end::GpuChoice;
+
+    #[test]
+    fn a_process_that_takes_nothing_does_not_hold_up_messages_to_others() {
+        let end = ToWorker::End { text: "the server is being stopped".to_owned() };
+        let (stuck, stuck_process) = Control::pair().unwrap();
+        while stuck.try_send(&[7; 1024]).unwrap() {}
+        let (gone, _) = Control::pair().unwrap();
+        let (works, process) = Control::pair().unwrap();
+        let controls = [stuck, gone, works].map(Arc::new);
+        let mut pauses = 0;
+        send_to_all(&controls, &end, |_| {
+            pauses += 1;
+            assert!(process.has_message(false), "the message came before anything was waited for");
+            // Now it goes on, and gets the message as well.
+            while stuck_process.has_message(false) {
+                stuck_process.receive().unwrap();
+            }
+            true
+        });
+        assert_eq!(pauses, 1);
+        for told in [stuck_process, process] {
+            assert!(matches!(receive::<ToWorker>(&told), Ok((ToWorker::End { .. }, None))));
+        }
+    }
 
     #[test]
     fn a_session_start_survives_the_control_connection_with_its_descriptor() {
