@@ -215,11 +215,40 @@ fn a_server_is_what_its_file_says() {
             "[serve]\nsoftware-gpu-devices = 0\n",
             "serve.toml:2: software-gpu-devices = 0 cannot be used: give a number",
         ),
+        (
+            "[serve]\naudit-log = \"nowhere/log\"\n",
+            "serve.toml:2: audit-log cannot be used: there is no folder ",
+        ),
+        (
+            "[serve]\ncache-dir = \"serve.toml/images\"\n",
+            "serve.toml, which is for the image cache, is not a folder",
+        ),
+        (
+            "[serve]\nlisten = \"unix:/no/such/folder/s\"\n",
+            "serve.toml:2: listen cannot be used: there is no folder /no/such/folder for the Unix socket",
+        ),
+        (
+            "[serve]\ngpu = \"cpu\"\nallow-software = true\n",
+            "serve.toml:3: allow-software cannot be used: --allow-software is for --gpu auto",
+        ),
+        (
+            "[serve]\nresume-timeout = \"500ms\"\n",
+            "serve.toml:2: resume-timeout = 500ms cannot be used: give a time of 0 or more",
+        ),
     ] {
         let outcome = run(&mut serve(text, &[]), LIMIT);
         assert!(outcome.code() == Some(1) && outcome.stdout.is_empty(), "{outcome}");
         assert!(outcome.stderr.contains(expected), "{text}: {outcome}");
+        // Before a server is started the same is found.
+        let mut command = Command::new(causeway());
+        forget_environment(&mut command);
+        let command = command.args(["config", "check"]).env("CAUSEWAY_CONFIG", &path);
+        let outcome = run(command, LIMIT);
+        assert!(outcome.code() == Some(1) && outcome.stdout.contains(expected), "{text}: {outcome}");
     }
+    // What is typed takes the place of what the file says, be that wrong or not.
+    let text = format!("[serve]\nlisten = \"unix:{socket}\"\ngpu = \"cpu\"\nkey-file = \"no/such/key\"\n");
+    drop(Server::start_command(serve(&text, &["--listen", "127.0.0.1:0", "--insecure-no-key"])));
 }
 
 /// How many devices a list of servers has.

@@ -286,8 +286,9 @@ fn a_limit_ends_the_sessions_that_are_left() {
     eventually("the session is listed", LIMIT, || {
         ask(&server, &["sessions"]).must_succeed().stdout.contains("1 of ")
     });
-    let told = ask(&server, &["drain", "--timeout", "1"]).must_succeed().stdout;
+    let told = ask(&server, &["drain", "--timeout", "1s"]).must_succeed().stdout;
     assert!(told.contains("the server has ended"), "{told}");
+    assert!(told.lines().filter(|line| line.contains(" was ended after ")).count() == 1, "{told}");
 }
 
 /// `causeway top` in a terminal of tmux, which is resized while it runs.

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -29,6 +30,22 @@ pub enum LaunchError {
         /// What its first line names, or "a loader".
         interpreter: String,
     },
+    /// It is a folder.
+    #[error("{}: this is a folder, not a program: name the program in it", .0.display())]
+    Folder(OsString),
+    /// The file may not be executed.
+    #[error("{}: the file may not be executed: {}", program.display(), advice_for(program))]
+    NotExecutable {
+        /// The program.
+        program: OsString,
+    },
+    /// The file is no program of this machine.
+    #[error(
+        "{}: the file is no program of this machine, and has no first line such as #!/bin/sh that names one: put what runs it \
+         in front of it",
+        .0.display()
+    )]
+    NoProgram(OsString),
     /// The program is there and cannot be started.
     #[error("{}: the program cannot be started: {cause}", program.display())]
     NotStarted {
@@ -47,7 +64,11 @@ impl LaunchError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NotFound(_) => 127,
-            Self::NotStarted { .. } | Self::NoInterpreter { .. } => 126,
+            Self::NotStarted { .. }
+            | Self::NoInterpreter { .. }
+            | Self::Folder(_)
+            | Self::NotExecutable { .. }
+            | Self::NoProgram(_) => 126,
             Self::Wait(_) => 125,
         }
     }
@@ -60,7 +81,35 @@ pub fn not_started(program: &OsStr) -> impl Fn(io::Error) -> LaunchError {
             Some(interpreter) => LaunchError::NoInterpreter { program: program.to_owned(), interpreter },
             None => LaunchError::NotFound(program.to_owned()),
         },
+        // What is in a folder of PATH has no slash, and may be any of several files.
+        io::ErrorKind::PermissionDenied if Path::new(program).is_dir() => {
+            LaunchError::Folder(program.to_owned())
+        }
+        io::ErrorKind::PermissionDenied if is_not_executable(Path::new(program)) => {
+            LaunchError::NotExecutable { program: program.to_owned() }
+        }
+        _ if cause.raw_os_error() == Some(libc::ENOEXEC) => LaunchError::NoProgram(program.to_owned()),
         _ => LaunchError::NotStarted { program: program.to_owned(), cause },
+    }
+}
+
+/// Whether a file is there that has no permission to be executed by anyone.
+fn is_not_executable(program: &Path) -> bool {
+    fs::metadata(program).is_ok_and(|status| status.is_file() && status.mode() & 0o111 == 0)
+}
+
+/// What to do about a file that may not be executed.
+fn advice_for(program: &OsStr) -> String {
+    let name = Path::new(program).display();
+    let interpreter = match Path::new(program).extension().and_then(OsStr::to_str) {
+        Some("py") => Some("python3"),
+        Some("sh") => Some("sh"),
+        _ => None,
+    };
+    let first = format!("make it a program with `chmod +x {name}`");
+    match interpreter {
+        Some(interpreter) => format!("{first}, or run `{interpreter} {name}`"),
+        None => first,
     }
 }
 
@@ -239,6 +288,15 @@ mod tests {
         fs::write(&path, "#! /no/such/python -u\nprint()\n").unwrap();
         let error = missing();
         assert!(error.exit_code() == 126 && error.to_string().contains("needs `/no/such/python`"), "{error}");
+        let denied = |path: &Path| not_started(path.as_os_str())(io::ErrorKind::PermissionDenied.into());
+        let error = denied(folder.path());
+        assert!(error.exit_code() == 126 && error.to_string().contains("is a folder"), "{error}");
+        let script = folder.path().join("train.py");
+        fs::write(&script, "print()\n").unwrap();
+        let error = denied(&script);
+        assert!(error.exit_code() == 126 && error.to_string().contains("or run `python3 /"), "{error}");
+        let error = not_started(script.as_os_str())(io::Error::from_raw_os_error(libc::ENOEXEC));
+        assert!(error.exit_code() == 126 && error.to_string().contains("#!/bin/sh"), "{error}");
         fs::write(&path, b"\x7fELF").unwrap();
         assert!(missing().to_string().contains("a loader"), "{}", missing());
     }

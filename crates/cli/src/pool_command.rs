@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use causeway_access::current_user;
 use causeway_config::table::{CUDA_VISIBLE_DEVICES, ON};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -12,7 +13,7 @@ use thiserror::Error;
 
 use crate::duration::seconds;
 use crate::pool::{Gpu, Holder, Lease, Pool, PoolError, Request, ServerState, names};
-use crate::server::{KeyArguments, user};
+use crate::server::KeyArguments;
 
 /// Give each program or job free GPUs of a pool of servers.
 ///
@@ -115,7 +116,7 @@ pub fn pool(arguments: &Arguments) -> Result<ExitCode, PoolCommandError> {
         Action::Acquire { pool, job, gpus, user: of_user, wait, keys } => {
             let request = Request {
                 holder: Holder::Job(job.clone()),
-                user: of_user.clone().unwrap_or_else(user),
+                user: of_user.clone().unwrap_or_else(current_user),
                 gpus: usize::from(*gpus),
             };
             let wait = Duration::from_secs(u64::from(*wait));

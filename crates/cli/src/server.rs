@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use causeway_access::servers::{KEY_FILE_VARIABLE, LOCAL, SOFTWARE, ServersError, parts};
-use causeway_access::{Target, machine_service, servers};
+use causeway_access::{Target, current_user, machine_service, servers};
 use causeway_config::read::PROCESS;
 use causeway_config::{ValueError, table};
 use causeway_link::{ConnectError, ConnectOptions, TransportChoice, check, check_choice};
@@ -201,7 +201,7 @@ impl OnArguments {
     /// Acquires GPUs of a pool for as long as this process runs.
     fn acquire(&self, reference: &Reference<'_>) -> Result<Servers, ServerError> {
         let pool = Pool::of(reference.name)?;
-        let request = pool::Request { holder: this_process(), user: user(), gpus: reference.gpus };
+        let request = pool::Request { holder: this_process(), user: current_user(), gpus: reference.gpus };
         let held = pool.acquire(&request, |servers| self.keys.query(servers), Duration::ZERO)?;
         let targets = self.keys.servers(&held.lease.on)?;
         let key_file = self.keys.file().map(Path::to_owned);
@@ -213,12 +213,6 @@ impl OnArguments {
 fn this_process() -> Holder {
     let host = rustix::system::uname().nodename().to_string_lossy().replace('/', "-");
     Holder::Process { number: std::process::id(), host }
-}
-
-/// The user of this process, by its name or else its number.
-pub fn user() -> String {
-    let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
-    named.filter(|name| !name.is_empty()).unwrap_or_else(|| rustix::process::getuid().as_raw().to_string())
 }
 
 /// Writes a line to standard error; a failure to write is ignored.

@@ -8,6 +8,7 @@
 //! | [`distance`] | PCI distance of a card from a GPU. Pure |
 //! | [`mod@checks`] | Findings from facts, with what to do. Pure |
 //! | [`mod@print`] | Printed form of facts and findings |
+//! | [`report`] | JSON form of facts, for other programs |
 //!
 //! Nothing here changes the machine, needs a GPU, a card or privileges, or fails: what cannot be read is a
 //! fact as well.
@@ -18,6 +19,7 @@ pub mod facts;
 pub mod live;
 pub mod print;
 pub mod read;
+pub mod report;
 
 pub use checks::{Finding, Level, check};
 pub use facts::{Facts, MAX_BYTES};

@@ -48,10 +48,10 @@ pub enum LinkError {
         seconds: u64,
     },
     /// The connection was lost, and no other one took its place.
-    #[error("{cause}. The session could not be resumed within {seconds} s: {why}")]
+    #[error("{cause}. The session could not be resumed{}: {why}", within(*seconds))]
     NotResumed {
-        /// How long was tried.
-        seconds: u64,
+        /// How long was tried; nothing where that would have been in vain.
+        seconds: Option<u64>,
         /// Why the connection was lost.
         cause: String,
         /// Why there is no other one.
@@ -92,6 +92,11 @@ pub enum LinkError {
     /// This end closed the link.
     #[error("the session has been closed")]
     Closed,
+}
+
+/// The time that was tried, for people.
+fn within(seconds: Option<u64>) -> String {
+    seconds.map(|seconds| format!(" within {seconds} s")).unwrap_or_default()
 }
 
 impl LinkError {

@@ -15,7 +15,7 @@ use causeway_doctor::checks::machine::{Outcome, Trial, check_program};
 use causeway_doctor::checks::path::{self as path_findings, Between, ServerPath, check_between};
 use causeway_doctor::checks::{advice, problems};
 use causeway_doctor::read::NOT_FORWARDED;
-use causeway_doctor::{Facts, Finding, Level, check, examine, print};
+use causeway_doctor::{Facts, Finding, Level, check, examine, print, report as to_json};
 use causeway_link::TransportChoice;
 use clap::Args;
 use serde_json::json;
@@ -155,7 +155,7 @@ impl Server {
     }
 
     fn path_to_json(&self) -> serde_json::Value {
-        json!({ "facts": self.path, "findings": self.findings })
+        json!({ "facts": to_json::path(&self.path), "findings": self.findings })
     }
 
     fn program_to_json(&self) -> serde_json::Value {
@@ -205,6 +205,10 @@ impl Machine {
     }
 
     fn to_json(&self) -> serde_json::Value {
-        json!({ "facts": self.facts, "distances": print::distances_of(&self.facts), "findings": self.findings })
+        json!({
+            "facts": to_json::facts(&self.facts),
+            "distances": to_json::distances(&print::distances_of(&self.facts)),
+            "findings": self.findings,
+        })
     }
 }

@@ -7,15 +7,16 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_access::Target;
 use causeway_wire::handshake::SessionId;
-use causeway_wire::status::ServerStatus;
+use causeway_wire::status::{ServerStatus, SessionStatus};
 use clap::Args;
 
 use super::moves::{DEFAULT_WAIT, Destination, move_to};
 use super::query::{WatchArguments, WatchError, on_its_host};
+use super::table;
 use crate::duration::seconds;
 use crate::status_query::ServerConnection;
 
@@ -67,6 +68,7 @@ pub fn drain(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     let (sessions, already) = server.drain(arguments.timeout.unwrap_or(0))?;
     let begins = if already { "is being drained already" } else { "takes no new sessions" };
     print(&format!("{} {begins}; {sessions} sessions are left", server.name()))?;
+    let (started_at, mut last) = (Instant::now(), Vec::new());
     let mut left = sessions as usize;
     // It does not answer any more when it has ended, which is what is waited for.
     while let Ok(status) = server.status() {
@@ -83,10 +85,29 @@ pub fn drain(arguments: &Arguments) -> Result<ExitCode, WatchError> {
             left = status.sessions.len();
             print(&format!("{left} sessions are left"))?;
         }
+        last = status.sessions;
         std::thread::sleep(INTERVAL);
     }
+    // Before its time is over it ends only when the last session has.
+    let limit = arguments.timeout.map(|seconds| Duration::from_secs(seconds.into()));
+    let cut = if limit.is_some_and(|limit| started_at.elapsed() >= limit) { last.as_slice() } else { &[] };
+    cut.iter().try_for_each(|session| print(&describe_cut(session)))?;
     print("the server has ended")?;
     finish(moves)
+}
+
+/// The words about a session that was ended with the server.
+fn describe_cut(session: &SessionStatus) -> String {
+    let user =
+        if session.owner.user.is_empty() { String::new() } else { format!(" of {}", session.owner.user) };
+    format!(
+        "session {} was ended after {}: {}{user}, process {} on {}",
+        session.session,
+        table::age(session.open),
+        session.program,
+        session.process,
+        session.host
+    )
 }
 
 fn finish(moves: Option<Moves>) -> Result<ExitCode, WatchError> {

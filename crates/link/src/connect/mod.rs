@@ -20,7 +20,7 @@ use crate::link::Link;
 use crate::receiver::Receiver;
 use crate::transport_choice::Reason;
 use crate::transports::{Dialling, Facts, TRANSPORTS, Transport, cannot_be_had};
-use causeway_access::{Invitation, Key, Target};
+use causeway_access::{Invitation, Key, Target, current_user};
 use causeway_config::read::PROCESS;
 use causeway_config::table::JOB;
 use causeway_connection::channel::Connection;
@@ -68,17 +68,8 @@ pub fn describe_process(commands: CommandTable, environment: Vec<(String, String
         environment,
         lanes: configured_lanes().ok().flatten().unwrap_or(MAX_LANES_FOR_DISTANCE),
         abilities: Abilities::ours(&commands).resuming(resume_seconds()),
-        user: user(),
+        user: current_user().as_str().into(),
         job: job(),
-    }
-}
-
-/// The user of this process, by its name or else its number.
-fn user() -> Printable {
-    let named = ["USER", "LOGNAME"].into_iter().find_map(std::env::var_os).filter(|name| !name.is_empty());
-    match named {
-        Some(name) => Printable::from_bytes(name.as_encoded_bytes()),
-        None => rustix::process::getuid().as_raw().to_string().into(),
     }
 }
 

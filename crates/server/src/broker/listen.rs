@@ -385,11 +385,18 @@ fn add_lane(
     mut connection: Connection,
 ) -> Result<(), messages::ControlError> {
     let Some(control) = shared.sessions.admit_lane(hello) else {
+        let refusal = if hello.lane == LaneHello::COMMANDS {
+            "this server does not have the program's session: it was restarted meanwhile, or has ended the session. Start the \
+             program again. `causeway checkpoint` before a restart of the server puts a session into a file, from which \
+             it goes on"
+        } else {
+            "the lane's session has ended, or has this lane already"
+        };
         return forward_or_refuse(
             shared,
             SessionRequest::Lane(*hello),
             connection,
-            "the lane's session has ended, or has this lane already",
+            refusal,
             "no such session, a wrong token, or no such lane",
         );
     };

@@ -281,8 +281,8 @@ impl CommandConnection {
         let window = first_window.or(announced).unwrap_or(resume.window);
         let seconds = window.as_secs();
         tracing::warn!("the connection is lost, and resumed if that is possible within {seconds} s: {cause}");
-        let not_resumed = |after: Duration, why| LinkError::NotResumed {
-            seconds: after.as_secs(),
+        let not_resumed = |after: Option<Duration>, why| LinkError::NotResumed {
+            seconds: after.map(|after| after.as_secs()),
             cause: cause.to_string(),
             why,
         };
@@ -290,11 +290,11 @@ impl CommandConnection {
         loop {
             link.check()?;
             let Some(left) = window.checked_sub(begun.elapsed()) else {
-                return Err(not_resumed(window, why));
+                return Err(not_resumed(Some(window), why));
             };
             let offered = match resume.connect(received, left) {
                 Ok(offered) => offered,
-                Err(NotConnected::Final(why)) => return Err(not_resumed(begun.elapsed(), why)),
+                Err(NotConnected::Final(why)) => return Err(not_resumed(None, why)),
                 Err(NotConnected::Retry(text)) => {
                     why = text;
                     continue;
