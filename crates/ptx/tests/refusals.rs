@@ -46,6 +46,11 @@ fn what_is_not_supported_is_refused_with_its_line() {
     let source = ".version 8.0\n.target sm_75\n.address_size 64\n.extern .func missing();\n\
         .visible .entry k() { call missing; ret; }";
     assert_eq!(refused(source), CompileError::Unresolved(vec!["missing".to_owned()]));
+    // One immediate in brackets is a list of arguments, and no expression.
+    let source = ".version 8.0\n.target sm_75\n.address_size 64\n.func f(.param .b32 a) { ret; }\n\
+        .visible .entry k() { call f, (5); ret; }";
+    let error = refused(source);
+    assert!(error.to_string().contains("neither a `.param` variable nor a register"), "{error}");
     let twice = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .func f() { ret; }";
     let error = Program::compile(&[twice, twice], &CompileOptions::default()).unwrap_err();
     assert_eq!(error, CompileError::Duplicate("f".to_owned()));

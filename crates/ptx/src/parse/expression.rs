@@ -1,4 +1,8 @@
 //! Constant expressions: integers joined by the operators of C.
+//!
+//! A number is of 64 bits, with a sign unless it ends with `U`, does not fit otherwise or is cast. An
+//! operator whose operands differ in that takes both without a sign, which matters where its result depends
+//! on it: comparisons, division and remainder. A shift is as its left operand is.
 
 use super::SyntaxError;
 use super::lexer::TokenKind;
@@ -30,6 +34,28 @@ const OPERATORS: [(&str, u32); 17] = [
 const LOOSEST: u32 = 1;
 const TIGHTEST: u32 = 10;
 
+/// The value of an expression.
+#[derive(Debug, Clone, Copy)]
+struct Constant {
+    bits: u64,
+    is_unsigned: bool,
+}
+
+impl Constant {
+    fn signed(value: i64) -> Self {
+        Self { bits: value.cast_unsigned(), is_unsigned: false }
+    }
+
+    fn is_true(self) -> bool {
+        self.bits != 0
+    }
+
+    /// What two operands are compared by: wider than both, so that either kind fits.
+    fn wide(self, is_unsigned: bool) -> i128 {
+        if is_unsigned { i128::from(self.bits) } else { i128::from(self.bits.cast_signed()) }
+    }
+}
+
 impl Parser<'_, '_> {
     /// Whether a constant expression of integers begins with the next token.
     pub(super) fn at_expression(&self) -> bool {
@@ -47,12 +73,12 @@ impl Parser<'_, '_> {
         false
     }
 
-    /// A constant expression of integers.
+    /// A constant expression of integers; of one without a sign the bits.
     pub(super) fn expression(&mut self) -> Result<i64, SyntaxError> {
-        self.conditional(0)
+        Ok(self.conditional(0)?.bits.cast_signed())
     }
 
-    fn conditional(&mut self, depth: u32) -> Result<i64, SyntaxError> {
+    fn conditional(&mut self, depth: u32) -> Result<Constant, SyntaxError> {
         let condition = self.binary(LOOSEST, depth)?;
         if !self.take('?') {
             return Ok(condition);
@@ -61,7 +87,9 @@ impl Parser<'_, '_> {
         let then = self.conditional(depth + 1)?;
         self.expect(':')?;
         let otherwise = self.conditional(depth + 1)?;
-        Ok(if condition != 0 { then } else { otherwise })
+        let is_unsigned = then.is_unsigned || otherwise.is_unsigned;
+        let bits = if condition.is_true() { then.bits } else { otherwise.bits };
+        Ok(Constant { bits, is_unsigned })
     }
 
     fn check_depth(&self, depth: u32) -> Result<(), SyntaxError> {
@@ -82,82 +110,104 @@ impl Parser<'_, '_> {
         OPERATORS.into_iter().find(|(text, _)| is_next(text)).filter(|(_, binds)| *binds >= loosest)
     }
 
-    fn binary(&mut self, loosest: u32, depth: u32) -> Result<i64, SyntaxError> {
+    fn binary(&mut self, loosest: u32, depth: u32) -> Result<Constant, SyntaxError> {
         self.check_depth(depth)?;
         let mut left = self.unary(depth)?;
         loop {
             if let Some(divisor) = self.modulo(loosest, depth) {
-                left = divisor.and_then(|divisor| self.remainder(left, divisor))?;
+                left =
+                    divisor.and_then(|divisor| self.quotient(left, divisor, |left, right| left % right))?;
                 continue;
             }
             let Some((operator, binds)) = self.operator(loosest) else { return Ok(left) };
             self.position += operator.len();
             let right = self.binary(binds + 1, depth + 1)?;
+            let is_unsigned = left.is_unsigned || right.is_unsigned;
+            let (wide_left, wide_right) = (left.wide(is_unsigned), right.wide(is_unsigned));
+            let truth = |is_true: bool| Constant::signed(i64::from(is_true));
+            let joined = |bits: u64| Constant { bits, is_unsigned };
+            // More than 64 is as much as 64, and so is what is less than 0.
+            let amount = u32::try_from(right.bits).unwrap_or(u64::BITS);
             left = match operator {
-                "||" => i64::from(left != 0 || right != 0),
-                "&&" => i64::from(left != 0 && right != 0),
-                "==" => i64::from(left == right),
-                "!=" => i64::from(left != right),
-                "<=" => i64::from(left <= right),
-                ">=" => i64::from(left >= right),
-                "<" => i64::from(left < right),
-                ">" => i64::from(left > right),
-                "<<" => left.checked_shl(right.clamp(0, 64) as u32).unwrap_or(0),
-                ">>" => left >> right.clamp(0, 63),
-                "|" => left | right,
-                "^" => left ^ right,
-                "&" => left & right,
-                "+" => left.wrapping_add(right),
-                "-" => left.wrapping_sub(right),
-                "*" => left.wrapping_mul(right),
-                _ => {
-                    self.remainder(left, right)?;
-                    left.wrapping_div(right)
+                "||" => truth(left.is_true() || right.is_true()),
+                "&&" => truth(left.is_true() && right.is_true()),
+                "==" => truth(left.bits == right.bits),
+                "!=" => truth(left.bits != right.bits),
+                "<=" => truth(wide_left <= wide_right),
+                ">=" => truth(wide_left >= wide_right),
+                "<" => truth(wide_left < wide_right),
+                ">" => truth(wide_left > wide_right),
+                "<<" => Constant { bits: left.bits.checked_shl(amount).unwrap_or(0), ..left },
+                ">>" if left.is_unsigned => {
+                    Constant { bits: left.bits.checked_shr(amount).unwrap_or(0), ..left }
                 }
+                ">>" => Constant::signed(left.bits.cast_signed() >> amount.min(u64::BITS - 1)),
+                "|" => joined(left.bits | right.bits),
+                "^" => joined(left.bits ^ right.bits),
+                "&" => joined(left.bits & right.bits),
+                "+" => joined(left.bits.wrapping_add(right.bits)),
+                "-" => joined(left.bits.wrapping_sub(right.bits)),
+                "*" => joined(left.bits.wrapping_mul(right.bits)),
+                _ => self.quotient(left, right, |left, right| left / right)?,
             };
         }
     }
 
-    fn remainder(&self, left: i64, right: i64) -> Result<i64, SyntaxError> {
-        if right == 0 {
+    /// A quotient or a remainder.
+    fn quotient(
+        &self,
+        left: Constant,
+        right: Constant,
+        of: impl FnOnce(i128, i128) -> i128,
+    ) -> Result<Constant, SyntaxError> {
+        if !right.is_true() {
             return Err(self.error("a constant expression divides by zero"));
         }
-        Ok(left.wrapping_rem(right))
+        let is_unsigned = left.is_unsigned || right.is_unsigned;
+        // The least number by -1 is one too large for a sign, and wraps.
+        let bits = of(left.wide(is_unsigned), right.wide(is_unsigned)) as u64;
+        Ok(Constant { bits, is_unsigned })
     }
 
     /// The divisor behind `%`, if that comes next: to the lexer, the mark begins a word.
-    fn modulo(&mut self, loosest: u32, depth: u32) -> Option<Result<i64, SyntaxError>> {
+    fn modulo(&mut self, loosest: u32, depth: u32) -> Option<Result<Constant, SyntaxError>> {
         if loosest > TIGHTEST {
             return None;
         }
         let TokenKind::Word(word) = self.peek() else { return None };
-        let digits = word.strip_prefix('%')?;
-        if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        let number = word.strip_prefix('%')?;
+        let digits = number.strip_suffix('U').unwrap_or(number);
+        if !digits.bytes().all(|digit| digit.is_ascii_digit()) || digits.is_empty() && !number.is_empty() {
             return None;
         }
         self.position += 1;
         if digits.is_empty() {
             return Some(self.unary(depth + 1));
         }
-        Some(digits.parse().map_err(|_| self.error(format!("`{digits}` is too large a number"))))
+        let value = digits.parse().map_err(|_| self.error(format!("`{digits}` is too large a number")));
+        Some(value.map(|bits| literal(bits, number)))
     }
 
-    fn unary(&mut self, depth: u32) -> Result<i64, SyntaxError> {
+    fn unary(&mut self, depth: u32) -> Result<Constant, SyntaxError> {
         let mut signs = Vec::new();
         while let TokenKind::Punctuation(sign @ ('-' | '+' | '~' | '!')) = self.peek() {
             self.position += 1;
             signs.push(sign);
         }
         let value = match self.advance() {
-            TokenKind::Integer(value) => value as i64,
-            TokenKind::Word("WARP_SZ") => 32,
+            TokenKind::Integer(value) => {
+                let start = self.tokens[self.position - 1].start;
+                let rest = &self.source[start..];
+                let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(rest.len());
+                literal(value, &rest[..end])
+            }
+            TokenKind::Word("WARP_SZ") => Constant::signed(32),
             TokenKind::Punctuation('(') => match self.peek() {
-                // A cast between integers of 64 bits changes nothing.
-                TokenKind::Word(".s64" | ".u64") => {
+                TokenKind::Word(ty @ (".s64" | ".u64")) => {
                     self.position += 1;
                     self.expect(')')?;
                     self.check_depth(depth)?;
-                    self.unary(depth + 1)?
+                    Constant { is_unsigned: ty == ".u64", ..self.unary(depth + 1)? }
                 }
                 _ => {
                     let value = self.conditional(depth + 1)?;
@@ -171,10 +221,15 @@ impl Parser<'_, '_> {
             }
         };
         Ok(signs.into_iter().rev().fold(value, |value, sign| match sign {
-            '-' => value.wrapping_neg(),
-            '~' => !value,
-            '!' => i64::from(value == 0),
+            '-' => Constant { bits: value.bits.wrapping_neg(), ..value },
+            '~' => Constant { bits: !value.bits, ..value },
+            '!' => Constant::signed(i64::from(!value.is_true())),
             _ => value,
         }))
     }
+}
+
+/// A number as it is written.
+fn literal(bits: u64, text: &str) -> Constant {
+    Constant { bits, is_unsigned: text.ends_with('U') || i64::try_from(bits).is_err() }
 }

@@ -15,13 +15,17 @@ pub(super) struct Barriers {
     barriers: [Barrier; COUNT],
     /// For each barrier and each warp the lanes that have arrived, a bit each.
     lanes: Vec<u32>,
+    /// Of those whose lanes have come more than once: the index into `lanes`, and how much more often each
+    /// lane has come.
+    again: Vec<(usize, [u32; LANES])>,
 }
+
+/// Lanes of a warp.
+const LANES: usize = u32::BITS as usize;
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Barrier {
     arrived: u32,
-    /// How often a whole warp had arrived when one of its lanes came again.
-    rounds: u32,
     /// Threads expected; 0 for all that are alive.
     expected: u32,
     /// Of those that arrived, how many had a true predicate, and how many had one at all.
@@ -32,12 +36,13 @@ struct Barrier {
 impl Barriers {
     /// Of a block with so many warps.
     pub(super) fn new(warps: usize) -> Self {
-        Self { barriers: [Barrier::default(); COUNT], lanes: vec![0; COUNT * warps] }
+        Self { barriers: [Barrier::default(); COUNT], lanes: vec![0; COUNT * warps], again: Vec::new() }
     }
 
     pub(super) fn reset(&mut self) {
         self.barriers.fill(Barrier::default());
         self.lanes.fill(0);
+        self.again.clear();
     }
 
     fn lanes_at(&self, index: usize) -> &[u32] {
@@ -48,11 +53,17 @@ impl Barriers {
     /// Counts a thread: a lane of a warp, given as its bit.
     pub(super) fn arrive(&mut self, request: &BarrierRequest, warp: usize, lane: u32) {
         let (index, warps) = (place(request), self.lanes.len() / COUNT);
-        let lanes = &mut self.lanes[index * warps + warp];
+        let slot = index * warps + warp;
+        let lanes = &mut self.lanes[slot];
         if *lanes & lane != 0 {
-            *lanes = 0;
-            let rounds = &mut self.barriers[index].rounds;
-            *rounds = rounds.saturating_add(1);
+            // Lanes that run apart come again before others have come at all.
+            let known = self.again.iter().position(|(known, _)| *known == slot);
+            let known = known.unwrap_or_else(|| {
+                self.again.push((slot, [0; LANES]));
+                self.again.len() - 1
+            });
+            let count = &mut self.again[known].1[lane.trailing_zeros() as usize];
+            *count = count.saturating_add(1);
         }
         *lanes |= lane;
         let barrier = &mut self.barriers[index];
@@ -77,14 +88,26 @@ impl Barriers {
             let is_complete = if barrier.expected == 0 {
                 lanes().all(|(warp, arrived)| alive(warp) & !arrived == 0)
             } else {
-                let all_in = |&(warp, arrived): &(usize, &u32)| *arrived != 0 && alive(warp) & !arrived == 0;
-                let warps = lanes().filter(all_in).count() as u32;
-                let threads = warps.saturating_add(barrier.rounds).saturating_mul(u32::BITS);
+                let warps = lanes().map(|(warp, arrived)| self.arrivals(index, warp, *arrived, alive(warp)));
+                let threads = warps.fold(0, u32::saturating_add).saturating_mul(u32::BITS);
                 threads.max(barrier.arrived) >= barrier.expected
             };
             complete |= u32::from(is_complete) << index;
         }
         complete
+    }
+
+    /// How often a warp has arrived as a whole: as often as the lane that has come least often, of those that
+    /// have not ended.
+    fn arrivals(&self, index: usize, warp: usize, arrived: u32, alive: u32) -> u32 {
+        if arrived == 0 || alive & !arrived != 0 {
+            return 0;
+        }
+        let slot = index * (self.lanes.len() / COUNT) + warp;
+        let Some((_, again)) = self.again.iter().find(|(known, _)| *known == slot) else { return 1 };
+        let counting = if alive == 0 { arrived } else { alive };
+        let of_lanes = again.iter().enumerate().filter(|(lane, _)| counting & 1 << lane != 0);
+        of_lanes.map(|(_, count)| *count).min().unwrap_or(0).saturating_add(1)
     }
 
     /// What a thread that waits at one of the `released` barriers gets.
@@ -108,6 +131,7 @@ impl Barriers {
                 self.lanes[index * warps..(index + 1) * warps].fill(0);
             }
         }
+        self.again.retain(|(slot, _)| released & 1 << (slot / warps) == 0);
     }
 }
 
@@ -185,5 +209,50 @@ impl ClusterBarrier {
             arrivals.passed |= std::mem::take(&mut arrivals.arrived) & !waiting;
             waiting
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrive(threads: u32) -> BarrierRequest {
+        BarrierRequest { barrier: 1, threads, predicate: false, waits: false, reduction: Reduction::None }
+    }
+
+    #[test]
+    fn lanes_that_run_apart_count_as_their_warp_once_all_have_come() {
+        let all = |_| u32::MAX;
+        let mut barriers = Barriers::new(2);
+        // Each lane of a warp comes three times before the next one does.
+        for lane in 0..32 {
+            for _ in 0..3 {
+                barriers.arrive(&arrive(128), 0, 1 << lane);
+            }
+            assert_eq!(barriers.complete(all), 0, "96 threads of 128 at most");
+        }
+        for lane in 0..31 {
+            barriers.arrive(&arrive(128), 1, 1 << lane);
+        }
+        // 96 and 31 threads have come, and the last one as a warp.
+        assert_eq!(barriers.complete(all), 0);
+        barriers.arrive(&arrive(128), 1, 1 << 31);
+        assert_eq!(barriers.complete(all), 1 << 1);
+        barriers.clear(1 << 1);
+        barriers.arrive(&arrive(32), 0, 1);
+        assert_eq!(barriers.complete(all), 0, "nothing is left of what had come before");
+        assert_eq!(barriers.complete(|_| 1), 1 << 1, "lanes that have ended are not waited for");
+    }
+
+    #[test]
+    fn a_lane_that_comes_often_does_not_stand_for_its_warp() {
+        let mut barriers = Barriers::new(1);
+        for _ in 0..3 {
+            barriers.arrive(&arrive(64), 0, 1);
+        }
+        (1..32).for_each(|lane| barriers.arrive(&arrive(64), 0, 1 << lane));
+        assert_eq!(barriers.complete(|_| u32::MAX), 0, "one warp has come once");
+        (1..32).for_each(|lane| barriers.arrive(&arrive(64), 0, 1 << lane));
+        assert_eq!(barriers.complete(|_| u32::MAX), 1 << 1);
     }
 }

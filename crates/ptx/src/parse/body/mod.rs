@@ -183,6 +183,11 @@ impl<'s> Builder<'s, '_> {
                     parser.advance();
                     self.branch_target(name, instruction.operands.len(), line)
                 }
+                // One argument alone would be an expression in brackets.
+                TokenKind::Punctuation('(') if instruction.opcode == "call" => {
+                    parser.advance();
+                    Operand::List(self.operands_until(parser, ')')?)
+                }
                 _ => self.operand(parser)?,
             };
             instruction.operands.push(operand);

@@ -48,7 +48,7 @@ impl<'s> Builder<'s, '_> {
     }
 
     /// A list of operands up to a closing mark.
-    fn operands_until(
+    pub(super) fn operands_until(
         &mut self,
         parser: &mut Parser<'s, '_>,
         end: char,
