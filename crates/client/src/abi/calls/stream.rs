@@ -119,14 +119,6 @@ pub unsafe fn cuStreamSynchronize(hStream: CUstream, ds: DefaultStream) -> Outco
     stream.synchronize()
 }
 
-/// Refuses a value of so many bytes at an address where none can be, and flags that are none.
-fn check_value(address: CUdeviceptr, bytes: u64, flags: u32, allowed: u32) -> Outcome {
-    if !address.is_multiple_of(bytes) || flags & !allowed != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    device_memory::check_range(address, bytes)
-}
-
 /// Puts a command about a value at an address into a stream.
 fn post_value(state: &StreamState, address: CUdeviceptr, request: &impl Call<Reply = ()>) -> Outcome {
     send::post(request)?;
@@ -137,31 +129,17 @@ fn post_value(state: &StreamState, address: CUdeviceptr, request: &impl Call<Rep
     }
 }
 
+/// Has a stream wait for a value at an address.
+fn post_wait(state: &StreamState, address: CUdeviceptr, request: &impl Call<Reply = ()>) -> Outcome {
+    post_value(state, address, request)?;
+    state.add_hazard();
+    Ok(())
+}
+
 /// The flags of a wait: which comparison, and whether writes of other devices are to be seen behind it.
 const WAIT_FLAGS: u32 = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_NOR.0
     | CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_FLUSH.0;
 const WRITE_FLAGS: u32 = CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER.0;
-
-macro_rules! writes_of_values {
-    ($($call:ident: $type:ty;)*) => {$(
-        pub unsafe fn $call(
-            stream: CUstream,
-            addr: CUdeviceptr,
-            value: $type,
-            flags: u32,
-            ds: DefaultStream,
-        ) -> Outcome {
-            let state = resolve(stream, ds)?;
-            check_value(addr, size_of::<$type>() as u64, flags, WRITE_FLAGS)?;
-            post_value(&state, addr, &calls::$call { stream: state.handle, addr, value, flags })
-        }
-    )*};
-}
-
-writes_of_values! {
-    cuStreamWriteValue32_v2: u32;
-    cuStreamWriteValue64_v2: u64;
-}
 
 /// A stream would not see what the program writes there while it waits.
 fn refuse_host_memory(address: CUdeviceptr) -> Outcome {
@@ -172,34 +150,77 @@ fn refuse_host_memory(address: CUdeviceptr) -> Outcome {
     Ok(())
 }
 
-pub unsafe fn cuStreamWaitValue32_v2(
-    stream: CUstream,
-    addr: CUdeviceptr,
-    value: u32,
-    flags: u32,
-    ds: DefaultStream,
-) -> Outcome {
-    refuse_host_memory(addr)?;
-    let state = resolve(stream, ds)?;
-    check_value(addr, 4, flags, WAIT_FLAGS)?;
-    post_value(&state, addr, &calls::cuStreamWaitValue32_v2 { stream: state.handle, addr, value, flags })?;
-    state.add_hazard();
-    Ok(())
+/// Refuses an operation of a batch, or of a call of its own: a value at an address where none can be, flags
+/// that are none, and what no device can.
+fn check_operation(operation: &ValueOperation) -> Outcome {
+    let ValueOperation { kind, address, flags, .. } = *operation;
+    let (bytes, allowed) = match CUstreamBatchMemOpType(kind) {
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_32 => (4, WAIT_FLAGS),
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_64 => (8, WAIT_FLAGS),
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32 => (4, WRITE_FLAGS),
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64 => (8, WRITE_FLAGS),
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_BARRIER => return Ok(()),
+        // No device says that it can (CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES).
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    if allowed == WAIT_FLAGS {
+        refuse_host_memory(address)?;
+    }
+    if !address.is_multiple_of(bytes) || flags & !allowed != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    device_memory::check_range(address, bytes)
 }
 
-pub unsafe fn cuStreamWaitValue64_v2(
-    stream: CUstream,
-    addr: CUdeviceptr,
-    value: u64,
-    flags: u32,
-    ds: DefaultStream,
-) -> Outcome {
-    refuse_host_memory(addr)?;
-    let state = resolve(stream, ds)?;
-    check_value(addr, 8, flags, WAIT_FLAGS)?;
-    post_value(&state, addr, &calls::cuStreamWaitValue64_v2 { stream: state.handle, addr, value, flags })?;
-    state.add_hazard();
-    Ok(())
+/// Puts an operation that was checked into a stream.
+fn post_operation(operation: &ValueOperation, state: &StreamState) -> Outcome {
+    let ValueOperation { kind, address: addr, value, flags } = *operation;
+    let stream = state.handle;
+    // Of 32 bits it is the low half.
+    let low = value as u32;
+    match CUstreamBatchMemOpType(kind) {
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
+            post_wait(state, addr, &calls::cuStreamWaitValue32_v2 { stream, addr, value: low, flags })
+        }
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
+            post_wait(state, addr, &calls::cuStreamWaitValue64_v2 { stream, addr, value, flags })
+        }
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32 => {
+            post_value(state, addr, &calls::cuStreamWriteValue32_v2 { stream, addr, value: low, flags })
+        }
+        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
+            post_value(state, addr, &calls::cuStreamWriteValue64_v2 { stream, addr, value, flags })
+        }
+        _ => send::post(&calls::stream_memory_barrier { stream, operation: kind, flags }),
+    }
+}
+
+macro_rules! operations_with_values {
+    ($($call:ident: $type:ty, $kind:ident;)*) => {$(
+        pub unsafe fn $call(
+            stream: CUstream,
+            addr: CUdeviceptr,
+            value: $type,
+            flags: u32,
+            ds: DefaultStream,
+        ) -> Outcome {
+            let state = resolve(stream, ds)?;
+            let kind = CUstreamBatchMemOpType::$kind.0;
+            let operation = ValueOperation { kind, address: addr, value: value.into(), flags };
+            check_operation(&operation)?;
+            post_operation(&operation, &state)
+        }
+    )*};
+}
+
+operations_with_values! {
+    cuStreamWaitValue32_v2: u32, CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    cuStreamWaitValue64_v2: u64, CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    cuStreamWriteValue32_v2: u32, CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    cuStreamWriteValue64_v2: u64, CU_STREAM_MEM_OP_WRITE_VALUE_64;
 }
 
 /// The operations go into the stream one after the other, all of them or none; that they become visible together is not
@@ -224,79 +245,9 @@ pub unsafe fn cuStreamBatchMemOp_v2(
     }
     // SAFETY: every form begins with its kind, which says which form it is.
     let values = unsafe { Values::new(operations, flags, state.context) }?;
-    values.operations()?.iter().try_for_each(check_operation)?;
-    // SAFETY: as above.
-    operations.iter().try_for_each(|operation| unsafe { memory_operation(operation, stream, &state, ds) })
-}
-
-/// Refuses what [`memory_operation`] would, before any of a list is carried out.
-fn check_operation(operation: &ValueOperation) -> Outcome {
-    let ValueOperation { kind, address, flags, .. } = *operation;
-    match CUstreamBatchMemOpType(kind) {
-        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
-            refuse_host_memory(address)?;
-            check_value(address, 4, flags, WAIT_FLAGS)
-        }
-        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
-            refuse_host_memory(address)?;
-            check_value(address, 8, flags, WAIT_FLAGS)
-        }
-        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32 => {
-            check_value(address, 4, flags, WRITE_FLAGS)
-        }
-        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
-            check_value(address, 8, flags, WRITE_FLAGS)
-        }
-        // No device says that it can (CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES).
-        CUstreamBatchMemOpType::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {
-            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// # Safety
-/// `operation` must have the form that its kind says.
-unsafe fn memory_operation(
-    operation: &CUstreamBatchMemOpParams,
-    stream: CUstream,
-    state: &StreamState,
-    ds: DefaultStream,
-) -> Outcome {
-    let barrier = |kind: CUstreamBatchMemOpType, flags| {
-        send::post(&calls::stream_memory_barrier { stream: state.handle, operation: kind.0, flags })
-    };
-    // SAFETY: as this function demands, in every branch.
-    unsafe {
-        match operation.operation {
-            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
-                let wait = operation.waitValue;
-                cuStreamWaitValue32_v2(stream, wait.address, wait.__bindgen_anon_1.value, wait.flags, ds)
-            }
-            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
-                let wait = operation.waitValue;
-                cuStreamWaitValue64_v2(stream, wait.address, wait.__bindgen_anon_1.value64, wait.flags, ds)
-            }
-            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32 => {
-                let write = operation.writeValue;
-                cuStreamWriteValue32_v2(stream, write.address, write.__bindgen_anon_1.value, write.flags, ds)
-            }
-            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
-                let write = operation.writeValue;
-                cuStreamWriteValue64_v2(
-                    stream,
-                    write.address,
-                    write.__bindgen_anon_1.value64,
-                    write.flags,
-                    ds,
-                )
-            }
-            kind @ CUstreamBatchMemOpType::CU_STREAM_MEM_OP_BARRIER => {
-                barrier(kind, operation.memoryBarrier.flags)
-            }
-            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        }
-    }
+    let operations = values.operations()?;
+    operations.iter().try_for_each(check_operation)?;
+    operations.iter().try_for_each(|operation| post_operation(operation, &state))
 }
 
 pub unsafe fn cuStreamGetAttribute(
