@@ -81,11 +81,7 @@ fn errors(settings: &Settings, all: &Command) -> Vec<ConfigFileError> {
         // What `causeway serve` reads itself says something only where the options can be read.
         let read = if wrong.is_empty() { config_file::arguments(all, settings) } else { Vec::new() };
         errors.extend(wrong);
-        errors.extend(read.into_iter().filter_map(|(entry, value)| {
-            let cause = serve::check_value(&entry.key, &value).err()?;
-            let text = format!("{} cannot be used: {cause}", entry.key);
-            Some(ConfigFileError { location: entry.location.clone(), section: Some(Section::Serve), text })
-        }));
+        errors.extend(serve::check_entries(&read));
     }
     errors.extend(wrong_clients(settings));
     errors.extend(unknown_servers(settings));

@@ -35,19 +35,7 @@ pub fn with_defaults(
     typed: &ArgMatches,
 ) -> Result<Command, Vec<ConfigFileError>> {
     let serve = all.find_subcommand(SERVE).cloned().unwrap_or_default();
-    let options = options(&serve, settings)?;
-    let is_typed = |option: &Arg| {
-        let source = typed.value_source(option.get_id().as_str());
-        matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
-    };
-    let excludes = |one: &Arg, other: &Arg| {
-        serve.get_arg_conflicts_with(one).iter().any(|excluded| excluded.get_id() == other.get_id())
-    };
-    let replaced = |option: &Arg| {
-        let mut typed = serve.get_arguments().filter(|other| is_typed(other));
-        typed.any(|other| excludes(option, other) || excludes(other, option))
-    };
-    let counting: Vec<_> = options.into_iter().filter(|options| !replaced(&options.option)).collect();
+    let counting = counting_options(&serve, settings, typed)?;
     Ok(all.mut_subcommand(SERVE, |serve| {
         counting.into_iter().fold(serve, |serve, FileOption { option, values, .. }| {
             serve.mut_arg(option.get_id().as_str(), |option| option.default_values(values))
@@ -66,6 +54,37 @@ pub fn arguments<'a>(all: &Command, settings: &'a Settings) -> Vec<(&'a Entry, S
     let serve = all.find_subcommand(SERVE).cloned().unwrap_or_default();
     let options = options(&serve, settings).unwrap_or_default();
     options.into_iter().map(|FileOption { entry, values, .. }| (entry, values.join(","))).collect()
+}
+
+/// Those of them that count beside what was typed; none where they cannot be read.
+pub fn counting<'a>(all: &Command, settings: &'a Settings, typed: &ArgMatches) -> Vec<(&'a Entry, String)> {
+    let serve = all.find_subcommand(SERVE).cloned().unwrap_or_default();
+    let options = counting_options(&serve, settings, typed).unwrap_or_default();
+    let untyped = options.into_iter().filter(|options| !is_typed(typed, &options.option));
+    untyped.map(|FileOption { entry, values, .. }| (entry, values.join(","))).collect()
+}
+
+/// Whether an option has its value from the command line or a variable.
+fn is_typed(typed: &ArgMatches, option: &Arg) -> bool {
+    let source = typed.value_source(option.get_id().as_str());
+    matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+}
+
+/// The options that files give, without those that what was typed excludes.
+fn counting_options<'a>(
+    serve: &Command,
+    settings: &'a Settings,
+    typed: &ArgMatches,
+) -> Result<Vec<FileOption<'a>>, Vec<ConfigFileError>> {
+    let excludes = |one: &Arg, other: &Arg| {
+        serve.get_arg_conflicts_with(one).iter().any(|excluded| excluded.get_id() == other.get_id())
+    };
+    let replaced = |option: &Arg| {
+        let mut typed = serve.get_arguments().filter(|other| is_typed(typed, other));
+        typed.any(|other| excludes(option, other) || excludes(other, option))
+    };
+    let options = options(serve, settings)?;
+    Ok(options.into_iter().filter(|options| !replaced(&options.option)).collect())
 }
 
 /// The options that files give, each of which can be used, alone and with the others.

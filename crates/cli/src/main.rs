@@ -260,8 +260,13 @@ fn parse() -> Result<Command, CommandError> {
         Some((config_file::SERVE, serve)) => {
             act_as(Role::Server);
             files().check(|section| *section == Section::Serve).map_err(CommandError::of(1))?;
-            let with_defaults = config_file::with_defaults(all, files(), serve);
-            let with_defaults = with_defaults.map_err(|errors| CommandError::of(1)(FilesError { errors }))?;
+            let wrong = |errors| CommandError::of(1)(FilesError { errors });
+            let counting = config_file::counting(&all, files(), serve);
+            let with_defaults = config_file::with_defaults(all, files(), serve).map_err(wrong)?;
+            let errors = serve::check_entries(&counting);
+            if !errors.is_empty() {
+                return Err(wrong(errors));
+            }
             or_exit(with_defaults.try_get_matches_from(&typed_arguments), &typed_arguments)
         }
         _ => typed,

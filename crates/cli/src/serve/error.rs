@@ -38,11 +38,38 @@ pub enum ServeError {
          --gpu {0} takes nothing else: leave one of the two out"
     )]
     NoFallback(GpuChoice),
-    /// The key file that was named would be in a folder that is not there.
+    /// A file that was named would be in a folder that is not there.
     #[error(
-        "there is no folder {0} for the key file: is the name right? If it is, make the folder with `mkdir -p -m 700 {0}`"
+        "there is no folder {folder} for {what}: is the name right? If it is, make the folder with \
+         `mkdir -p -m 700 {folder}`"
     )]
-    NoFolder(PathBuf),
+    NoFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// What is to be in it.
+        what: &'static str,
+    },
+    /// There is something else where a folder is to be.
+    #[error("{path}, which is for {what}, is not a folder: name another one")]
+    NotAFolder {
+        /// The path.
+        path: PathBuf,
+        /// What is to be in it.
+        what: &'static str,
+    },
+    /// A file or folder cannot be written.
+    #[error(
+        "{path}, which is for {what}, cannot be written by this user ({cause}): name another one, or \
+         change who may"
+    )]
+    NotWritable {
+        /// The path.
+        path: PathBuf,
+        /// What it is for.
+        what: &'static str,
+        /// What the system said.
+        cause: std::io::Error,
+    },
     /// NVIDIA's driver is the only thing that is to serve, and cannot be used.
     #[error(
         "--gpu driver cannot serve, for the GPU cannot be used: {0}. `nvidia-smi` and `causeway doctor` say more; --gpu cpu \

@@ -13,9 +13,10 @@ mod error;
 mod options;
 mod restart;
 mod service;
+mod values;
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,22 +35,14 @@ use sd_notify::NotifyState;
 
 pub use error::ServeError;
 pub use options::Arguments;
+pub use values::check_entries;
+use values::must_have_folder;
 
 use crate::try_driver::try_driver;
 use crate::{inherited, launch, logging};
 use addresses::{hint, listen_addresses, metrics_address, reachable};
 use restart::{Restart, Successor};
 use service::{Reports, report};
-
-/// Checks the value of an option that [`serve`] reads itself, and that says something by itself.
-pub fn check_value(option: &str, value: &str) -> Result<(), ServeError> {
-    match option {
-        "listen" => listen_addresses(value).map(drop),
-        "metrics" => metrics_address(value).map(drop),
-        "key-file" | "audit-log" => must_have_folder(Path::new(value)),
-        _ => Ok(()),
-    }
-}
 
 /// Runs a server until a signal ends it.
 pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
@@ -66,7 +59,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         // At a Unix socket nobody needs a key.
         _ if arguments.insecure_no_key || listen.is_none() => Access::NoKey,
         Some(path) => {
-            must_have_folder(path)?;
+            must_have_folder(path, "the key file")?;
             Access::KeyFile(path.clone())
         }
         None => Access::KeyFile(file::default_path()?),
@@ -234,15 +227,6 @@ fn gpu(arguments: &Arguments) -> Result<GpuChoice, ServeError> {
     }
 }
 
-/// Refuses a key file in a folder that is not there: it is more likely to be misspelt than wanted.
-fn must_have_folder(key_file: &Path) -> Result<(), ServeError> {
-    let folder = key_file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match folder.filter(|folder| !folder.is_dir()) {
-        Some(missing) => Err(ServeError::NoFolder(missing.to_owned())),
-        None => Ok(()),
-    }
-}
-
 /// Where images are kept, as the arguments say.
 fn cache(arguments: &Arguments) -> Option<CacheConfig> {
     if arguments.no_cache {
@@ -276,16 +260,5 @@ mod tests {
         assert_eq!(on_signal(libc::SIGTERM, 5, true), None);
         assert_eq!(on_signal(libc::SIGTERM, 0, false), None);
         assert_eq!(on_signal(libc::SIGINT, 5, false), None);
-    }
-
-    #[test]
-    fn a_key_file_is_made_only_in_a_folder_that_is_there() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(
-            must_have_folder(&folder.path().join("key")).is_ok()
-                && must_have_folder(Path::new("key")).is_ok()
-        );
-        let text = must_have_folder(&folder.path().join("ky/key")).unwrap_err().to_string();
-        assert!(text.contains("/ky` for") || text.contains("mkdir -p -m 700"), "{text}");
     }
 }
