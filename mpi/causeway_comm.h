@@ -15,7 +15,7 @@ extern "C" {
 
 // The version of this header, and that of the library which is loaded. A program must not call a library of another
 // version than the header it was built with.
-#define CAUSEWAY_COMM_VERSION 7
+#define CAUSEWAY_COMM_VERSION 8
 uint32_t causeway_comm_version(void);
 
 // Bytes of a descriptor.
@@ -73,6 +73,10 @@ uint64_t causeway_comm_offer(uint32_t peer, const void *address, uint64_t bytes,
 int causeway_comm_offer_state(uint64_t offer);
 // Copies the message, unless the peer has started to fetch it, and releases the memory: the offer is then complete.
 void causeway_comm_detach(uint64_t offer);
+// A thread waits in a call of the MPI, in which this rank makes no progress on receives that it has
+// started, and has come back: meanwhile the senders of such messages detach them soon.
+void causeway_comm_begin_wait(void);
+void causeway_comm_end_wait(void);
 
 // Classifies a received message, for a receive with a buffer of so many bytes: a payload, a payload that is too long, or
 // a descriptor of a rendezvous. Writes the length of the payload.

@@ -10,10 +10,7 @@
 // A staging buffer of elements. A read may return less than them, so the others are in it, too. If there can be none,
 // the MPI is still called, with no elements, before the program gets the error: other ranks may wait for this one.
 static struct staging_buffer *image_of(const void *address, MPI_Count count, MPI_Datatype type, bool is_written, int *error) {
-    struct side side = {.address = (void *)address, .count = count, .type = type};
-    struct block block = {0, count, type};
-    struct layout layout = {.is_read = true, .is_written = is_written, .count = 1, .blocks = &block};
-    struct staging_buffer *image = make_staging_buffer(&side, &layout, error);
+    struct staging_buffer *image = stage_elements(address, count, type, true, is_written, error);
     const char *message = image != NULL ? fill_staging_buffer(image) : NULL;
     if (message == NULL) return image;
     *error = error_code("a file", message);
@@ -60,7 +57,7 @@ static int start_later(struct operation **operation, const void *address, MPI_Co
     struct staging *staging = calloc(1, sizeof *staging);
     if (staging == NULL) abort();
     staging->name = call;
-    staging->is_file = true;
+    staging->has_count = true;
     // The program gets an error when it waits.
     staging->in = image_of(address, count, type, is_read, &staging->error);
     (*operation)->kind = COLLECTIVE;

@@ -176,12 +176,14 @@ static void join(void) {
 }
 
 EXPORT int MPI_Init(int *argc, char ***argv) {
+    make_mpi_visible(__builtin_return_address(0));
     int error = PMPI_Init(argc, argv);
     if (error == MPI_SUCCESS) join();
     return error;
 }
 
 EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
+    make_mpi_visible(__builtin_return_address(0));
     int error = PMPI_Init_thread(argc, argv, required, provided);
     if (error == MPI_SUCCESS) join();
     return error;

@@ -166,6 +166,17 @@ int make_collective(struct staging *staging, MPI_Request inner, MPI_Comm comm, M
     return make(&call, request);
 }
 
+struct staging *staging_with(MPI_Request *request, bool *is_active) {
+    lock();
+    struct persistent *persistent = find(*request);
+    if (persistent != NULL && persistent->kind != COLLECTIVE) persistent = NULL;
+    *is_active = persistent != NULL && persistent->operation != NULL && !persistent->operation->inner_done;
+    if (persistent != NULL) *request = persistent->inner;
+    struct staging *staging = persistent != NULL ? persistent->staging : NULL;
+    unlock();
+    return staging;
+}
+
 static void drop(struct persistent *persistent) {
     remove_persistent(persistent);
     release_tag(persistent->own_tag);

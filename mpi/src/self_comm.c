@@ -41,6 +41,7 @@ void free_self_comm(void) {
 }
 
 EXPORT int MPI_Session_init(MPI_Info info, MPI_Errhandler handler, MPI_Session *made) {
+    make_mpi_visible(__builtin_return_address(0));
     int error = PMPI_Session_init(info, handler, made);
     if (error != MPI_SUCCESS) return error;
     // Each session may have its own threads.

@@ -25,6 +25,9 @@
 
 // Whether descriptors may be received: this process has joined a job.
 extern bool in_job;
+// visible.c: makes the MPI's functions visible to the interposer, before the first of them is called. The
+// caller is an address in the program, or in its library.
+void make_mpi_visible(const void *caller);
 // After the MPI is initialized, and before it is finalized.
 void join_job(void);
 void leave_job(void);
@@ -220,6 +223,10 @@ void progress(void);
 // it any more, so this rank must not enter a call of the MPI that waits for that sender. All other operations in flight
 // complete, or the sender detaches them, while this rank is in such a call.
 void finish_fetches(void);
+// The same, and tells the senders of receives that this rank has left that it waits in the MPI, until
+// leave_mpi; whether there are such receives. leave_mpi returns the error of the call.
+bool enter_mpi(void);
+int leave_mpi(bool has_entered, int error);
 // Completes what this rank owes others before the MPI ends: sends, fetches, collective calls, and requests that the program
 // has freed. A receive that it has left may have no sender: nobody waits for that, as the MPI does not.
 void finish_all(void);
@@ -351,6 +358,9 @@ extern int unreported_count;
 bool complete_persistent(MPI_Request handle, MPI_Status *status, bool is_last, struct operation *ended);
 // A persistent request of a collective call, which takes ownership of the staging if there is no error.
 int make_collective(struct staging *staging, MPI_Request inner, MPI_Comm comm, MPI_Request *request);
+// The staging of such a request, which is replaced by the MPI's, and whether the call is in flight; null for
+// any other one.
+struct staging *staging_with(MPI_Request *request, bool *is_active);
 // Frees a persistent request. Whether it is one of these.
 bool free_persistent(MPI_Request request);
 

@@ -256,9 +256,9 @@ END(Win_flush_local, (int to, MPI_Win w), (to, w), &to, (void)0)
 END(Win_flush_local_all, (MPI_Win w), (w), NULL, (void)0)
 
 EXPORT int MPI_Win_fence(int assertion, MPI_Win w) {
-    finish_fetches();
+    bool has_entered = enter_mpi();
     begin_fence(w, assertion);
-    return end_accesses(w, NULL, "MPI_Win_fence", PMPI_Win_fence(assertion, w));
+    return end_accesses(w, NULL, "MPI_Win_fence", leave_mpi(has_entered, PMPI_Win_fence(assertion, w)));
 }
 
 EXPORT int MPI_Win_free(MPI_Win *w) {

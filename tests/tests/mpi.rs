@@ -318,6 +318,9 @@ fn requests_and_sources_of_all_kinds_mix() {
             (2, "many_persistent"),
             (2, "matched"),
             (2, "handles"),
+            // Debian's Open MPI is of MPI 3.1, which has no partitioned messages.
+            (2, "partitioned"),
+            (2, "external"),
         ];
         for (ranks, scene) in scenes {
             mpi.must_play(&server, ranks, scene);
@@ -459,14 +462,12 @@ fn errors_are_those_of_the_standard() {
         mpi.must_play(&server, 2, "arguments");
         mpi.must_play(&server, 3, "files");
         let said = mpi.must_play(&server, 2, "refused").stderr;
-        assert!(said.contains("MPI_Pack_external: this call does not support memory on a GPU"), "{said}");
+        assert!(said.contains("MPI_Buffer_attach: this call does not support memory on a GPU"), "{said}");
         assert!(
             said.contains("MPI_Win_create: a rank has memory on a GPU that another one cannot map"),
             "{said}"
         );
         assert!(said.contains("MPI_Win_attach: other ranks of the window cannot map this memory"), "{said}");
-        // Debian's Open MPI is of MPI 3.1, which has no such calls.
-        assert!(mpi == Mpi::OpenMpi || said.contains("MPI_Psend_init: this call"), "{said}");
     }
     server.must_be_well();
 }

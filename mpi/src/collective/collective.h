@@ -81,9 +81,15 @@ struct staging_buffer *make_staging_buffer(const struct side *side, const struct
 // The address that replaces that of the side.
 void *address_of(const struct staging_buffer *staging_buffer);
 // Copies what the MPI reads into it, and what it has written out of it. They return the message of an error, or null.
-const char *fill_staging_buffer(const struct staging_buffer *staging_buffer);
+const char *fill_staging_buffer(struct staging_buffer *staging_buffer);
 const char *flush_staging_buffer(const struct staging_buffer *staging_buffer);
 void drop_staging_buffer(struct staging_buffer *staging_buffer);
+// One of contiguous or strided elements. Null if they are not on a GPU, or for an error.
+struct staging_buffer *stage_elements(const void *address, MPI_Count count, MPI_Datatype type, bool is_read,
+                                      bool is_written, int *error);
+// Copies one block alone into it or out of it; the latter is not copied again until it is filled anew.
+// Blocks that the layout does not have are none.
+const char *copy_block(struct staging_buffer *staging_buffer, int block, bool into_staging);
 
 // staging.c: staging of a call, and with shim.h what an operation does with it.
 
@@ -94,8 +100,8 @@ struct staging {
     struct staging_buffer *out, *in;
     // What it sends and receives, for the report.
     uint64_t bytes;
-    // It is a call of a file (files.c), whose request has a byte count.
-    bool is_file;
+    // Its request has a count of bytes: it is a call of a file (files.c), or a partitioned receive.
+    bool has_count;
     // Its first error.
     int error;
 };

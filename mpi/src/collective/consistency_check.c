@@ -123,8 +123,9 @@ int check_consistency(const struct call *call, enum form form) {
 EXPORT int MPI_Barrier(MPI_Comm comm) {
     struct intent intent = {"MPI_Barrier", -1, -1};
     int error = check_comm == MPI_COMM_NULL ? MPI_SUCCESS : check_intent(comm, &intent);
-    finish_fetches();
-    return error == MPI_SUCCESS ? PMPI_Barrier(comm) : error;
+    if (error != MPI_SUCCESS) return error;
+    bool has_entered = enter_mpi();
+    return leave_mpi(has_entered, PMPI_Barrier(comm));
 }
 
 EXPORT int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request) {

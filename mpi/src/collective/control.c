@@ -170,8 +170,8 @@ int exchange_control(void *context, const void *out, void *in, uint64_t bytes) {
 
 #define COLLECTIVE(name, parameters, arguments) \
     EXPORT int MPI_##name parameters {        \
-        finish_fetches();                     \
-        return PMPI_##name arguments;         \
+        bool has_entered = enter_mpi();       \
+        return leave_mpi(has_entered, PMPI_##name arguments); \
     }
 
 COLLECTIVE(Comm_dup, (MPI_Comm c, MPI_Comm *n), (c, n))

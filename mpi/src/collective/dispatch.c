@@ -173,6 +173,12 @@ static void sync_buffers(const struct call *call) {
         if (causeway_comm_on_gpu(addresses[at])) causeway_comm_sync_memory(addresses[at]);
 }
 
+// A blocking call of the MPI.
+static int invoke_and_wait(const struct call *call) {
+    bool has_entered = enter_mpi();
+    return leave_mpi(has_entered, invoke(call, BLOCKING, MPI_INFO_NULL, NULL));
+}
+
 int run_collective(const struct call *call) {
     int error = check_call(call, BLOCKING);
     if (error != MPI_SUCCESS) return error;
@@ -186,10 +192,10 @@ int run_collective(const struct call *call) {
     }
     struct staging *staging = stage(call, &error);
     if (error != MPI_SUCCESS) return error;
-    if (staging == NULL) return invoke(call, BLOCKING, MPI_INFO_NULL, NULL);
+    if (staging == NULL) return invoke_and_wait(call);
     count_for_report(call, &choice);
     fill_staging(staging);
-    error = invoke(&staging->call, BLOCKING, MPI_INFO_NULL, NULL);
+    error = invoke_and_wait(&staging->call);
     if (error != MPI_SUCCESS) {
         drop_staging(staging);
         return error;

@@ -68,7 +68,7 @@ int end_staging(struct staging *staging, bool is_last) {
 }
 
 bool has_byte_count(const struct staging *staging) {
-    return staging->is_file;
+    return staging->has_count;
 }
 
 int start_staging(struct operation *operation) {

@@ -16,6 +16,8 @@ struct range {
     struct runs *runs;
     MPI_Aint start;
     uint64_t bytes;
+    // It has been copied to the side already.
+    bool is_flushed;
 };
 
 struct staging_buffer {
@@ -164,9 +166,11 @@ static const char *copy_all(const struct staging_buffer *image, bool into_image)
     for (int at = 0; at < image->count && message == NULL;) {
         // Ranges that follow each other are one copy.
         struct range range = image->ranges[at++];
+        if (range.is_flushed) continue;
         for (; at < image->count && range.runs == NULL; at++) {
             const struct range *next = &image->ranges[at];
             if (next->low != range.high || next->location != range.location || next->runs != NULL) break;
+            if (next->is_flushed) break;
             range.high = next->high;
         }
         message = copy(image, &range, into_image);
@@ -174,7 +178,16 @@ static const char *copy_all(const struct staging_buffer *image, bool into_image)
     return message;
 }
 
-const char *fill_staging_buffer(const struct staging_buffer *image) {
+const char *copy_block(struct staging_buffer *image, int block, bool into_image) {
+    if (block < 0 || block >= image->count || image->ranges[block].is_flushed) return NULL;
+    if (into_image) causeway_comm_sync_memory(on_its_gpu(image));
+    const char *message = copy(image, &image->ranges[block], into_image);
+    image->ranges[block].is_flushed = !into_image && message == NULL;
+    return message;
+}
+
+const char *fill_staging_buffer(struct staging_buffer *image) {
+    for (int at = 0; at < image->count; at++) image->ranges[at].is_flushed = false;
     causeway_comm_sync_memory(on_its_gpu(image));
     return image->is_read ? copy_all(image, true) : NULL;
 }
@@ -190,4 +203,12 @@ void drop_staging_buffer(struct staging_buffer *image) {
     else
         munmap(image->memory, image->bytes);
     forget(image);
+}
+
+struct staging_buffer *stage_elements(const void *address, MPI_Count count, MPI_Datatype type, bool is_read,
+                                      bool is_written, int *error) {
+    struct side side = {.address = (void *)address, .count = count, .type = type};
+    struct block block = {0, count, type};
+    struct layout layout = {.is_read = is_read, .is_written = is_written, .count = 1, .blocks = &block};
+    return make_staging_buffer(&side, &layout, error);
 }

@@ -91,13 +91,14 @@ static void end(struct operation *operation) {
     if (is_freed) PMPI_Request_free(&handle);
 }
 
-// Whether the receiver of a descriptor is late to fetch the message. It may be in a call of the MPI (MPI_Barrier),
-// which makes no progress on fetches, and wait there for what this rank does after its send. A receiver that computes
-// is not late: the sender waits long for a long message, whose copy takes memory and time (from here on, crates/comm decides
-// by the message's length). It waits for a short one as long as some copies would take; in that time the receiver may fetch
-// others.
+// Whether the receiver of a descriptor is late to fetch the message. It may be in a call of the MPI
+// (MPI_Barrier), which makes no progress on fetches, and wait there for what this rank does after its send.
+// A receiver that computes is not late: the sender waits long for a long message, whose copy takes memory
+// and time. Here it waits as long as a receiver may take that is there; then crates/comm decides, by the
+// message's length and by whether the receiver is in such a call. It waits for a short one as long as some
+// copies would take; in that time the receiver may fetch others.
 static bool is_late(struct operation *operation) {
-    enum { OF_LONG_NS = 100000000, OF_SHORT_NS = 50000, COPIES = 3 };
+    enum { OF_LONG_NS = 1000000, OF_SHORT_NS = 50000, COPIES = 3 };
     long at = now();
     if (operation->announced_at == 0) operation->announced_at = at;
     if (!operation->is_short) return at - operation->announced_at > OF_LONG_NS;
@@ -199,6 +200,27 @@ static void finish_those(bool are_meant(const struct operation *)) {
 void finish_fetches(void) {
     if (plain_count > 0) poll_plains();
     finish_those(is_fetching);
+}
+
+static bool has_left_receive(void) {
+    lock();
+    bool found = plain_count > 0;
+    for (struct operation *operation = first; operation != NULL && !found; operation = operation->next)
+        found = is_left(operation);
+    unlock();
+    return found;
+}
+
+bool enter_mpi(void) {
+    finish_fetches();
+    if (!in_job || (plain_count == 0 && in_flight == 0) || !has_left_receive()) return false;
+    causeway_comm_begin_wait();
+    return true;
+}
+
+int leave_mpi(bool has_entered, int error) {
+    if (has_entered) causeway_comm_end_wait();
+    return error;
 }
 
 void finish_all(void) {

@@ -47,12 +47,12 @@ unsigned char byte_at(uint64_t seed, size_t at) {
 }
 
 void is_wrong(const struct group *group, const char *format, ...) {
-    char words[512];
+    char text[512];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(words, sizeof words, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "rank %d, thread %d: %s\n", group->rank, group->number, words);
+    fprintf(stderr, "rank %d, thread %d: %s\n", group->rank, group->number, text);
     __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
 }
 

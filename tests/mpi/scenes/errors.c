@@ -81,19 +81,7 @@ void refused(void) {
     char *pool = filled(POOL, 64, 4);
     windows_refuse(pool, host);
     gpu_free(POOL, pool, 64);
-    MPI_Aint at = 0;
-    REFUSED(MPI_Pack_external, "external32", gpu, 4, MPI_INT, host, 64, &at);
-    REFUSED(MPI_Unpack_external, "external32", host, 64, &at, gpu, 4, MPI_INT);
-#if MPI_VERSION >= 4
-    MPI_Count large_at = 0;
-    REFUSED(MPI_Pack_external_c, "external32", gpu, 4, MPI_INT, host, 64, &large_at);
-#endif
-    // Open MPI 5 has them, and calls itself MPI 3.1.
-#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
-    MPI_Request request;
-    REFUSED(MPI_Psend_init, gpu, 4, 16, MPI_BYTE, rank ^ 1, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
-    REFUSED(MPI_Precv_init, gpu, 4, 16, MPI_BYTE, rank ^ 1, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
-#endif
+    REFUSED(MPI_Buffer_attach, gpu, 64);
     must_hold(gpu, 64, 4);
 }
 

@@ -61,6 +61,8 @@ static const struct {
     {"errors", errors},
     {"arguments", arguments},
     {"refused", refused},
+    {"partitioned", partitioned},
+    {"external", external},
     {"files", files},
     {"gaps", gaps},
     {"pieces", pieces},

@@ -36,6 +36,10 @@ void matched(void);
 void pieces(void);
 void both_kinds(void);
 
+// staged.c
+void partitioned(void);
+void external(void);
+
 // requests.c
 void mixed_requests(void);
 void persistent(void);

@@ -246,6 +246,23 @@ pub extern "C" fn causeway_comm_detach(operation: u64) {
     }
 }
 
+/// A thread waits in a call of the MPI from now on, in which this rank makes no progress on receives that
+/// it has started: the senders of such messages detach them soon.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_begin_wait() {
+    if let Some(world) = world() {
+        world.begin_wait();
+    }
+}
+
+/// The thread has come back from that call.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_end_wait() {
+    if let Some(world) = world() {
+        world.end_wait();
+    }
+}
+
 /// Classifies a received message, for a buffer of `capacity` bytes: 0 a payload, 1 one that is too long, 2 a
 /// descriptor. Writes the length of the payload.
 ///

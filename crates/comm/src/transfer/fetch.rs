@@ -108,6 +108,11 @@ impl Fetcher {
         self.state_words.clone().flatten()
     }
 
+    /// The words of the peer's offers, if it has sent some.
+    pub(crate) fn known_peer_state(&self) -> Option<&Arc<StateWords>> {
+        self.state_words.as_ref()?.as_ref()
+    }
+
     /// The words of the peer's offers, if there are any.
     pub(crate) fn state_words(&mut self) -> Result<Option<Arc<StateWords>>, TransferError> {
         self.receive_state_words()?;
@@ -362,7 +367,7 @@ impl Fetcher {
 
     /// Fetches a payload from memory that is open here already, without a message to the sender.
     fn fetch_open(&mut self, channel: Channel, order: &Order, destination: &Destination, wait: Wait) -> Open {
-        let state_words = self.state_words.as_ref().and_then(Option::as_ref).cloned();
+        let state_words = self.known_peer_state().cloned();
         let Some((state_words, word)) = state_words.zip(order.word) else { return Open::No };
         let Some(ops) = channel.peer_memory() else { return Open::No };
         let Some(memory) = ops.find(&mut self.receiver, order.source.buffer, destination) else {

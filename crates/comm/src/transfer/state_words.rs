@@ -2,7 +2,8 @@
 //! the receiver that it takes it, and then that it has it or that the copy has failed. Each offer has a word
 //! of its own, and each word says of which operation it tells.
 //!
-//! Behind them lie the control slots of collective calls (`control_slot`).
+//! Behind them lie the control slots of collective calls (`control_slot`), and a word in which the receiver
+//! says that it waits in a call of the MPI, where it fetches nothing.
 //!
 //! A receiver that has the sender's memory open already needs nothing else: it takes the offer, copies, and
 //! says that it is done. A sender that wants its memory back takes the offer itself; one of both wins.
@@ -19,8 +20,8 @@ use super::control_slot;
 /// Words between two ranks: so many offers may be under way with one each.
 pub(crate) const STATE_WORDS: u16 = 512;
 
-/// The words, and the control slots behind them.
-const BYTES: u64 = (STATE_WORDS as u64 + control_slot::CELLS as u64) * 8;
+/// The words, the control slots behind them, and whether the receiver waits.
+const BYTES: u64 = (STATE_WORDS as u64 + control_slot::CELLS as u64 + 1) * 8;
 
 /// What the two lowest bits of a word say of the operation whose number, which is never 0, stands above them.
 /// Where none is offered, a word is 0.
@@ -67,7 +68,21 @@ impl StateWords {
 
     /// The cells of the control slots.
     pub(crate) fn control_slots(&self) -> &[AtomicU64] {
-        &self.cells()[usize::from(STATE_WORDS)..]
+        &self.cells()[usize::from(STATE_WORDS)..][..control_slot::CELLS]
+    }
+
+    fn waiting(&self) -> &AtomicU64 {
+        &self.cells()[usize::from(STATE_WORDS) + control_slot::CELLS]
+    }
+
+    /// The receiver: it waits in a call of the MPI from now on, or has come back.
+    pub(crate) fn set_waiting(&self, is_waiting: bool) {
+        self.waiting().store(u64::from(is_waiting), Ordering::Release);
+    }
+
+    /// The sender: whether the receiver waits in a call of the MPI, and fetches nothing until it comes back.
+    pub(crate) fn is_receiver_waiting(&self) -> bool {
+        self.waiting().load(Ordering::Acquire) != 0
     }
 
     fn change(&self, slot: u16, operation: u64, from: u64, to: u64) -> bool {

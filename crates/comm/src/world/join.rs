@@ -72,6 +72,7 @@ impl World {
             eager: EagerCopies::default(),
             incoming: Monitor::default(),
             retired: Mutex::default(),
+            waiting: Mutex::default(),
             in_flight: Mutex::default(),
             completion: Completion::default(),
             outgoing: Monitor::default(),

@@ -22,6 +22,32 @@ use crate::transfer::{Fetcher, MappedMemory};
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl World {
+    /// A thread waits in a call of the MPI from now on, in which this rank fetches nothing: the peers whose
+    /// messages it has fetched before know that.
+    pub fn begin_wait(&self) {
+        let mut waiting = lock(&self.shared.waiting);
+        waiting.calls += 1;
+        if waiting.calls > 1 {
+            return;
+        }
+        for fetcher in self.shared.incoming.lock().values() {
+            // Another thread may be fetching.
+            let Ok(fetcher) = fetcher.try_lock() else { continue };
+            let Some(peer) = fetcher.known_peer_state() else { continue };
+            peer.set_waiting(true);
+            waiting.told.push(Arc::clone(peer));
+        }
+    }
+
+    /// The thread has come back.
+    pub fn end_wait(&self) {
+        let mut waiting = lock(&self.shared.waiting);
+        waiting.calls = waiting.calls.saturating_sub(1);
+        if waiting.calls == 0 {
+            waiting.told.drain(..).for_each(|peer| peer.set_waiting(false));
+        }
+    }
+
     /// Fetches what a descriptor describes, and waits until it is there. Where it is longer than the room for
     /// it, nothing is fetched, and the sender hears that it is done.
     ///

@@ -201,7 +201,7 @@ impl World {
     }
 
     fn detach_after(&self, operation: u64, min_wait: Duration) -> bool {
-        if !self.shared.settings.channels.iter().any(|channel| channel.carries_copies()) {
+        if !self.shared.offers.peer(operation).is_some_and(|peer| self.carries_copies_to(peer)) {
             return false;
         }
         // SAFETY: the program leaves the memory alone until it hears of the offer's end.
@@ -209,6 +209,17 @@ impl World {
         let Some((peer, bytes)) = self.shared.offers.detach(operation, min_wait, copy) else { return false };
         lock(&self.shared.report).count_detached(peer, bytes);
         true
+    }
+
+    /// Whether a channel brings a peer a message that lies in memory of the host: one between hosts joins
+    /// only those that meet over a network.
+    fn carries_copies_to(&self, peer: u32) -> bool {
+        let is_network = match self.shared.outgoing.lock().get(&peer) {
+            Some(Outgoing::Connected(connection)) => connection.is_network(),
+            _ => false,
+        };
+        let channels = &self.shared.settings.channels;
+        channels.iter().any(|channel| channel.carries_copies() && channel.is_between_hosts() == is_network)
     }
 
     /// Waits until all peers have fetched what they were offered, but not for ever. Says whether they have.

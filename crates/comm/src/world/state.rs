@@ -28,6 +28,7 @@ use crate::transfer::Fetcher;
 use crate::transfer::fetch::PendingFetch;
 use crate::transfer::in_flight::InFlight;
 use crate::transfer::offers::Offers;
+use crate::transfer::state_words::StateWords;
 
 /// How long a peer may say nothing in the middle of a transfer. One that ends is noticed at once.
 pub(super) const PEER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -73,6 +74,8 @@ pub(super) struct Shared {
     /// Those of peers that have moved, or that this rank has moved away from, whose next connection is to
     /// come.
     pub(super) retired: Mutex<HashMap<u32, Arc<Mutex<Fetcher>>>>,
+    /// Calls of the MPI in which this rank waits, and who knows of that.
+    pub(super) waiting: Mutex<Waiting>,
     /// Payloads that are being copied.
     pub(super) in_flight: Mutex<InFlight<Copying>>,
     /// Who looks at them.
@@ -102,6 +105,13 @@ impl Shared {
         lock(&self.report).count(peer, path, bytes);
         self.live.count(path, bytes);
     }
+}
+
+/// Calls of the MPI in which threads of this rank wait, and the words of the peers that know of it.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    pub(super) calls: u32,
+    pub(super) told: Vec<Arc<StateWords>>,
 }
 
 /// A payload that is being copied, and what has begun that.

@@ -30,6 +30,12 @@ pub(crate) fn detach_timeout(bytes: u64) -> Duration {
     Duration::from_nanos(bytes.saturating_mul(NS_PER_BYTE)).clamp(MIN_DETACH_TIMEOUT, DETACH_TIMEOUT)
 }
 
+/// The same of a receiver that waits in a call of the MPI, perhaps for this rank: after one such copy.
+fn waiting_timeout(bytes: u64) -> Duration {
+    const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+    Duration::from_nanos(bytes).clamp(MIN_TIMEOUT, DETACH_TIMEOUT)
+}
+
 /// After so long it is in spite of the limit.
 const MAX_DETACH_WAIT: Duration = Duration::from_secs(10);
 
@@ -83,6 +89,12 @@ struct Table {
 struct PeerStateWords {
     state_words: Arc<StateWords>,
     free: Vec<u16>,
+}
+
+impl PeerStateWords {
+    fn is_waiting(&self) -> bool {
+        self.state_words.is_receiver_waiting()
+    }
 }
 
 /// The word of an offer.
@@ -340,7 +352,14 @@ impl Offers {
     /// When the receiver of an offer is late; 0 if there is no such offer.
     pub(crate) fn timeout(&self, number: u64) -> Duration {
         let table = self.table.lock();
-        table.offers.get(&number).map_or(Duration::ZERO, |entry| detach_timeout(entry.offer.bytes))
+        let Some(Entry { offer, .. }) = table.offers.get(&number) else { return Duration::ZERO };
+        let is_waiting = table.peers.get(&offer.peer).is_some_and(|peer| peer.is_waiting());
+        if is_waiting { waiting_timeout(offer.bytes) } else { detach_timeout(offer.bytes) }
+    }
+
+    /// The receiver of an offer, if there is such an offer.
+    pub(crate) fn peer(&self, number: u64) -> Option<u32> {
+        self.table.lock().offers.get(&number).map(|entry| entry.offer.peer)
     }
 
     /// Whether a peer has still to fetch something.

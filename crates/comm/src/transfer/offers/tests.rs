@@ -60,6 +60,18 @@ fn a_peer_that_takes_an_offer_by_its_word_ends_it() {
 }
 
 #[test]
+fn a_peer_that_waits_in_the_mpi_is_late_sooner() {
+    let (offers, peer) = with_words();
+    let (first, _) = offers.add(offer());
+    let usual = offers.timeout(first);
+    peer.set_waiting(true);
+    assert!(offers.timeout(first) < usual / 10);
+    peer.set_waiting(false);
+    assert_eq!((offers.timeout(first), offers.peer(first)), (usual, Some(3)));
+    assert_eq!((offers.timeout(first + 1), offers.peer(first + 1)), (Duration::ZERO, None));
+}
+
+#[test]
 fn what_the_program_has_back_is_not_taken() {
     let (offers, peer) = with_words();
     let (first, slot) = offers.add(offer());
