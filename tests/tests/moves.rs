@@ -124,7 +124,7 @@ fn a_session_stays_where_it_is_when_it_cannot_move() {
         &[(&other, "resumes no sessions"), (&small, "does not take the session up")],
     );
     // What cannot be carried is refused before anything is done.
-    refusals(working(&first, &end, "refused"), &[(&other, "a CUDA array")]);
+    refusals(working(&first, &end, "refused"), &[(&small, "a CUDA array")]);
     first.must_be_well();
 }
 

@@ -16,7 +16,7 @@ use thiserror::Error;
 /// How long a server may take to answer; it may have to start the library that tells of its devices.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a server may take to move the memory of a GPU.
+/// How long a server may take to move the memory of a GPU, or to load code.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(960);
 
 /// Why a server does not answer.
@@ -116,6 +116,21 @@ impl ServerConnection {
         }
     }
 
+    /// Asks something about a move without waiting for a reply.
+    pub fn post_about_move(&mut self, request: MoveRequest) -> Result<(), QueryError> {
+        let request = StatusRequest::Move(request);
+        let sent = self.exchange.send(|out| request.encode(out));
+        sent.map_err(|cause| QueryError::Lost { server: self.name.clone(), cause })
+    }
+
+    /// The reply to the oldest question that was posted, which may take as long as a server takes to load code.
+    pub fn receive_about_move(&mut self) -> Result<MoveReply, QueryError> {
+        match self.receive(RELEASE_TIMEOUT)? {
+            Reply::Move(reply) => Ok(reply),
+            other => Err(self.unwanted(other)),
+        }
+    }
+
     fn unwanted(&self, reply: Reply) -> QueryError {
         let server = self.name.clone();
         match reply {
@@ -131,8 +146,14 @@ impl ServerConnection {
     }
 
     fn request_within(&mut self, request: StatusRequest, timeout: Duration) -> Result<Reply, QueryError> {
+        let sent = self.exchange.send(|out| request.encode(out));
+        sent.map_err(|cause| QueryError::Lost { server: self.name.clone(), cause })?;
+        self.receive(timeout)
+    }
+
+    fn receive(&mut self, timeout: Duration) -> Result<Reply, QueryError> {
         let server = || self.name.clone();
-        let reply = self.exchange.request(timeout, |out| request.encode(out));
+        let reply = self.exchange.receive(Some(timeout));
         let reply = reply.map_err(|cause| QueryError::Lost { server: server(), cause })?;
         let reply = reply.ok_or_else(|| QueryError::Ended(server()))?;
         // What is left over is a later release's.

@@ -25,7 +25,7 @@ pub enum MoveRequest {
     },
     /// Has the session been held?
     IsHeld,
-    /// Bytes of the state, from here on.
+    /// Bytes of the state, from here on, also while it is being written.
     Read {
         /// How many come before them.
         offset: u64,
@@ -36,12 +36,9 @@ pub enum MoveRequest {
     Where,
     /// The session is elsewhere: its worker ends.
     Leave,
-    /// Take up a session whose state has so many bytes. Granted to callers that may have a session.
-    TakeUp {
-        /// The bytes.
-        bytes: u64,
-    },
-    /// The next bytes of it.
+    /// Take up a session. Granted to callers that may have one.
+    TakeUp,
+    /// The next bytes of its state. Several may be under way before the first is answered.
     Write {
         /// The bytes.
         bytes: Vec<u8>,
@@ -68,7 +65,7 @@ pub enum MoveReply {
     },
     /// Bytes of the state.
     State {
-        /// The bytes; none at the end.
+        /// The bytes; none where no more will come.
         bytes: Vec<u8>,
     },
     /// The client has come back, and the session goes on there.
@@ -97,7 +94,7 @@ mod tag {
     pub const PROCEED: u8 = 4;
     pub const WHERE: u8 = 5;
     pub const LEAVE: u8 = 6;
-    pub const TAKE_UP: u8 = 7;
+    pub const TAKE_UP: u8 = 12;
     pub const WRITE: u8 = 8;
     pub const RESTORE: u8 = 9;
     pub const IS_RESTORED: u8 = 10;
@@ -129,10 +126,7 @@ impl Encode for MoveRequest {
             Self::Proceed => tag::PROCEED.encode(out),
             Self::Where => tag::WHERE.encode(out),
             Self::Leave => tag::LEAVE.encode(out),
-            Self::TakeUp { bytes } => {
-                tag::TAKE_UP.encode(out);
-                bytes.encode(out);
-            }
+            Self::TakeUp => tag::TAKE_UP.encode(out),
             Self::Write { bytes } => {
                 tag::WRITE.encode(out);
                 bytes.as_slice().encode(out);
@@ -155,7 +149,7 @@ impl<'a> Decode<'a> for MoveRequest {
             tag::PROCEED => Ok(Self::Proceed),
             tag::WHERE => Ok(Self::Where),
             tag::LEAVE => Ok(Self::Leave),
-            tag::TAKE_UP => Ok(Self::TakeUp { bytes: input.value()? }),
+            tag::TAKE_UP => Ok(Self::TakeUp),
             tag::WRITE => Ok(Self::Write { bytes: input.value::<&[u8]>()?.to_vec() }),
             tag::RESTORE => Ok(Self::Restore),
             tag::IS_RESTORED => Ok(Self::IsRestored),
@@ -232,7 +226,7 @@ mod tests {
             MoveRequest::Proceed,
             MoveRequest::Where,
             MoveRequest::Leave,
-            MoveRequest::TakeUp { bytes: 1 << 40 },
+            MoveRequest::TakeUp,
             MoveRequest::Write { bytes: vec![1, 2, 3] },
             MoveRequest::Restore,
             MoveRequest::IsRestored,

@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use causeway_access::Target;
@@ -13,6 +14,7 @@ use causeway_wire::handshake::{LaneToken, Protection, SessionId};
 use causeway_wire::moves::{MAX_STATE_PIECE, MoveReply, MoveRequest};
 use causeway_wire::relocation::Relocation;
 use clap::Args;
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
 
 use super::query::{WatchArguments, WatchError, on_its_host};
 use super::sessions::find;
@@ -22,6 +24,9 @@ use crate::status_query::ServerConnection;
 
 /// For how many seconds a program tries to connect to the other server.
 pub const DEFAULT_WAIT: u32 = 30;
+
+/// How many pieces of a state are on the way at most: enough to have every stage of it busy.
+const PIECES_AHEAD: usize = 4;
 
 /// How often the server that holds the session learns that it is still wanted.
 const CALL_INTERVAL: Duration = Duration::from_secs(10);
@@ -100,46 +105,98 @@ fn print(text: &str) -> Result<(), WatchError> {
 struct Held {
     server: ServerConnection,
     session: SessionId,
+    /// How many bytes its state has, once that has been read.
     bytes: u64,
     called: Instant,
 }
 
 impl Held {
-    /// Holds a session of a server that is reached at its own host.
+    /// Has a session held by a server that is reached at its own host, which then writes the state.
     fn hold(
         mut server: ServerConnection,
         session: SessionId,
         relocation: Relocation,
         stops: bool,
     ) -> Result<Self, WatchError> {
-        let mut request = MoveRequest::Hold { session, relocation, stops };
-        loop {
-            match server.about_move(request)? {
-                MoveReply::Pending => request = MoveRequest::IsHeld,
-                MoveReply::Held { bytes } => {
-                    return Ok(Self { server, session, bytes, called: Instant::now() });
-                }
-                MoveReply::Refused { text } => return Err(stays(session, text)),
-                other => return Err(stays(session, unexpected(&other))),
-            }
+        match server.about_move(MoveRequest::Hold { session, relocation, stops })? {
+            MoveReply::Pending => Ok(Self { server, session, bytes: 0, called: Instant::now() }),
+            MoveReply::Refused { text } => Err(stays(session, text)),
+            other => Err(stays(session, unexpected(&other))),
         }
     }
 
-    /// Passes its state to `take`, piece by piece.
-    fn read(&mut self, mut take: impl FnMut(Vec<u8>) -> Result<(), WatchError>) -> Result<(), WatchError> {
-        let mut offset = 0;
-        while offset < self.bytes {
-            match self.server.about_move(MoveRequest::Read { offset })? {
+    /// Passes its state to `write`, in another thread, as it is written.
+    fn pass_on(
+        &mut self,
+        mut write: impl FnMut(Vec<u8>) -> Result<(), WatchError> + Send,
+    ) -> Result<(), WatchError> {
+        thread::scope(|scope| {
+            let (sender, pieces) = bounded(PIECES_AHEAD);
+            let (done, outcome) = bounded(1);
+            scope.spawn(move || {
+                let written = pieces.into_iter().try_for_each(&mut write);
+                // Whoever waits for it has gone when reading has failed.
+                let _ = done.send(written);
+            });
+            self.read(sender)?;
+            self.wait_for(&outcome)?
+        })
+    }
+
+    /// Reads its state, until all is read or the other thread has ended.
+    fn read(&mut self, sender: Sender<Vec<u8>>) -> Result<(), WatchError> {
+        loop {
+            match self.server.about_move(MoveRequest::Read { offset: self.bytes })? {
                 MoveReply::State { bytes } if !bytes.is_empty() => {
-                    offset += bytes.len() as u64;
-                    take(bytes)?;
+                    self.called = Instant::now();
+                    self.bytes += bytes.len() as u64;
+                    let mut bytes = bytes;
+                    loop {
+                        match sender.send_timeout(bytes, CALL_INTERVAL) {
+                            Ok(()) => break,
+                            Err(SendTimeoutError::Timeout(unsent)) => bytes = unsent,
+                            Err(SendTimeoutError::Disconnected(_)) => return Ok(()),
+                        }
+                        self.call()?;
+                    }
                 }
+                // No more comes, or nothing has come yet.
+                MoveReply::State { .. } => match self.server.about_move(MoveRequest::IsHeld)? {
+                    MoveReply::Held { bytes } if bytes == self.bytes => return Ok(()),
+                    MoveReply::Held { .. } | MoveReply::Pending => {}
+                    MoveReply::Refused { text } => return Err(stays(self.session, text)),
+                    other => return Err(stays(self.session, unexpected(&other))),
+                },
+                MoveReply::Pending => {}
                 MoveReply::Refused { text } => return Err(stays(self.session, text)),
                 other => return Err(stays(self.session, unexpected(&other))),
             }
         }
-        self.called = Instant::now();
-        Ok(())
+    }
+
+    /// Waits for another thread, while the server learns that the session is still wanted.
+    fn wait_for<T>(&mut self, outcome: &Receiver<T>) -> Result<T, WatchError> {
+        loop {
+            match outcome.recv_timeout(CALL_INTERVAL) {
+                Ok(outcome) => return Ok(outcome),
+                Err(RecvTimeoutError::Timeout) => self.call()?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(stays(self.session, "a thread that was to write its state has ended"));
+                }
+            }
+        }
+    }
+
+    /// Does what takes long, in another thread.
+    fn during<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> Result<T, WatchError> {
+        thread::scope(|scope| {
+            let (done, outcome) = bounded(1);
+            scope.spawn(move || {
+                // Whoever waits for it has gone when the server has.
+                let _ = done.send(work());
+            });
+            self.wait_for(&outcome)
+        })
     }
 
     /// Shows its server now and then that it is still wanted.
@@ -170,23 +227,55 @@ fn unexpected(reply: &MoveReply) -> String {
     }
 }
 
-/// Takes up a session whose state `source` reads, at a server; `call` is called while that lasts.
-fn take_up(
-    server: &mut ServerConnection,
-    bytes: u64,
-    source: impl FnOnce(&mut dyn FnMut(Vec<u8>) -> Result<(), WatchError>) -> Result<(), WatchError>,
-) -> Result<(), WatchError> {
-    let name = server.name().to_owned();
-    let expect_done = |reply: MoveReply| match reply {
-        MoveReply::Done | MoveReply::Pending => Ok(()),
-        MoveReply::Refused { text } => {
-            Err(WatchError::NotTaken { server: name.clone(), why: text.to_string() })
+/// A session that is brought to a server.
+struct Incoming<'a> {
+    server: &'a mut ServerConnection,
+    /// How many pieces are on the way that the server has not answered.
+    unanswered: usize,
+}
+
+impl<'a> Incoming<'a> {
+    /// Has a server expect the state of a session.
+    fn begin(server: &'a mut ServerConnection) -> Result<Self, WatchError> {
+        let reply = server.about_move(MoveRequest::TakeUp)?;
+        let incoming = Self { server, unanswered: 0 };
+        incoming.check(reply)?;
+        Ok(incoming)
+    }
+
+    fn check(&self, reply: MoveReply) -> Result<(), WatchError> {
+        let not_taken = |why| WatchError::NotTaken { server: self.server.name().to_owned(), why };
+        match reply {
+            MoveReply::Done | MoveReply::Pending => Ok(()),
+            MoveReply::Refused { text } => Err(not_taken(text.to_string())),
+            other => Err(not_taken(unexpected(&other))),
         }
-        other => Err(WatchError::NotTaken { server: name.clone(), why: unexpected(&other) }),
-    };
-    expect_done(server.about_move(MoveRequest::TakeUp { bytes })?)?;
-    source(&mut |bytes| expect_done(server.about_move(MoveRequest::Write { bytes })?))?;
-    expect_done(server.about_move(MoveRequest::Restore)?)
+    }
+
+    /// Waits until only so many pieces are on the way.
+    fn wait_until(&mut self, limit: usize) -> Result<(), WatchError> {
+        while self.unanswered > limit {
+            let reply = self.server.receive_about_move()?;
+            self.unanswered -= 1;
+            self.check(reply)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the next piece of its state.
+    fn write(&mut self, bytes: Vec<u8>) -> Result<(), WatchError> {
+        self.wait_until(PIECES_AHEAD - 1)?;
+        self.server.post_about_move(MoveRequest::Write { bytes })?;
+        self.unanswered += 1;
+        Ok(())
+    }
+
+    /// That was all.
+    fn finish(mut self) -> Result<(), WatchError> {
+        self.wait_until(0)?;
+        let reply = self.server.about_move(MoveRequest::Restore)?;
+        self.check(reply)
+    }
 }
 
 /// Whether a session that was brought is there, and whether its client is.
@@ -266,8 +355,9 @@ pub fn move_session(arguments: &MoveArguments) -> Result<ExitCode, WatchError> {
 
 /// Moves a session of the server `target`, which is at its own host.
 pub fn move_to(target: &Target, session: SessionId, destination: &Destination) -> Result<Moved, WatchError> {
-    // First, since a server that cannot be reached is no reason to hold anything.
+    // First, since a server that takes no session is no reason to hold anything.
     let mut there = ServerConnection::connect(&destination.server)?;
+    let mut incoming = Incoming::begin(&mut there).map_err(|why| stays(session, why))?;
     let relocation = Relocation {
         address: destination.address.clone(),
         protection: destination.server.protection,
@@ -277,7 +367,8 @@ pub fn move_to(target: &Target, session: SessionId, destination: &Destination) -
     let here = on_its_host(target)?;
     let started_at = Instant::now();
     let mut held = Held::hold(here, session, relocation, false)?;
-    take_up(&mut there, held.bytes, |take| held.read(take)).map_err(|why| stays(session, why))?;
+    held.pass_on(|bytes| incoming.write(bytes).map_err(|why| stays(session, why)))?;
+    incoming.finish().map_err(|why| stays(session, why))?;
     while let Restored::Pending = is_restored(&mut there).map_err(|why| stays(session, why))? {
         held.call()?;
     }
@@ -359,8 +450,8 @@ fn write_checkpoint(
     let target = arguments.server.one_server()?;
     let session = find(&mut ServerConnection::connect(&target)?, &arguments.session)?;
     let mut held = Held::hold(on_its_host(&target)?, session, relocation, true)?;
-    held.read(|bytes| file.write_all(&bytes).map_err(in_file))?;
-    file.sync_all().map_err(in_file)?;
+    held.pass_on(|bytes| file.write_all(&bytes).map_err(in_file))?;
+    held.during(|| file.sync_all())?.map_err(in_file)?;
     *is_whole = true;
     held.proceed()?;
     loop {
@@ -389,16 +480,17 @@ pub fn restore(arguments: &RestoreArguments) -> Result<ExitCode, WatchError> {
         return Err(WatchError::NotPrivate(path.clone()));
     }
     let mut server = on_its_host(&arguments.server.one_server()?)?;
-    take_up(&mut server, status.len(), |take| {
+    let mut incoming = Incoming::begin(&mut server)?;
+    loop {
         let mut piece = vec![0; MAX_STATE_PIECE];
-        loop {
-            let count = file.read(&mut piece).map_err(in_file)?;
-            if count == 0 {
-                return Ok(());
-            }
-            take(piece[..count].to_vec())?;
+        let count = file.read(&mut piece).map_err(in_file)?;
+        piece.truncate(count);
+        if piece.is_empty() {
+            break;
         }
-    })?;
+        incoming.write(piece)?;
+    }
+    incoming.finish()?;
     let mut deadline = None;
     let mut has_arrived = false;
     while deadline.is_none_or(|deadline| Instant::now() < deadline) && !has_arrived {
@@ -406,7 +498,7 @@ pub fn restore(arguments: &RestoreArguments) -> Result<ExitCode, WatchError> {
             Restored::Pending => {}
             Restored::Ready => {
                 deadline.get_or_insert_with(|| Instant::now() + ARRIVAL_TIMEOUT);
-                std::thread::sleep(Duration::from_millis(50));
+                thread::sleep(Duration::from_millis(50));
             }
             Restored::Arrived => has_arrived = true,
         }

@@ -18,6 +18,7 @@
 //! | `idle_release` | Is there room on the host for device memory of idle sessions?               |
 //! | `exports`    | What have sessions exported to each other?                                   |
 //! | `dial`       | Where does the broker connect to for a worker?                                |
+//! | `incoming_session` | How does a session come that a caller brings?                          |
 //! | `images`     | Which images of earlier sessions does a worker get, and which does it leave?  |
 //! | `config`     | What can be set, and what is refused?                                        |
 //! | `listen`     | Who has knocked, and what becomes of what it wants?                           |
@@ -62,6 +63,7 @@ mod gpus;
 mod hot_restart;
 mod idle_release;
 mod images;
+mod incoming_session;
 mod inherited;
 mod listen;
 mod listeners;

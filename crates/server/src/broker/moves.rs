@@ -5,12 +5,12 @@
 //! there, by its own right to have sessions; its client comes by a secret that only the state and the client have.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_wire::handshake::SessionId;
 use causeway_wire::moves::{MAX_STATE_PIECE, MoveReply, MoveRequest};
@@ -18,23 +18,23 @@ use causeway_wire::relocation::Relocation;
 
 use super::drain::may_drain;
 use super::idle_release::{FOLDER, make_file};
+use super::incoming_session::{IncomingSession, WAIT};
 use super::move_state::{MoveProgress, MoveState};
-use super::restore::{self, Purpose, read_header};
 use super::shared::Shared;
 use super::trial::{Trial, must_be_tried};
-use crate::admission::{Origin, SessionSlot, Source};
+use crate::admission::Origin;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, CheckpointStart, ToWorker, WrittenState};
 
-/// How long an answer is waited for before the caller learns that it is pending.
-const WAIT: Duration = Duration::from_millis(100);
+/// How often is looked whether more of a state has been written.
+const GROWTH_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The sessions that a caller moves.
 pub struct Moves<'a> {
     shared: &'a Arc<Shared>,
     peer: Origin,
     leaving: Option<Leaving>,
-    coming: Option<Coming>,
+    incoming: Option<IncomingSession>,
 }
 
 /// A session that is to go.
@@ -48,16 +48,6 @@ struct Leaving {
     stops: bool,
     trial: Option<Trial>,
     has_proceeded: bool,
-}
-
-/// A session that comes.
-struct Coming {
-    file: File,
-    bytes: u64,
-    written: u64,
-    /// Its place among the sessions of its peer, until it is started.
-    seat: Option<SessionSlot>,
-    started: Option<(SessionId, Arc<MoveState>)>,
 }
 
 fn refused(text: impl Into<String>) -> MoveReply {
@@ -77,18 +67,38 @@ impl Drop for Leaving {
 impl<'a> Moves<'a> {
     /// Nothing yet.
     pub fn new(shared: &'a Arc<Shared>, peer: Origin) -> Self {
-        Self { shared, peer, leaving: None, coming: None }
+        Self { shared, peer, leaving: None, incoming: None }
     }
 
     /// Answers a question.
     pub fn reply(&mut self, request: MoveRequest) -> MoveReply {
         match request {
             MoveRequest::Hold { session, relocation, stops } => self.hold(session, relocation, stops),
-            MoveRequest::TakeUp { bytes } => self.take_up(bytes),
-            MoveRequest::Write { bytes } => self.write(&bytes),
-            MoveRequest::Restore => self.restore(),
-            MoveRequest::IsRestored => self.is_restored(),
-            MoveRequest::Abandon => self.abandon(),
+            MoveRequest::TakeUp => {
+                // Its slot is free for this one.
+                self.incoming = None;
+                match IncomingSession::begin(self.shared, self.peer) {
+                    Ok(incoming) => {
+                        self.incoming = Some(incoming);
+                        MoveReply::Done
+                    }
+                    Err(why) => refused(why),
+                }
+            }
+            MoveRequest::Abandon => {
+                let incoming = self.incoming.take();
+                incoming.map_or(MoveReply::Done, |incoming| incoming.abandon(self.shared))
+            }
+            MoveRequest::Write { .. } | MoveRequest::Restore | MoveRequest::IsRestored => {
+                let Some(incoming) = &mut self.incoming else {
+                    return refused("no session is awaited from this caller");
+                };
+                match request {
+                    MoveRequest::Write { bytes } => incoming.write(self.shared, self.peer, &bytes),
+                    MoveRequest::Restore => incoming.finish(),
+                    _ => incoming.is_restored(),
+                }
+            }
             MoveRequest::IsHeld
             | MoveRequest::Read { .. }
             | MoveRequest::Proceed
@@ -172,106 +182,31 @@ impl<'a> Moves<'a> {
             }
         }
     }
-
-    fn take_up(&mut self, bytes: u64) -> MoveReply {
-        self.coming = None;
-        if self.shared.drain.is_started() {
-            return refused("the server is being drained, and takes no sessions");
-        }
-        if self.shared.config.keepalive.resume == 0 {
-            return refused(
-                "the server resumes no sessions (--resume-timeout 0), which one that is moved needs",
-            );
-        }
-        // Before anything is written, so that a peer has no more files than sessions.
-        let source = Source::of(self.peer);
-        let seat = match self.shared.clients.limits(source).sessions {
-            Some(limit) => self.shared.admission.take_session_of(source, limit),
-            None => self.shared.admission.take_session(source),
-        };
-        let seat = match seat {
-            Ok(seat) => Some(seat),
-            Err(why) => return refused(why.to_string()),
-        };
-        match self.make_file(bytes) {
-            Ok(file) => {
-                self.coming = Some(Coming { file, bytes, written: 0, seat, started: None });
-                MoveReply::Done
-            }
-            Err(why) => refused(why),
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> MoveReply {
-        let Some(coming) = self.coming.as_mut().filter(|coming| coming.started.is_none()) else {
-            return refused("no session is awaited from this caller");
-        };
-        coming.written += bytes.len() as u64;
-        if coming.written > coming.bytes {
-            return refused("the session's state is longer than was said");
-        }
-        match coming.file.write_all(bytes) {
-            Ok(()) => MoveReply::Done,
-            Err(error) => refused(format!("the session's state cannot be written: {error}")),
-        }
-    }
-
-    fn restore(&mut self) -> MoveReply {
-        let Some(coming) = self.coming.as_mut().filter(|coming| coming.started.is_none()) else {
-            return refused("no session is awaited from this caller");
-        };
-        let header = match read_header(&coming.file) {
-            Ok(header) => header,
-            Err(why) => return refused(why),
-        };
-        let session = header.session;
-        let Some(seat) = coming.seat.take() else { return refused("the session was brought already") };
-        let file = match coming.file.try_clone() {
-            Ok(file) => OwnedFd::from(file),
-            Err(error) => return refused(format!("the session's state cannot be read: {error}")),
-        };
-        if self.shared.sessions.move_state(session).is_some() {
-            return refused(format!("session {session} is here already"));
-        }
-        tracing::info!(peer = %self.peer, %session, "a caller brings a session");
-        match restore::start(self.shared, self.peer, header, file, Purpose::Client(seat)) {
-            Ok(progress) => {
-                coming.started = Some((session, progress));
-                MoveReply::Pending
-            }
-            Err(error) => refused(format!("no thread can be started for the session: {error}")),
-        }
-    }
-
-    fn is_restored(&self) -> MoveReply {
-        let Some((session, progress)) = self.coming.as_ref().and_then(|coming| coming.started.as_ref())
-        else {
-            return refused("no session was brought by this caller");
-        };
-        let found = progress.wait_for(WAIT, |progress| match &progress.restored {
-            Some(Err(why)) => Some(refused(why.text.as_str())),
-            _ if progress.has_ended => Some(refused("the worker of the session has ended")),
-            Some(Ok(())) if progress.has_arrived => Some(MoveReply::Arrived { session: *session }),
-            Some(Ok(())) => Some(MoveReply::Done),
-            None => None,
-        });
-        found.unwrap_or(MoveReply::Pending)
-    }
-
-    fn abandon(&mut self) -> MoveReply {
-        let Some((session, progress)) = self.coming.take().and_then(|coming| coming.started) else {
-            return MoveReply::Done;
-        };
-        if progress.change(|progress| progress.has_arrived) {
-            return MoveReply::Arrived { session };
-        }
-        tracing::info!(%session, "a session that was brought is not wanted");
-        restore::leave(self.shared, session, &progress, "the session that was brought here is not wanted");
-        MoveReply::Done
-    }
 }
 
 impl Leaving {
+    /// What has been written of the state from here on; where that is nothing yet, waits for it a little.
+    fn read(&self, offset: u64) -> io::Result<MoveReply> {
+        let started_at = Instant::now();
+        loop {
+            // In this order: what was written before the end is found.
+            let is_written =
+                self.progress.change(|progress| progress.checkpoint.is_some() || progress.has_ended);
+            let mut bytes = vec![0; MAX_STATE_PIECE];
+            let count = self.file.read_at(&mut bytes, offset)?;
+            if count > 0 || is_written {
+                bytes.truncate(count);
+                return Ok(MoveReply::State { bytes });
+            }
+            if started_at.elapsed() >= WAIT {
+                return Ok(MoveReply::Pending);
+            }
+            // The file has nobody who says that it grows.
+            let over = |progress: &mut MoveProgress| progress.checkpoint.is_some().then_some(());
+            self.progress.wait_for(GROWTH_INTERVAL, over);
+        }
+    }
+
     fn reply(&mut self, request: &MoveRequest, shared: &Arc<Shared>, peer: Origin) -> MoveReply {
         let session = self.session;
         match request {
@@ -285,14 +220,8 @@ impl Leaving {
                 }
             }
             MoveRequest::Read { offset } => {
-                let mut bytes = vec![0; MAX_STATE_PIECE];
-                match self.file.read_at(&mut bytes, *offset) {
-                    Ok(count) => {
-                        bytes.truncate(count);
-                        MoveReply::State { bytes }
-                    }
-                    Err(error) => refused(format!("the session's state cannot be read: {error}")),
-                }
+                let found = self.read(*offset);
+                found.unwrap_or_else(|error| refused(format!("the session's state cannot be read: {error}")))
             }
             MoveRequest::Proceed => {
                 // It may have waited for this too long.

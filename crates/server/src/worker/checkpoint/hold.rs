@@ -13,6 +13,7 @@ use causeway_wire::relocation::LinkState;
 use thiserror::Error;
 
 use super::code;
+use super::stages::Stages;
 use super::write::{self, NotWritten};
 use crate::handover::Decision;
 use crate::protocol::messages::{CheckpointStart, WrittenState};
@@ -136,10 +137,13 @@ fn checkpoint(
     // For as long as it is held the memory stays where it is.
     let _entered = suspension::enter(session).map_err(|lost| NotHeld::Lost(lost.0))?;
     let started_at = Instant::now();
+    let mut stages = Stages::begin("held");
     wait_for_quiet(engine, receiver, idle)?;
+    stages.end("quiet point");
     // What has been carried out meanwhile may be a hindrance.
     carriable(engine)?;
     let code = code::find(engine).map_err(NotHeld::Code)?;
+    stages.end("variables");
     let mut message = Vec::new();
     WorkerMessage::Moving(start.relocation.clone()).encode(&mut message);
     let link = session.link().hold(receiver, &message).ok_or(NotHeld::NotResumable)?;

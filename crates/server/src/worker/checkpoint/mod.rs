@@ -10,12 +10,14 @@
 //! | `write`   | What is the session's state?                                              |
 //! | `restore` | How is a session made of its state?                                       |
 //! | `code`    | Where do the variables of loaded code lie, and where when it is loaded anew? |
+//! | `stages`  | Where does the time of a move go?                                       |
 //! | `memory`  | How do bytes get from and to the memory of a device?                      |
 
 mod code;
 mod hold;
 mod memory;
 mod restore;
+mod stages;
 mod write;
 
 pub use hold::{Held, hold, relocated};

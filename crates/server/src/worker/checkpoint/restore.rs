@@ -15,7 +15,8 @@ use thiserror::Error;
 
 use super::code::{self, NotFound, Relocation};
 use super::memory;
-use crate::state_file::{CodeRecord, CommandRecord, Record, StateFileError, StateReader};
+use super::stages::Stages;
+use crate::state_file::{CodeRecord, CommandRecord, RawRecord, Record, StateFileError, StateReader};
 use crate::worker::engine::Engine;
 use crate::worker::incoming::Buffer;
 use crate::worker::journal::Entry;
@@ -191,11 +192,27 @@ pub fn restore<R: Read>(
         relocation: None,
         transfers: HashMap::new(),
     };
-    let mut next = next;
-    while let Some(record) = next {
-        making.take(record)?;
-        next = input.read()?;
+    let mut stages = Stages::begin("taken up");
+    let Some(first) = next else { return making.finish() };
+    making.take(first)?;
+    let mut raw = input.next()?;
+    while !raw.is_end() {
+        if raw.is_memory() {
+            stages.end("commands");
+            let relocation = making.relocation()?;
+            stages.end("variables");
+            let take = |raw: &RawRecord| write_record(engine, relocation, raw);
+            let (checksum, next) = memory::write_all(raw, || Ok(input.next()?), take)?;
+            input.add(&checksum);
+            stages.end("device memory");
+            raw = next;
+        } else {
+            input.add(&raw.checksum());
+            making.take(raw.decode()?)?;
+            raw = input.next()?;
+        }
     }
+    input.verify(&raw)?;
     making.finish()
 }
 
@@ -257,7 +274,10 @@ impl Making<'_> {
             }
             Record::Taken(numbers) => self.engine.uploads().incoming().set_stale(numbers),
             Record::Transfer { number, bytes } => self.transfers.entry(number).or_default().extend(bytes),
-            Record::Memory { context, address, bytes } => self.memory(context, address, &bytes)?,
+            Record::Memory { context, address, bytes } => {
+                let engine = self.engine;
+                write_piece(engine, self.relocation()?, context, address, &bytes)?;
+            }
             Record::Mirror { address, at, bytes, agreed } => {
                 if let Some((address, value)) = self.relocation()?.suspect(address.wrapping_add(at), &bytes) {
                     return Err(NotRestored::Suspect { address, value });
@@ -370,25 +390,6 @@ impl Making<'_> {
         Ok(self.relocation.get_or_insert_default())
     }
 
-    fn memory(&mut self, context: u64, address: u64, bytes: &[u8]) -> Result<(), NotRestored> {
-        let engine = self.engine;
-        let relocation = self.relocation()?;
-        if let Some((address, value)) = relocation.suspect(address, bytes) {
-            return Err(NotRestored::Suspect { address, value });
-        }
-        let parts = if relocation.is_of_code(address) {
-            relocation.parts(address, bytes.len() as u64)
-        } else {
-            vec![(address, bytes.len(), address)]
-        };
-        for (before, length, now) in parts {
-            let part = bytes.get((before - address) as usize..).and_then(|rest| rest.get(..length));
-            let part = part.ok_or(NotRestored::Senseless("a variable is longer than what there is of it"))?;
-            write_memory(engine, context, now, part)?;
-        }
-        Ok(())
-    }
-
     fn finish(mut self) -> Result<(), NotRestored> {
         let engine = self.engine;
         for (context, address, value) in self.relocation()?.pointers() {
@@ -401,6 +402,38 @@ impl Making<'_> {
         }
         Ok(())
     }
+}
+
+/// Writes a record of device memory.
+fn write_record(engine: &Engine, relocation: &Relocation, raw: &RawRecord) -> Result<(), NotRestored> {
+    let Record::Memory { context, address, bytes } = raw.decode()? else {
+        return Err(NotRestored::Senseless("memory is something else"));
+    };
+    write_piece(engine, relocation, context, address, &bytes)
+}
+
+/// Writes a piece of device memory, to where its variables are now if it is of code.
+fn write_piece(
+    engine: &Engine,
+    relocation: &Relocation,
+    context: u64,
+    address: u64,
+    bytes: &[u8],
+) -> Result<(), NotRestored> {
+    if let Some((address, value)) = relocation.suspect(address, bytes) {
+        return Err(NotRestored::Suspect { address, value });
+    }
+    let parts = if relocation.is_of_code(address) {
+        relocation.parts(address, bytes.len() as u64)
+    } else {
+        vec![(address, bytes.len(), address)]
+    };
+    for (before, length, now) in parts {
+        let part = bytes.get((before - address) as usize..).and_then(|rest| rest.get(..length));
+        let part = part.ok_or(NotRestored::Senseless("a variable is longer than what there is of it"))?;
+        write_memory(engine, context, now, part)?;
+    }
+    Ok(())
 }
 
 fn write_memory(engine: &Engine, context: u64, address: u64, bytes: &[u8]) -> Result<(), NotRestored> {

@@ -7,13 +7,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use causeway_api::calls::Opcode;
-use causeway_api::handle::Handle;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::relocation::LinkState;
 use thiserror::Error;
 
+use super::memory::{MemoryRange, Unreadable};
+use super::stages::Stages;
 use super::{code, memory};
 use crate::state_file::{CodeRecord, CommandRecord, MAX_PIECE, Record, StateHeader, StateWriter};
 use crate::worker::engine::Engine;
@@ -44,6 +45,12 @@ pub enum NotWritten {
     Snapshot(String),
 }
 
+impl From<Unreadable> for NotWritten {
+    fn from(Unreadable { address, why }: Unreadable) -> Self {
+        Self::Memory { address, why }
+    }
+}
+
 impl From<CUresult> for NotWritten {
     fn from(status: CUresult) -> Self {
         Self::Mirror(status)
@@ -62,8 +69,9 @@ pub fn write(
     file: OwnedFd,
 ) -> Result<u64, NotWritten> {
     let (session, journal) = (engine.session(), engine.journal());
+    let mut stages = Stages::begin("written");
     code::read_pointers(session, &mut code).map_err(|(address, why)| NotWritten::Memory { address, why })?;
-    let mut out = StateWriter::begin(BufWriter::with_capacity(1 << 20, File::from(file)), header)?;
+    let mut out = StateWriter::begin(BufWriter::with_capacity(64 << 10, File::from(file)), header)?;
     let snapshot = session.gpu().snapshot().map_err(|error| NotWritten::Snapshot(describe(error)))?;
     out.write(&Record::Snapshot(encoded(&snapshot)))?;
     let frames = link.frames;
@@ -84,6 +92,7 @@ pub fn write(
             out.write(&Record::Image { number: next, bytes: piece.to_vec() })?;
         }
     }
+    stages.end("devices, link and images");
     code.iter().flat_map(pieces).try_for_each(|piece| out.write(&Record::Code(piece)))?;
     for entry in &entries {
         let image = entry.image.as_ref().and_then(|image| images.get(&Arc::as_ptr(image)).copied());
@@ -125,25 +134,18 @@ pub fn write(
     };
     let of_code = code.iter().flat_map(|code| code.ranges.iter().map(|range| (code.context, *range)));
     // New memory is zero; variables have their first values where code is loaded.
-    let mut ranges: Vec<(u64, u64, u64, bool)> =
-        of_code.map(|(context, (address, bytes))| (context, address, bytes, false)).collect();
+    let mut ranges: Vec<MemoryRange> = of_code
+        .map(|(context, (address, bytes))| MemoryRange { context, address, bytes, is_zero_before: false })
+        .collect();
     for range in journal.memory() {
-        ranges.push((context_of(range.device)?, range.address, range.bytes, true));
+        let (context, address, bytes) = (context_of(range.device)?, range.address, range.bytes);
+        ranges.push(MemoryRange { context, address, bytes, is_zero_before: true });
     }
-    let mut piece = vec![0; MAX_PIECE];
-    for (context, start, bytes, is_zero_before) in ranges {
-        let mut done = 0;
-        while done < bytes {
-            let (address, length) = (start + done, MAX_PIECE.min((bytes - done) as usize));
-            let piece = &mut piece[..length];
-            memory::read(session, Handle::from_value(context), address, piece)
-                .map_err(|error| NotWritten::Memory { address, why: describe(error) })?;
-            if !is_zero_before || piece.iter().any(|byte| *byte != 0) {
-                out.write(&Record::Memory { context, address, bytes: piece.to_vec() })?;
-            }
-            done += length as u64;
-        }
-    }
+    // Whoever takes the session up loads its code meanwhile.
+    out.flush()?;
+    stages.end("commands");
+    memory::read_all(session, &ranges, |record| Ok::<(), NotWritten>(out.append(record)?))?;
+    stages.end("device memory");
     engine.mirrors().each_part(MAX_PIECE, |part| -> Result<(), NotWritten> {
         let (bytes, agreed) = (part.bytes.to_vec(), part.agreed.to_vec());
         Ok(out.write(&Record::Mirror { address: part.address, at: part.at, bytes, agreed })?)
