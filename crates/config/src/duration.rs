@@ -49,7 +49,7 @@ pub fn whole_seconds(text: &str, min: u64, max: u64) -> Option<u64> {
     Some(time.as_secs()).filter(|seconds| (min..=max).contains(seconds))
 }
 
-/// What [`whole_seconds`] accepts, as words behind "give".
+/// What [`whole_seconds`] accepts, as text behind "give".
 pub fn expected(min: u64, max: u64) -> String {
     let limits = if max >= MAX_SECONDS as u64 {
         format!("of {} or more", printed(min))

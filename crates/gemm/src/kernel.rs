@@ -13,9 +13,9 @@ pub const FUNCTION: &str = "__causeway_multiply_tile";
 /// PTX whose one kernel, [`ENTRY`], takes a request and passes it to [`FUNCTION`]. It is launched with blocks
 /// of one thread, as many as [`Request::tiles`](crate::Request::tiles) says.
 pub fn kernel() -> String {
-    let words = REQUEST_BYTES / 8;
+    let count = REQUEST_BYTES / 8;
     let mut copies = String::new();
-    for word in 0..words {
+    for word in 0..count {
         let offset = 8 * word;
         // Writing to a string cannot fail.
         let _ = writeln!(copies, "    ld.param.b64 %value, [request+{offset}];");

@@ -96,7 +96,7 @@ pub fn drain(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     finish(moves)
 }
 
-/// The words about a session that was ended with the server.
+/// The text about a session that was ended with the server.
 fn describe_cut(session: &SessionStatus) -> String {
     let user =
         if session.owner.user.is_empty() { String::new() } else { format!(" of {}", session.owner.user) };

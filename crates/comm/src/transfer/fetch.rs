@@ -102,24 +102,24 @@ impl Fetcher {
         self.receiver.connection.send_moving();
     }
 
-    /// The words of the peer's offers, for the fetcher of its next connection, if the peer had sent them.
+    /// The state of the peer's offers, for the fetcher of its next connection, if the peer had sent it.
     pub(crate) fn take_state_words(&mut self) -> Option<Arc<StateWords>> {
         self.receive_state_words().ok()?;
         self.state_words.clone().flatten()
     }
 
-    /// The words of the peer's offers, if it has sent some.
+    /// The state of the peer's offers, if it has sent some.
     pub(crate) fn known_peer_state(&self) -> Option<&Arc<StateWords>> {
         self.state_words.as_ref()?.as_ref()
     }
 
-    /// The words of the peer's offers, if there are any.
+    /// The state of the peer's offers, if there is any.
     pub(crate) fn state_words(&mut self) -> Result<Option<Arc<StateWords>>, TransferError> {
         self.receive_state_words()?;
         Ok(self.state_words.clone().flatten())
     }
 
-    /// Hears the words of the peer's offers, which it sends before all else.
+    /// Receives the state of the peer's offers, which it sends before all else.
     pub(super) fn receive_state_words(&mut self) -> Result<(), TransferError> {
         if self.state_words.is_none() {
             // A peer that has said nothing and gone has not kept this connection, as where it takes this rank

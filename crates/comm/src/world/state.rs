@@ -107,7 +107,7 @@ impl Shared {
     }
 }
 
-/// Calls of the MPI in which threads of this rank wait, and the words of the peers that know of it.
+/// Calls of the MPI in which threads of this rank wait, and the state of the peers that know of it.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     pub(super) calls: u32,
