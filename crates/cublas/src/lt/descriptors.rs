@@ -49,7 +49,7 @@ pub struct Description {
 const LAYOUT_BYTES: usize = 64;
 const DESCRIPTION_BYTES: usize = 88;
 /// Of a preference, which has nothing that is used.
-const PREFERENCE_WORDS: usize = 12;
+const PREFERENCE_LENGTH: usize = 12;
 
 const _: () = assert!(size_of::<Layout>() <= LAYOUT_BYTES && size_of::<Description>() <= DESCRIPTION_BYTES);
 
@@ -317,15 +317,15 @@ functions! {
     }
 
     /// Makes a preference between algorithms, of which there is one.
-    fn cublasLtMatmulPreferenceCreate(preference: *mut *mut [u64; PREFERENCE_WORDS]) {
-        give(preference, [0; PREFERENCE_WORDS])
+    fn cublasLtMatmulPreferenceCreate(preference: *mut *mut [u64; PREFERENCE_LENGTH]) {
+        give(preference, [0; PREFERENCE_LENGTH])
     }
 
     /// Makes a preference in the program's memory.
     fn cublasLtMatmulPreferenceInit_internal(preference: *mut u64, size: usize) { put(preference, size, 0) }
 
     /// Ends a preference.
-    fn cublasLtMatmulPreferenceDestroy(preference: *mut [u64; PREFERENCE_WORDS]) { destroy(preference) }
+    fn cublasLtMatmulPreferenceDestroy(preference: *mut [u64; PREFERENCE_LENGTH]) { destroy(preference) }
 
     /// Changes a preference.
     fn cublasLtMatmulPreferenceSetAttribute(
