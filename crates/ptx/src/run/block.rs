@@ -324,6 +324,9 @@ impl<'l> Runner<'l> {
                 return Ok(BlockState::Done);
             }
             if !progress {
+                if self.complete_outsiders() {
+                    continue;
+                }
                 let waits = self.cluster_barrier.has_waiting();
                 return if waits { Ok(BlockState::Waiting) } else { Err(self.deadlock()) };
             }
@@ -389,21 +392,24 @@ impl<'l> Runner<'l> {
     }
 
     /// Answers the operations of the warp whose lanes have all come. Whether any lane can go on.
+    ///
+    /// A lane that its own mask does not name, which PTX leaves undefined, executes the operation with those that
+    /// come with the same mask, as GPUs have lanes do that did not branch apart.
     fn complete_gathering(&mut self, warp: usize) -> bool {
         let mut pending = self.warps[warp].gathering;
         let mut released = 0;
         while pending != 0 {
-            let lane = pending.trailing_zeros() as usize;
-            let request = self.warp_request(warp, lane);
-            // Lanes that have ended are not waited for, as on the hardware.
-            let expected_lanes = (request.mask | 1 << lane) & self.warps[warp].alive;
-            let same = lanes_in(expected_lanes & pending).filter(|&other| {
+            let request = self.warp_request(warp, pending.trailing_zeros() as usize);
+            let same = lanes_in(pending).filter(|&other| {
                 let other = self.warp_request(warp, other);
                 other.mask == request.mask && other.operation == request.operation
             });
             let arrived = same.fold(0_u32, |lanes, lane| lanes | 1 << lane);
-            pending &= !arrived & !(1 << lane);
-            if arrived == expected_lanes {
+            pending &= !arrived;
+            // Lanes that have ended are not waited for, as on the hardware. Where all that have come are outsiders,
+            // others may come with other masks: see `complete_outsiders`.
+            let has_all = request.mask & self.warps[warp].alive & !arrived == 0;
+            if has_all && request.mask & arrived != 0 {
                 self.complete_warp(warp, arrived);
                 released |= arrived;
             }
@@ -417,6 +423,33 @@ impl<'l> Runner<'l> {
         self.warps[warp].ready != 0
     }
 
+    /// Where no thread of the block can go on: has the lanes of a warp that are at the same operation execute it
+    /// together, whatever their masks, if one of these does not name its own lane, so that no order of arrivals is
+    /// right. Whether there are any.
+    fn complete_outsiders(&mut self) -> bool {
+        let mut any = false;
+        for warp in 0..self.warps.len() {
+            let pending = self.warps[warp].gathering;
+            let outsider = lanes_in(pending).find(|&lane| {
+                let request = self.warp_request(warp, lane);
+                let of_matrices = matches!(
+                    request.operation,
+                    WarpOperation::MultiplyMatrices | WarpOperation::RearrangeTiles
+                );
+                request.mask & 1 << lane == 0 && !of_matrices
+            });
+            let Some(outsider) = outsider else { continue };
+            let operation = self.warp_request(warp, outsider).operation;
+            let same = lanes_in(pending).filter(|&lane| self.warp_request(warp, lane).operation == operation);
+            let released = same.fold(0_u32, |lanes, lane| lanes | 1 << lane);
+            self.complete_warp(warp, released);
+            self.warps[warp].gathering &= !released;
+            self.warps[warp].ready |= released;
+            any = true;
+        }
+        any
+    }
+
     fn warp_request(&self, warp: usize, lane: usize) -> WarpRequest {
         match self.contexts[warp * WARP + lane].request {
             Request::Warp(request) => request,
@@ -424,6 +457,7 @@ impl<'l> Runner<'l> {
         }
     }
 
+    /// Has these lanes execute their operation together; each gets what it gives for the lanes of its mask.
     fn complete_warp(&mut self, warp: usize, lanes: u32) {
         let first = warp * WARP;
         let requests = std::array::from_fn(|lane| {
@@ -441,9 +475,17 @@ impl<'l> Runner<'l> {
             WarpOperation::RearrangeTiles => unsafe { complete_rearrange(&requests, lanes) },
             _ => {}
         }
-        let warp_results = warp_results(&requests, lanes);
-        for lane in lanes_in(lanes) {
-            self.contexts[first + lane].warp_result = warp_results[lane];
+        let mut left = lanes;
+        while left != 0 {
+            let mask = requests[left.trailing_zeros() as usize % WARP].mask;
+            let same = lanes_in(left).filter(|&lane| requests[lane].mask == mask);
+            let receivers = same.fold(0_u32, |lanes, lane| lanes | 1 << lane);
+            left &= !receivers;
+            let named = if mask & lanes == 0 { receivers } else { mask & lanes };
+            let warp_results = warp_results(&requests, named, receivers);
+            for lane in lanes_in(receivers) {
+                self.contexts[first + lane].warp_result = warp_results[lane];
+            }
         }
     }
 

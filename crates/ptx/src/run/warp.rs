@@ -2,8 +2,9 @@
 
 use super::context::{WarpOperation, WarpRequest};
 
-/// Computes the answers of the lanes in `lanes` (a bit each); `requests` holds their requests.
-pub(super) fn warp_results(requests: &[WarpRequest; 32], lanes: u32) -> [u64; 32] {
+/// Computes what `receivers` (a bit each) get from the lanes in `lanes`, which their mask names; `requests` holds
+/// the requests of all that execute the operation together. Usually both are the same lanes.
+pub(super) fn warp_results(requests: &[WarpRequest; 32], lanes: u32, receivers: u32) -> [u64; 32] {
     let mut warp_results = [0_u64; 32];
     let first = requests[lanes.trailing_zeros() as usize & 31];
     let values = || lanes_in(lanes).map(|lane| requests[lane].value);
@@ -16,7 +17,7 @@ pub(super) fn warp_results(requests: &[WarpRequest; 32], lanes: u32) -> [u64; 32
         | WarpOperation::ShuffleDown
         | WarpOperation::ShuffleButterfly
         | WarpOperation::ShuffleIndex => {
-            for lane in lanes_in(lanes) {
+            for lane in lanes_in(receivers) {
                 warp_results[lane] = shuffled(requests, lane as u32);
             }
             return warp_results;
@@ -28,7 +29,7 @@ pub(super) fn warp_results(requests: &[WarpRequest; 32], lanes: u32) -> [u64; 32
             lanes_in(lanes).filter(|&lane| requests[lane].value != 0).map(|lane| 1 << lane).sum()
         }
         WarpOperation::MatchAny => {
-            for lane in lanes_in(lanes) {
+            for lane in lanes_in(receivers) {
                 let same = lanes_in(lanes).filter(|&other| requests[other].value == requests[lane].value);
                 warp_results[lane] = same.map(|other| 1_u64 << other).sum();
             }
@@ -43,7 +44,7 @@ pub(super) fn warp_results(requests: &[WarpRequest; 32], lanes: u32) -> [u64; 32
         }
         WarpOperation::Elect => {
             let leader = lanes.trailing_zeros();
-            for lane in lanes_in(lanes) {
+            for lane in lanes_in(receivers) {
                 warp_results[lane] = u64::from(leader) | u64::from(lane as u32 == leader) << 32;
             }
             return warp_results;
@@ -57,7 +58,7 @@ pub(super) fn warp_results(requests: &[WarpRequest; 32], lanes: u32) -> [u64; 32
         WarpOperation::Or => u64::from(words().fold(0, |a, b| a | b)),
         WarpOperation::Xor => u64::from(words().fold(0, |a, b| a ^ b)),
     };
-    for lane in lanes_in(lanes) {
+    for lane in lanes_in(receivers) {
         warp_results[lane] = common;
     }
     warp_results
@@ -113,7 +114,7 @@ mod tests {
             lane,
             clamp,
         });
-        warp_results(&requests, u32::MAX)
+        warp_results(&requests, u32::MAX, u32::MAX)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where does a thread go on, and how do threads meet? Branches, calls, atomics, barriers.
 
-use crate::common::{Device, Params};
+use crate::common::{Device, Params, kernel};
 use crate::evaluate::{check, d, f, i};
 
 #[test]
@@ -423,5 +423,39 @@ fn the_stack_grows_by_what_is_asked_for_and_ends() {
             .reg .b64 %rd<4>; ld.param.u64 %rd1, [size]; alloca.u64 %rd2, %rd1; st.local.b64 [%rd2], %rd1; ret; }";
         let device = Device::new(&[source]);
         assert!(device.try_launch("k", [1; 3], [1; 3], 0, &Params::default().with(size)).is_err(), "{size}");
+    }
+}
+
+/// PTX leaves this undefined. GPUs have the lanes of a warp that did not branch apart execute it together.
+#[test]
+fn lanes_that_their_own_mask_does_not_name_take_part() {
+    type Expected = fn(u32) -> u32;
+    let rows: [(&str, Expected); 6] = [
+        ("shfl.sync.up.b32 %r2, %r0, 16, 0, 0x0000ffff;", |lane| if lane < 16 { lane } else { lane - 16 }),
+        ("match.all.sync.b32 %r2|%p1, 7, 0x00ff;", |_| 0xff),
+        ("vote.sync.ballot.b32 %r2, %p1, 0x00f0;", |_| 0xa0),
+        // Each lane has a mask of its own: the lanes below it, none for lane 0.
+        ("vote.sync.ballot.b32 %r2, %p1, %r3;", |lane| 0xaaaa_aaaa & ((1_u64 << lane) - 1) as u32),
+        ("redux.sync.add.u32 %r2, %r0, %r3;", |lane| (0..lane).sum()),
+        ("bar.warp.sync %r3; mov.u32 %r2, 5;", |_| 5),
+    ];
+    for (code, expected) in rows {
+        let device = Device::new(&[&kernel(&format!(
+            "mov.u32 %r3, %lanemask_lt; and.b32 %r4, %r0, 1; setp.ne.u32 %p1, %r4, 0; bar.sync 0;
+             {code}
+             shfl.sync.idx.b32 %r2, %r2, %r0, 0x1f, -1;
+             mad.wide.u32 %rd0, %r0, 4, %rd0; st.global.u32 [%rd0], %r2;"
+        ))
+        .replace("sm_75", "sm_80")]);
+        let out = device.zeros::<u32>(64);
+        device.launch("k", 1, 64, Params::default().with(out).with(out));
+        let found = device.download::<u32>(out, 64);
+        // A sum over no lanes is left open.
+        for thread in (0..64).filter(|thread| thread % 32 != 0 || !code.starts_with("redux")) {
+            let lane = thread % 32;
+            let upper = if thread < 32 || !code.contains("%r0") { 0 } else { 32 };
+            let offset = if code.starts_with("redux") { upper * lane } else { upper };
+            assert_eq!(found[thread as usize], expected(lane) + offset, "{code}, thread {thread}");
+        }
     }
 }
