@@ -43,6 +43,12 @@ fn what_is_not_supported_is_refused_with_its_line() {
     assert!(error.to_string().contains(".address_size 32"), "{error}");
     let error = refused(".version 8.0\n.target gfx900\n.address_size 64\n");
     assert!(error.to_string().contains("gfx900"), "{error}");
+    // Doubles in single precision: nothing to do where there are none.
+    let mapped = |body: &str| kernel(body).replace("sm_75", "sm_10, map_f64_to_f32");
+    assert!(Program::compile(&[&mapped("add.f32 %f1, %f2, %f3;")], &CompileOptions::default()).is_ok());
+    let error = refused(&mapped(".reg .f64 %d<2>; add.f64 %d0, %d1, %d1;"));
+    let CompileError::Syntax { line: 12, message, .. } = &error else { panic!("{error:?}") };
+    assert!(message.contains("map_f64_to_f32"), "{error}");
     let source = ".version 8.0\n.target sm_75\n.address_size 64\n.extern .func missing();\n\
         .visible .entry k() { call missing; ret; }";
     assert_eq!(refused(source), CompileError::Unresolved(vec!["missing".to_owned()]));

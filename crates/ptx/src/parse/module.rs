@@ -3,7 +3,7 @@
 use super::SyntaxError;
 use super::lexer::{TokenKind, tokens};
 use super::parser::Parser;
-use super::syntax::{Linkage, Module};
+use super::syntax::{Linkage, Module, Statement};
 
 /// Parses one source.
 pub(crate) fn parse(source: &str) -> Result<Module, SyntaxError> {
@@ -16,6 +16,7 @@ impl Parser<'_, '_> {
     /// All directives of a source.
     fn module(&mut self) -> Result<Module, SyntaxError> {
         let mut module = Module::default();
+        let mut maps_doubles = false;
         loop {
             match self.peek() {
                 TokenKind::End => break,
@@ -27,7 +28,7 @@ impl Parser<'_, '_> {
                         _ => return Err(self.error("`.version` names a number such as 9.0")),
                     };
                 }
-                TokenKind::Word(".target") => module.target = self.target()?,
+                TokenKind::Word(".target") => module.target = self.target(&mut maps_doubles)?,
                 TokenKind::Word(".address_size") => {
                     self.position += 1;
                     let bits = self.integer()?;
@@ -55,13 +56,15 @@ impl Parser<'_, '_> {
         let missing = match (module.version, module.target) {
             (0, _) => "there is no `.version`: this is not PTX",
             (_, 0) => "there is no `.target`",
+            _ if maps_doubles => return without_doubles(module),
             _ => return Ok(module),
         };
         Err(SyntaxError { line: 1, message: missing.to_owned() })
     }
 
-    /// `.target sm_90a, ...`, with the word next; gives the number.
-    fn target(&mut self) -> Result<u32, SyntaxError> {
+    /// `.target sm_90a, ...`, with the word next; gives the number, and notes whether doubles are to be computed in
+    /// single precision.
+    fn target(&mut self, maps_doubles: &mut bool) -> Result<u32, SyntaxError> {
         self.position += 1;
         let mut target = 0;
         loop {
@@ -69,6 +72,8 @@ impl Parser<'_, '_> {
             if let Some(number) = word.strip_prefix("sm_").or(word.strip_prefix("compute_")) {
                 let digits = number.trim_end_matches(['a', 'f']);
                 target = digits.parse().map_err(|_| self.error(format!("`{word}` is not a known target")))?;
+            } else if word == "map_f64_to_f32" {
+                *maps_doubles = true;
             } else if !matches!(word, "debug" | "texmode_unified" | "texmode_independent") {
                 return Err(self.error(format!("`{word}` is not a target the software GPU can be")));
             }
@@ -110,4 +115,26 @@ impl Parser<'_, '_> {
             self.position += 1;
         }
     }
+}
+
+/// A module of the target `map_f64_to_f32`, if it computes nothing in double precision, so that the word changes nothing.
+fn without_doubles(module: Module) -> Result<Module, SyntaxError> {
+    let statements = module
+        .functions
+        .iter()
+        .filter_map(|function| function.body.as_ref())
+        .flat_map(|body| &body.statements);
+    for statement in statements {
+        if let Statement::Instruction(instruction) = statement
+            && instruction.modifiers.iter().any(|modifier| modifier == "f64")
+        {
+            let message = format!(
+                "`{}`: the target `map_f64_to_f32` has doubles computed in single precision, which the software GPU does \
+                 not do: leave the word out, or compile for `sm_13` or later",
+                instruction.text
+            );
+            return Err(SyntaxError { line: instruction.line, message });
+        }
+    }
+    Ok(module)
 }
