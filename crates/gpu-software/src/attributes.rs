@@ -41,6 +41,10 @@ pub(super) const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = causeway_ptx::MAX_BLOCKS_P
 pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65_536;
 pub(super) const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
 pub(super) const RESERVED_SHARED_PER_BLOCK: u32 = 1 << 10;
+/// Two channels of DDR5-4800, whatever this machine has: programs divide by the bandwidth that these give
+/// (76.8 GB/s), and no GPU says 0.
+const MEMORY_CLOCK_RATE_KHZ: u32 = 2_400_000;
+const MEMORY_BUS_WIDTH: u32 = 128;
 
 /// The UUID of the device with this number.
 pub(super) fn uuid_of(number: u32) -> [u8; 16] {
@@ -118,6 +122,8 @@ fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
         (A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1),
         (A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1),
         (A::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1),
+        (A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, MEMORY_CLOCK_RATE_KHZ),
+        (A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, MEMORY_BUS_WIDTH),
         (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, last_level_cache_bytes()),
         (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, MAX_THREADS_PER_MULTIPROCESSOR),
         (A::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 2),
@@ -231,6 +237,14 @@ mod tests {
             device.attribute(A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS.0.cast_signed()),
             Some(0)
         );
-        assert!(device.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0.cast_signed()) > Some(0));
+        // What programs divide by.
+        for attribute in [
+            A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE,
+            A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
+            A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
+        ] {
+            assert!(device.attribute(attribute.0.cast_signed()) > Some(0), "{attribute:?}");
+        }
     }
 }
