@@ -102,7 +102,7 @@ impl SharedLayout {
                 dynamic.push(id);
                 continue;
             }
-            end = aligned(end, u64::from(variable.align));
+            end = aligned(end, variable.placed_align());
             variables.push((id, end));
             end = end.saturating_add(variable.size);
         }

@@ -18,6 +18,8 @@ use crate::run::{Host, Launch, Progress, max_clusters};
 
 /// Variables from this size on get an allocation of their own.
 const LARGE_VARIABLE: u64 = 64 << 10;
+/// Where sections of smaller ones begin.
+const SECTION_ALIGN: u64 = 256;
 
 /// A program could not be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -346,22 +348,20 @@ impl Loaded {
         let variables = &program.image().variables;
         self.addresses = vec![0; variables.len()];
         let mut small = Vec::new();
-        let mut end = 0_u64;
         for (id, variable) in variables.iter().enumerate().filter(|(_, variable)| in_memory(variable)) {
             if let Some(shared) = shared.filter(|_| variable.managed) {
                 self.addresses[id] = shared.addresses[id];
             } else if variable.size >= LARGE_VARIABLE {
                 self.addresses[id] = self.allocate(variable.size, u64::from(variable.align), fixed)?;
             } else {
-                let start = end.next_multiple_of(u64::from(variable.align.max(1)));
-                end = start + variable.size.max(1);
-                small.push((id, start));
+                small.push(id);
             }
         }
         if !small.is_empty() {
-            let align = small.iter().map(|&(id, _)| u64::from(variables[id].align)).max().unwrap_or(1);
+            let align = small.iter().map(|&id| u64::from(variables[id].align)).max().unwrap_or(1);
+            let (starts, end) = small_variables(small.iter().map(|&id| &variables[id]));
             let base = self.allocate(end, align, fixed)?;
-            for (id, start) in small {
+            for (id, start) in small.into_iter().zip(starts) {
                 self.addresses[id] = base + start;
             }
         }
@@ -411,6 +411,35 @@ impl Loaded {
         }
         Ok(())
     }
+}
+
+/// Where each of these variables begins in an allocation that they share, and its size.
+///
+/// Programs rely on more than a variable's alignment, because ptxas gives more to most: it has one section for
+/// constants, one for variables with initial values, and one for those without, the best aligned first; each begins at a
+/// multiple of 256 bytes.
+fn small_variables<'a>(variables: impl Iterator<Item = &'a Variable>) -> (Vec<u64>, u64) {
+    let variables: Vec<&Variable> = variables.collect();
+    let section = |variable: &Variable| match variable.space {
+        Space::Const => 0,
+        _ if !variable.initial.is_empty() || !variable.pointers.is_empty() => 1,
+        _ => 2,
+    };
+    let mut order: Vec<usize> = (0..variables.len()).collect();
+    order.sort_by_key(|&index| {
+        let variable = variables[index];
+        (section(variable), if section(variable) == 2 { u32::MAX - variable.align } else { 0 })
+    });
+    let (mut starts, mut end, mut last) = (vec![0; variables.len()], 0_u64, 0);
+    for index in order {
+        let variable = variables[index];
+        if std::mem::replace(&mut last, section(variable)) != section(variable) {
+            end = end.next_multiple_of(SECTION_ALIGN);
+        }
+        starts[index] = end.next_multiple_of(variable.placed_align());
+        end = starts[index] + variable.size.max(1);
+    }
+    (starts, end)
 }
 
 /// Whether a variable exists once for the program, not once for each block.

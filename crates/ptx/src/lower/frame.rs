@@ -47,7 +47,11 @@ pub(crate) fn frame_layout(function: &Function, body: &Body) -> FrameLayout {
         };
         // The verifier bounds sizes, but lays nothing out. An empty variable has an address, so it takes a
         // byte.
-        let start = end.checked_next_multiple_of(u64::from(variable.align.max(1))).unwrap_or(u64::MAX);
+        let align = match variable.space {
+            Space::Shared => variable.placed_align(),
+            _ => u64::from(variable.align.max(1)),
+        };
+        let start = end.checked_next_multiple_of(align).unwrap_or(u64::MAX);
         *end = start.saturating_add(variable.size.max(1));
         layout.offsets.push(start);
     }

@@ -161,6 +161,12 @@ pub(crate) enum Opaque {
 }
 
 impl Variable {
+    /// What its address is a multiple of, outside of local memory: 16 where it fills a vector of so many bytes, since
+    /// programs read such vectors where ptxas happens to place an array so.
+    pub(crate) fn placed_align(&self) -> u64 {
+        u64::from(self.align.max(if self.size >= 16 { 16 } else { 1 }))
+    }
+
     /// One of which no more is known than where it is declared.
     pub(crate) fn new(space: Space, linkage: Linkage, line: u32) -> Self {
         Self {

@@ -241,6 +241,31 @@ fn the_address_of_an_element_is_that_of_its_array_and_its_index() {
     assert_eq!(device.download::<u32>(out, 5), [13, 12, 11, 32, 99]);
 }
 
+/// As ptxas lays them out (13.0: constants, initialised and other variables in sections of their own, the last by
+/// alignment), and arrays where vectors of 16 bytes can be read from them.
+#[test]
+fn variables_lie_where_vectors_can_be_read_from_them() {
+    let device = Device::new(&[".version 8.0\n.target sm_75\n.address_size 64
+        .visible .global .align 1 .b8 flag;
+        .visible .global .align 4 .b8 marks[12] = {1};
+        .visible .const .align 4 .b8 limits[20];
+        .visible .global .align 4 .b8 tensor[1024];
+        .visible .global .align 1 .b8 text[17];
+        .visible .global .align 8 .b8 pair[8];
+        .visible .entry k(.param .u64 p, .param .u64 q) {
+            .reg .b64 out; .reg .b32 x; .shared .align 1 .b8 one; .shared .align 4 .b8 array[64];
+            ld.param.u64 out, [p];
+            mov.u32 x, array; st.global.u32 [out], x; mov.u32 x, one; st.global.u32 [out+4], x; ret; }"]);
+    let at = |name| device.loaded.global(name).unwrap().0;
+    let base = at("limits");
+    let offsets = ["limits", "marks", "pair", "tensor", "text", "flag"].map(|name| at(name) - base);
+    assert_eq!((base % 256, offsets), (0, [0, 256, 512, 528, 1568, 1552]));
+    let out = device.zeros::<u32>(2);
+    device.launch("k", 1, 1, Params::default().with(out).with(out));
+    let shared = device.download::<u32>(out, 2);
+    assert_eq!((shared[0] % 16, shared[1]), (0, 0));
+}
+
 #[test]
 fn a_call_may_name_its_targets() {
     let device = Device::new(&[".version 8.0\n.target sm_75\n.address_size 64
