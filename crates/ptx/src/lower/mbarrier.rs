@@ -57,8 +57,12 @@ impl Translator<'_, '_> {
         let access = self.object(space, self.operand(instruction, at)?)?;
         let state_operand = instruction.operands.get(at + 1);
         match operation {
-            "inval" => Ok(()),
+            "inval" => {
+                self.release_waiters();
+                Ok(())
+            }
             "init" => {
+                self.release_waiters();
                 let count = self.read(instruction, 1, Scalar::B32)?;
                 let initial = self.call_value(mbarrier::initial as *const () as usize, &[count], types::I64);
                 self.store_at(access, 0, initial, false);
@@ -162,6 +166,13 @@ impl Translator<'_, '_> {
         self.b.ins().ireduce(types::I32, parity)
     }
 
+    /// Lets threads that wait for an object see its state before its memory is used anew: the thread which does
+    /// that left its wait first.
+    fn release_waiters(&mut self) {
+        let thread = self.thread();
+        self.call_runtime(runtime::yield_thread as *const () as usize, &[thread], None);
+    }
+
     /// Whether the phase with this parity is over. Where it is not, others run before the thread looks again:
     /// programs ask in a loop.
     fn wait_for_phase(
@@ -175,15 +186,22 @@ impl Translator<'_, '_> {
         let difference = self.b.ins().bxor(parity, state_operand);
         let bit = self.b.ins().band_imm_u(difference, 1);
         let is_over = self.b.ins().icmp_imm_s(IntCC::NotEqual, bit, 0);
-        let (yield_thread, next) = (self.b.create_block(), self.b.create_block());
-        self.b.ins().brif(is_over, next, &[], yield_thread, &[]);
-        self.b.seal_block(yield_thread);
-        self.b.switch_to_block(yield_thread);
+        let (ask, next) = (self.b.create_block(), self.b.create_block());
+        let result = self.b.append_block_param(next, types::I8);
+        self.b.ins().brif(is_over, next, &[is_over.into()], ask, &[]);
+        self.b.seal_block(ask);
+        self.b.switch_to_block(ask);
         let thread = self.thread();
-        self.call_runtime(runtime::yield_thread as *const () as usize, &[thread], None);
-        self.b.ins().jump(next, &[]);
+        let MemoryAccess::Memory(address, offset) = access else {
+            return invalid("the address is a parameter");
+        };
+        let object = self.b.ins().iadd_imm_s(address, i64::from(offset));
+        let wait = runtime::wait_for_phase as *const () as usize;
+        let over = self.call_value(wait, &[thread, object, state_operand], types::I32);
+        let over = self.b.ins().ireduce(types::I8, over);
+        self.b.ins().jump(next, &[over.into()]);
         self.b.seal_block(next);
         self.b.switch_to_block(next);
-        self.write(instruction, Scalar::Pred, is_over)
+        self.write(instruction, Scalar::Pred, result)
     }
 }

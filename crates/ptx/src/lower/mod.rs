@@ -66,7 +66,9 @@ pub(crate) fn waits_for_others(function: &Function) -> bool {
     body.statements.iter().enumerate().any(|(index, statement)| {
         let Statement::Instruction(instruction) = statement else { return false };
         let Some(row) = table::find(&instruction.opcode) else { return false };
-        row.waits == Waits::Always || row.waits.polls(instruction, loops.contains(index))
+        row.waits == Waits::Always
+            || row.waits.polls(instruction, loops.contains(index))
+            || table::steps(instruction)
     })
 }
 
@@ -172,6 +174,9 @@ impl Translator<'_, '_> {
     fn execute(&mut self, row: &Row, instruction: &Instruction) -> Lowered {
         if row.waits.polls(instruction, self.loops.contains(self.position as usize)) {
             self.yield_after_polls();
+        }
+        if table::steps(instruction) {
+            self.step();
         }
         (row.lower)(self, instruction)
     }

@@ -278,6 +278,14 @@ pub(super) enum Waits {
     PollingIfOrdered,
 }
 
+/// Whether an instruction is a volatile access to shared memory, which the lanes of a warp make together.
+pub(super) fn steps(instruction: &Instruction) -> bool {
+    let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
+    matches!(instruction.opcode.as_str(), "ld" | "st")
+        && has("volatile")
+        && (has("shared") || has("shared::cta"))
+}
+
 impl Waits {
     /// Whether a thread may poll with this instruction, which lies in a loop or not.
     pub(super) fn polls(self, instruction: &Instruction, in_loop: bool) -> bool {

@@ -180,9 +180,20 @@ impl Translator<'_, '_> {
         form.finish()?;
         self.expect_operands(instruction, 1)?;
         let thread = self.thread();
-        let site = self.constant(types::I64, self.function as i64 * (1 << 32) + self.position as i64);
+        let site = self.site();
         let mask = self.call_value(runtime::active_mask as *const () as usize, &[thread, site], types::I32);
         self.write(instruction, scalar, mask)
+    }
+
+    /// Lets the other lanes of the warp come to this instruction.
+    pub(super) fn step(&mut self) {
+        let (thread, site) = (self.thread(), self.site());
+        self.call_runtime(runtime::step as *const () as usize, &[thread, site], None);
+    }
+
+    /// The number of this instruction.
+    fn site(&mut self) -> Value {
+        self.constant(types::I64, self.function as i64 * (1 << 32) + self.position as i64)
     }
 
     /// `bar` and `barrier`: `.warp.sync`, `.sync`, `.arrive` and `.red`

@@ -7,6 +7,7 @@ use super::context::{
     Launch, POLLS_BEFORE_YIELD, Raised, Request, ThreadContext, WarpOperation, WarpRequest,
 };
 use super::matrix::{complete_multiply, complete_rearrange};
+use super::mbarrier::is_over;
 use super::signals::{Outcome, TrapState};
 use super::warp::{lanes_in, warp_results};
 use crate::fault::ThreadPosition;
@@ -42,6 +43,8 @@ struct Warp {
     gathering: u32,
     /// At `activemask`.
     active: u32,
+    /// At volatile accesses to shared memory.
+    stepping: u32,
     /// At a barrier of the block.
     barrier: u32,
     /// Gave way to others.
@@ -314,6 +317,7 @@ impl<'l> Runner<'l> {
             }
             let released = self.release_barriers();
             progress |= released;
+            self.resolve_phases();
             let mut polls = false;
             for warp in &mut self.warps {
                 polls |= warp.polling != 0;
@@ -382,7 +386,10 @@ impl<'l> Runner<'l> {
                     self.warps[warp].ready |= bit;
                 }
             }
-            Event::Requested(Request::Yield | Request::Fault(_)) => self.warps[warp].polling |= bit,
+            Event::Requested(Request::Step(_)) => self.warps[warp].stepping |= bit,
+            Event::Requested(Request::Yield | Request::Phase(_) | Request::Fault(_)) => {
+                self.warps[warp].polling |= bit
+            }
         }
         Ok(())
     }
@@ -417,7 +424,10 @@ impl<'l> Runner<'l> {
         let state = &mut self.warps[warp];
         state.gathering &= !released;
         state.ready |= released;
-        if state.ready == 0 && state.active != 0 {
+        if state.ready == 0 && state.stepping != 0 {
+            self.step(warp);
+        }
+        if self.warps[warp].ready == 0 && self.warps[warp].active != 0 {
             self.complete_active_masks(warp);
         }
         self.warps[warp].ready != 0
@@ -485,6 +495,43 @@ impl<'l> Runner<'l> {
             let warp_results = warp_results(&requests, named, receivers);
             for lane in lanes_in(receivers) {
                 self.contexts[first + lane].warp_result = warp_results[lane];
+            }
+        }
+    }
+
+    /// Lets the lanes go on that are at the first of the volatile accesses to shared memory at which lanes are: the
+    /// lanes of a warp that did not branch apart make such accesses together, and programs without `__syncwarp` rely
+    /// on that. Those that branched apart come together again at the first access that is common to them.
+    fn step(&mut self, warp: usize) {
+        let stepping = self.warps[warp].stepping;
+        let site = |lane: usize| match self.contexts[warp * WARP + lane].request {
+            Request::Step(site) => site,
+            _ => u64::MAX,
+        };
+        let first = lanes_in(stepping).map(site).min();
+        let same = lanes_in(stepping).filter(|&lane| Some(site(lane)) == first);
+        let released = same.fold(0_u32, |lanes, lane| lanes | 1 << lane);
+        self.warps[warp].stepping &= !released;
+        self.warps[warp].ready |= released;
+    }
+
+    /// Tells all threads that ask for the phase of an `mbarrier` what they get, before any of them goes on: the first
+    /// may use the object's memory anew.
+    fn resolve_phases(&mut self) {
+        for index in 0..self.warps.len() {
+            for lane in lanes_in(self.warps[index].polling) {
+                let context = &mut self.contexts[index * WARP + lane];
+                let Request::Phase(request) = context.request else { continue };
+                let offset = request.object.wrapping_sub(context.shared_base);
+                // Of an object of other memory, which may be freed meanwhile, the program asks again.
+                let is_shared = offset.is_multiple_of(8) && offset.saturating_add(8) <= context.shared_size;
+                context.warp_result = u64::from(
+                    is_shared && {
+                        // SAFETY: the word is in the block's shared memory, whose threads are all suspended.
+                        let state = unsafe { (request.object as *const u64).read() };
+                        is_over(state, request.parity)
+                    },
+                );
             }
         }
     }

@@ -84,6 +84,10 @@ pub(crate) enum Request {
     Exit,
     /// It polls and lets others run.
     Yield,
+    /// It asks for the phase of an `mbarrier`, and lets others run.
+    Phase(PhaseRequest),
+    /// It is at a volatile access to shared memory, at the instruction with this number.
+    Step(u64),
     /// It cannot go on.
     Fault(Raised),
     /// A `.sync` operation of the warp.
@@ -136,6 +140,14 @@ pub(crate) enum WarpOperation {
     MultiplyMatrices,
     /// The value is the address of a [`RearrangeRequest`](super::matrix::RearrangeRequest).
     RearrangeTiles,
+}
+
+/// Whether the phase of an `mbarrier` with this parity is over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PhaseRequest {
+    /// Where the object is on the host.
+    pub(crate) object: u64,
+    pub(crate) parity: u32,
 }
 
 /// A thread's arrival at a barrier of the block.

@@ -7,8 +7,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::context::{
-    BarrierRequest, ClusterBarrierRequest, Raised, Reduction, Request, ThreadContext, WarpOperation,
-    WarpRequest,
+    BarrierRequest, ClusterBarrierRequest, PhaseRequest, Raised, Reduction, Request, ThreadContext,
+    WarpOperation, WarpRequest,
 };
 use super::{gemm, printf};
 
@@ -90,6 +90,17 @@ runtime_functions! {
     fn yield_thread(thread) {
         (*thread).polls_left = super::context::POLLS_BEFORE_YIELD;
         suspend(thread, Request::Yield);
+    }
+
+    /// Lets others run and gives whether the phase of an `mbarrier` is over then.
+    fn wait_for_phase(thread, object: u64, parity: u32) -> u32 {
+        (*thread).polls_left = super::context::POLLS_BEFORE_YIELD;
+        suspend(thread, Request::Phase(PhaseRequest { object, parity })) as u32
+    }
+
+    /// Lets the other lanes of the warp come to the instruction numbered `site`.
+    fn step(thread, site: u64) {
+        suspend(thread, Request::Step(site));
     }
 
     /// An operation of the warp.

@@ -24,6 +24,11 @@ pub(crate) extern "C" fn pending(state: u64) -> u32 {
     (state & COUNT) as u32
 }
 
+/// Whether the phase with this parity is over, or is the one before the object's first.
+pub(super) fn is_over(state: u64, parity: u32) -> bool {
+    (state >> PHASE_AT) as u32 != parity & 1
+}
+
 /// The object after so many arrivals, of which `dropped` will not come again, and after a change of the bytes
 /// that it waits for. When neither arrivals nor bytes are left the next phase begins.
 pub(crate) extern "C" fn changed(state: u64, arrivals: u32, dropped: u32, bytes: u32) -> u64 {

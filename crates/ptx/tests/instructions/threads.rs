@@ -484,3 +484,64 @@ fn lanes_that_their_own_mask_does_not_name_take_part() {
         }
     }
 }
+
+/// The classic scan and reduction of a warp, from before `__syncwarp`: GPUs have the lanes make each access together.
+#[test]
+fn lanes_make_volatile_accesses_to_shared_memory_together() {
+    let scan: String = [1, 2, 4, 8, 16]
+        .map(|distance| {
+            let offset = 4 * distance;
+            format!("ld.volatile.shared.u32 %r4, [%r2-{offset}]; add.u32 %r3, %r3, %r4; st.volatile.shared.u32 [%r2], %r3;")
+        })
+        .concat();
+    // Fewer lanes in each step; the others go on to the end and read the sum.
+    let reduction: String = [16, 8, 4, 2, 1]
+        .map(|lanes| {
+            let offset = 4 * lanes;
+            format!(
+                "setp.ge.u32 %p1, %r0, {lanes}; @%p1 bra L{lanes};
+                 ld.volatile.shared.u32 %r4, [%r2+{offset}]; ld.volatile.shared.u32 %r3, [%r2];
+                 add.u32 %r3, %r3, %r4; st.volatile.shared.u32 [%r2], %r3; L{lanes}:"
+            )
+        })
+        .concat();
+    let reduction = reduction + "ld.volatile.shared.u32 %r3, [array+128];";
+    for (code, expected) in [(scan, (1..=32).collect::<Vec<u32>>()), (reduction, vec![32; 32])] {
+        let device = Device::new(&[&kernel(&format!(
+            ".shared .align 4 .b8 array[256]; mov.u32 %r2, array; mad.lo.u32 %r2, %r0, 4, %r2; mov.u32 %r3, 1;
+             st.volatile.shared.u32 [%r2], 0; add.u32 %r2, %r2, 128; st.volatile.shared.u32 [%r2], %r3;
+             {code}
+             mad.wide.u32 %rd0, %r0, 4, %rd0; st.global.u32 [%rd0], %r3;"
+        ))]);
+        let out = device.zeros::<u32>(32);
+        device.launch("k", 1, 32, Params::default().with(out).with(out));
+        assert_eq!(device.download::<u32>(out, 32), expected, "{code}");
+    }
+}
+
+#[test]
+fn a_barrier_object_may_be_initialised_anew_by_the_first_thread_that_leaves_it() {
+    // The thread that does so is the first, one between, and the last that arrives. The memory may also be used for
+    // something else, once the thread has waited for the others.
+    let init = "mbarrier.init.shared.b64 [object], %r6;";
+    let store = "@%p4 mbarrier.init.shared.b64 [object], %r6; @%p4 ld.shared.b64 %rd3, [object];
+                 @!%p4 st.shared.b64 [object], %rd3;";
+    for (leader, code) in [(0, init), (17, init), (63, init), (0, store), (17, store)] {
+        let device = Device::new(&[&kernel(&format!(
+            ".shared .align 8 .b64 object; mov.u32 %r5, 0; mov.u32 %r6, %ntid.x;
+             ROUND: setp.ne.u32 %p1, %r0, {leader}; setp.eq.u32 %p4, %r5, 0; @%p1 bra SYNC;
+             {code}
+             SYNC: bar.sync 0;
+             mbarrier.arrive.shared.b64 %rd2, [object];
+             mov.u32 %r7, 0;
+             WAIT: mbarrier.try_wait.shared.b64 %p2, [object], %rd2;
+             add.u32 %r7, %r7, 1; setp.gt.u32 %p5, %r7, 1000; @%p5 trap; @!%p2 bra WAIT;
+             add.u32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, 3; @%p3 bra ROUND;
+             red.global.add.u32 [%rd0], %r5;"
+        ))
+        .replace("sm_75", "sm_90")]);
+        let out = device.zeros::<u32>(1);
+        device.launch("k", 1, 64, Params::default().with(out).with(out));
+        assert_eq!(device.download::<u32>(out, 1), [192], "{leader}: {code}");
+    }
+}
