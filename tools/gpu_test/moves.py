@@ -31,10 +31,10 @@ class Fleet:
     def __init__(self, causeway, folder, gpu):
         self.causeway = causeway
         self.logs = [pathlib.Path(folder, f"server{number}.log") for number in (1, 2)]
-        level = {"CAUSEWAY_LOG": os.environ.get("MOVES_LOG", "info")}
+        level = ["--log-level", os.environ.get("MOVES_LOG", "info")]
         # A program that runs `causeway serve` in a way of its own may stand in for it.
         serve = os.environ.get("MOVES_SERVE", causeway)
-        self.servers = [Server(serve, gpu, log, level) for log in self.logs]
+        self.servers = [Server(serve, gpu, log, arguments=level) for log in self.logs]
         self.folder = pathlib.Path(folder)
 
     def command(self, words, at):
@@ -213,7 +213,7 @@ def main():
         for number, log in enumerate(logs):
             lines = log.splitlines()
             lines = lines if "MOVES_LOG" in os.environ else [] if well else lines[-12:]
-            for line in lines[-60:]:
+            for line in lines[-200:]:
                 print(f"    {number + 1}: {line[:400]}", flush=True)
     sys.exit(failed > 0)
 

@@ -14,6 +14,8 @@ use causeway_gpu::CuResult;
 use causeway_gpu::calls::ModuleCalls as _;
 use causeway_gpu::device_code::{CodeMemory, CodeOwner, CodeVariable, LoadedCode};
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// The most words of a variable that hold addresses: tables of a compiler are shorter.
 const MAX_POINTERS: usize = 1 << 16;
@@ -27,15 +29,23 @@ struct Listed {
 
 impl Driver {
     pub(crate) fn find_code_memory(&self, loaded: &[LoadedCode<'_>]) -> Result<Vec<CodeMemory>, String> {
-        let mut found = Vec::new();
+        let mut copies = Vec::new();
         for code in loaded {
             let contexts = match code.owner {
                 CodeOwner::Module(_) => vec![code.context],
                 CodeOwner::Library(_) => self.contexts.all(),
             };
             for context in contexts {
-                found.extend(self.memory_of(code, context)?);
+                let capability = context::within(self.functions, context, || self.capability());
+                let capability =
+                    capability.map_err(|status| driver_error("the device of a context", status))?;
+                copies.push((code, context, capability));
             }
+        }
+        let lists = by_several_threads(&copies, |(code, _, capability)| list(code, *capability));
+        let mut found = Vec::new();
+        for ((code, context, _), listed) in copies.iter().zip(lists) {
+            found.extend(self.memory_of(code, *context, listed?)?);
         }
         Ok(found)
     }
@@ -45,10 +55,9 @@ impl Driver {
         &self,
         code: &LoadedCode<'_>,
         context: Native<Context>,
+        listed: Listed,
     ) -> Result<Option<CodeMemory>, String> {
-        let capability = context::within(self.functions, context, || self.capability());
-        let capability = capability.map_err(|status| driver_error("the device of a context", status))?;
-        let Listed { variables, is_certain } = list(code, capability)?;
+        let Listed { variables, is_certain } = listed;
         if variables.uses_heap {
             return Err(
                 "it has loaded code whose kernels call `malloc`, and the driver does not tell what memory they have"
@@ -80,6 +89,37 @@ impl Driver {
         }
         Ok(Some(CodeMemory { owner: code.owner, context, ranges: ranges(&variables), variables }))
     }
+}
+
+/// Threads that read images at most. PyTorch has loaded some twenty when it trains, which take one thread 0.4 s to unpack and
+/// read, and the program stands still meanwhile.
+const MAX_THREADS: usize = 8;
+
+/// What `work` makes of each item, in their order.
+fn by_several_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let claim_all = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return done };
+            done.push((index, work(item)));
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS).min(items.len());
+    let mut done = thread::scope(|scope| {
+        let start =
+            |_| thread::Builder::new().name("causeway-code".to_owned()).spawn_scoped(scope, claim_all);
+        // Where no thread can be started it takes longer.
+        let helpers: Vec<_> = (1..threads).filter_map(|number| start(number).ok()).collect();
+        let mut done = claim_all();
+        for helper in helpers {
+            done.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        done
+    });
+    done.sort_unstable_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 fn driver_error(what: &str, status: CUresult) -> String {
@@ -217,6 +257,16 @@ mod tests {
         assert_eq!(locate(twice, false, &mut ask).unwrap().unwrap().len(), 2);
         let other = &mut |_: &str| Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
         assert_eq!(locate(list, true, other), Ok(None));
+    }
+
+    #[test]
+    fn results_of_several_threads_are_in_order() {
+        let items: Vec<u32> = (0..1000).collect();
+        assert_eq!(
+            by_several_threads(&items, |item| item * 2),
+            items.iter().map(|item| item * 2).collect::<Vec<_>>()
+        );
+        assert_eq!(by_several_threads(&[], |item: &u32| *item), Vec::<u32>::new());
     }
 
     #[test]
