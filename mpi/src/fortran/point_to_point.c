@@ -270,4 +270,22 @@ static int start_all(int count, MPI_Fint *numbers) {
 }
 FORTRAN(startall, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *error), start_all(*n, q))
 
+#if HAS_MPI_4
+// Partitions are counted from zero in Fortran, too.
+FORTRAN(pready, (MPI_Fint * partition, MPI_Fint *q, MPI_Fint *error),
+        MPI_Pready(*partition, PMPI_Request_f2c(*q)))
+FORTRAN(pready_range, (MPI_Fint * low, MPI_Fint *high, MPI_Fint *q, MPI_Fint *error),
+        MPI_Pready_range(*low, *high, PMPI_Request_f2c(*q)))
+FORTRAN(pready_list, (MPI_Fint * n, MPI_Fint *partitions, MPI_Fint *q, MPI_Fint *error),
+        MPI_Pready_list(*n, partitions, PMPI_Request_f2c(*q)))
+
+static int has_arrived(MPI_Fint number, int partition, MPI_Fint *flag) {
+    int arrived = 0, error = MPI_Parrived(PMPI_Request_f2c(number), partition, &arrived);
+    *flag = arrived != 0;
+    return error;
+}
+FORTRAN(parrived, (MPI_Fint * q, MPI_Fint *partition, MPI_Fint *flag, MPI_Fint *error),
+        has_arrived(*q, *partition, flag))
+#endif
+
 #endif
