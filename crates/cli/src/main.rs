@@ -95,6 +95,7 @@ mod report;
 mod run;
 mod serve;
 mod server;
+#[cfg_attr(not(feature = "software"), allow(dead_code))]
 mod stand_ins;
 mod status_query;
 mod trace;
