@@ -2,13 +2,16 @@
 // here, in streams and captured graphs, from several threads, with wrong arguments and addresses.
 #include "check.h"
 
+#include <atomic>
 #include <cmath>
 #include <complex>
 #include <cstdint>
 #include <cstring>
 #include <cuda.h>
 #include <dlfcn.h>
+#include <mutex>
 #include <random>
+#include <shared_mutex>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -45,7 +48,10 @@ template <> struct Type<std::complex<float>> { enum { number = C_32F, compute = 
 template <> struct Type<std::complex<double>> { enum { number = C_64F, compute = COMPUTE_64F }; };
 
 typedef std::complex<double> Number;
-static std::mt19937 randomness(7);
+static std::atomic<unsigned> generators{7};
+static thread_local std::mt19937 randomness(generators++);
+// CUDA refuses to wait for a context while any of its streams is captured, whichever thread does either.
+static std::shared_mutex captures;
 
 static int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(randomness); }
 
@@ -67,6 +73,7 @@ template <typename T> struct Memory {
     void upload() { CHECK_DRIVER(cuMemcpyHtoD(address, host.data(), host.size() * sizeof(T))); }
     std::vector<T> download() const {
         std::vector<T> found(host.size());
+        std::shared_lock<std::shared_mutex> lock(captures);
         CHECK_DRIVER(cuCtxSynchronize());
         CHECK_DRIVER(cuMemcpyDtoH(found.data(), address, found.size() * sizeof(T)));
         return found;
@@ -288,10 +295,13 @@ static void captured(Handle handle) {
     CHECK_DRIVER(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     MUST("cublasSetStream_v2", handle, stream);
     double one = 1;
-    CHECK_DRIVER(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    // Under the global mode calls of other threads that wait would be refused, and the threads below make some.
+    std::unique_lock<std::shared_mutex> lock(captures);
+    CHECK_DRIVER(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     MUST("cublasDgemm_v2", handle, 0, 0, n, n, n, &one, a.at(), n, b.at(), n, &one, c.at(), n);
     one = 7;
     CHECK_DRIVER(cuStreamEndCapture(stream, &graph));
+    lock.unlock();
     CHECK_DRIVER(cuGraphInstantiate(&executable, graph, 0));
     CHECK_THAT(c.download() == c.host);
     for (int i = 0; i < 3; i++) CHECK_DRIVER(cuGraphLaunch(executable, stream));
