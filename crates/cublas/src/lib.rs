@@ -10,6 +10,7 @@
 //! NVIDIA's published headers (`cublas_v2.h`, `cublasLt.h`).
 
 mod driver;
+mod exports;
 mod gemm;
 mod handle;
 mod launch;

@@ -3,6 +3,7 @@
 use core::ffi::{c_int, c_void};
 
 use crate::driver::{self, Copy2d};
+use crate::exports::functions;
 use crate::handle::{Handle, Settings};
 use crate::launch;
 use crate::status::{Done, Status};
@@ -12,25 +13,6 @@ const VERSION: [c_int; 3] = [12, 0, 0];
 const VERSION_NUMBER: c_int = VERSION[0] * 10000 + VERSION[1] * 100 + VERSION[2];
 /// The runtime of that version.
 const RUNTIME_VERSION: usize = 12000;
-
-/// Exports functions whose body is a result.
-macro_rules! functions {
-    ($($(#[$comment:meta])* fn $name:ident($($argument:ident: $ty:ty),*) $body:block)*) => {
-        $(
-            $(#[$comment])*
-            ///
-            /// # Safety
-            /// As the documentation of cuBLAS requires.
-            #[unsafe(no_mangle)]
-            #[allow(non_snake_case, unused_unsafe)]
-            pub unsafe extern "C" fn $name($($argument: $ty),*) -> Status {
-                // SAFETY: as the caller promises: handles are valid or null, and pointers lead to values.
-                let body = || -> Done { unsafe { $body } };
-                body().into()
-            }
-        )*
-    };
-}
 
 /// Writes a result, if there is memory for it.
 ///

@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 
+use crate::exports::functions;
 use crate::log;
 use crate::status::{Done, Status};
 
@@ -176,26 +177,6 @@ unsafe fn get(
         }
     }
     Ok(())
-}
-
-/// Exports functions whose body is a result.
-macro_rules! functions {
-    ($($(#[$comment:meta])* fn $name:ident($($argument:ident: $ty:ty),*) $body:block)*) => {
-        $(
-            $(#[$comment])*
-            ///
-            /// # Safety
-            /// As the documentation of cuBLAS requires.
-            #[unsafe(no_mangle)]
-            #[allow(non_snake_case, unused_unsafe)]
-            pub unsafe extern "C" fn $name($($argument: $ty),*) -> Status {
-                // SAFETY: as the caller promises: descriptors are valid or null, and buffers have the sizes
-                // given.
-                let body = || -> Done { unsafe { $body } };
-                body().into()
-            }
-        )*
-    };
 }
 
 /// Puts a new descriptor where a program wants its address.

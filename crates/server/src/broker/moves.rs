@@ -188,11 +188,11 @@ impl Leaving {
     /// What has been written of the state from here on; where that is nothing yet, waits for it a little.
     fn read(&self, offset: u64) -> io::Result<MoveReply> {
         let started_at = Instant::now();
+        let mut bytes = vec![0; MAX_STATE_PIECE];
         loop {
             // In this order: what was written before the end is found.
             let is_written =
                 self.progress.change(|progress| progress.checkpoint.is_some() || progress.has_ended);
-            let mut bytes = vec![0; MAX_STATE_PIECE];
             let count = self.file.read_at(&mut bytes, offset)?;
             if count > 0 || is_written {
                 bytes.truncate(count);
