@@ -302,7 +302,7 @@ EXPORT int MPI_Cancel(MPI_Request *request) {
     EXPORT int MPI_Recv_init##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag, \
                                      MPI_Comm comm, MPI_Request *request) {                              \
         int error;                                                                                       \
-        if ((!in_job || source == MPI_PROC_NULL) && !is_on_gpu(buffer, count, type))                     \
+        if ((!is_received_as_bytes(type) || source == MPI_PROC_NULL) && !is_on_gpu(buffer, count, type)) \
             return PMPI_Recv_init##suffix(buffer, count, type, source, tag, comm, request);              \
         if (make_plain(buffer, count, type, source, tag, comm, request, &error)) return error;           \
         return make_message(RECEIVE, STANDARD, buffer, count, type, source, tag, comm, request);         \

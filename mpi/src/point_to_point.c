@@ -129,7 +129,7 @@ static int receive_later(void *buffer, MPI_Count count, MPI_Datatype type, int s
 #define RECEIVE_CALLS(suffix, number)                                                                \
     EXPORT int MPI_Recv##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag,  \
                                 MPI_Comm comm, MPI_Status *status) {                                 \
-        if (!in_job && in_flight == 0 && !is_on_gpu(buffer, count, type))                                   \
+        if (in_flight == 0 && !is_received_as_bytes(type) && !is_on_gpu(buffer, count, type))        \
             return PMPI_Recv##suffix(buffer, count, type, source, tag, comm, status);                \
         int error;                                                                                   \
         if (receive_plain(buffer, count, type, source, tag, comm, status, &error)) return error;     \
@@ -137,7 +137,7 @@ static int receive_later(void *buffer, MPI_Count count, MPI_Datatype type, int s
     }                                                                                                \
     EXPORT int MPI_Irecv##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag, \
                                  MPI_Comm comm, MPI_Request *request) {                              \
-        if (!in_job && !is_on_gpu(buffer, count, type))                                                     \
+        if (!is_received_as_bytes(type) && !is_on_gpu(buffer, count, type))                          \
             return PMPI_Irecv##suffix(buffer, count, type, source, tag, comm, request);              \
         int error;                                                                                   \
         if (start_plain(buffer, count, type, source, tag, comm, request, &error)) return error;      \

@@ -229,14 +229,21 @@ EXPORT int MPI_Mprobe(int source, int tag, MPI_Comm comm, MPI_Message *message, 
     return error;
 }
 
-// The unexpected message of a handle, or a message that must be received into a GPU. Null if the MPI receives it.
+// Whether the MPI may receive a matched message with the program's arguments: it is no descriptor.
+static bool is_mpis(const void *buffer, MPI_Count count, MPI_Datatype type) {
+    if (count < 0 || type == MPI_DATATYPE_NULL) return true;
+    if (buffer == NULL && count > 0 && is_predefined(type)) return true;
+    return !is_on_gpu(buffer, count, type) && (is_contiguous(type) || !is_received_as_bytes(type));
+}
+
+// The unexpected message of a handle, or one that the interposer must receive. Null if the MPI receives it.
 static struct unexpected *unexpected_of(MPI_Message *message, const void *buffer, MPI_Count count, MPI_Datatype type) {
     if (*message == MPI_MESSAGE_NULL || *message == MPI_MESSAGE_NO_PROC) return NULL;
     lock();
     struct unexpected *unexpected = take_stand_in(message);
     MPI_Comm comm = unexpected == NULL ? take_matched(*message) : unexpected->comm;
     unlock();
-    if (unexpected == NULL && is_on_gpu(buffer, count, type)) {
+    if (unexpected == NULL && !is_mpis(buffer, count, type)) {
         unexpected = calloc(1, sizeof *unexpected);
         if (unexpected == NULL) abort();
         unexpected->comm = comm;

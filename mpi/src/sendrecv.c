@@ -145,28 +145,28 @@ static int replace_later(struct half *out, const struct half *in, MPI_Comm comm,
 // Both forms: `last` is the last parameter, whose name is `end`, and `own` what is done where there is memory
 // on a GPU, or such a message may come. N is the type of counts.
 
-#define EXCHANGE(name, N, last, end, is_mpis, own)                                           \
-    EXPORT int MPI_##name(const void *b, N n, MPI_Datatype t, int to, int tag, void *r, N m, \
-                          MPI_Datatype u, int from, int other, MPI_Comm c, last) {           \
-        if (is_mpis && !is_on_gpu(b, n, t) && !is_on_gpu(r, m, u))                                 \
-            return PMPI_##name(b, n, t, to, tag, r, m, u, from, other, c, end);              \
-        struct half out = {(void *)b, n, t, to, tag}, in = {r, m, u, from, other};           \
-        return own;                                                                          \
+#define EXCHANGE(name, N, last, end, may_be_mpis, own)                                                  \
+    EXPORT int MPI_##name(const void *b, N n, MPI_Datatype t, int to, int tag, void *r, N m,            \
+                          MPI_Datatype u, int from, int other, MPI_Comm c, last) {                      \
+        if (may_be_mpis && !is_received_as_bytes(u) && !is_on_gpu(b, n, t) && !is_on_gpu(r, m, u))      \
+            return PMPI_##name(b, n, t, to, tag, r, m, u, from, other, c, end);                         \
+        struct half out = {(void *)b, n, t, to, tag}, in = {r, m, u, from, other};                      \
+        return own;                                                                                     \
     }
-#define REPLACE(name, N, last, end, is_mpis, own)                                                         \
-    EXPORT int MPI_##name(void *b, N n, MPI_Datatype t, int to, int tag, int from, int other, MPI_Comm c, \
-                          last) {                                                                         \
-        if (is_mpis && !is_on_gpu(b, n, t)) return PMPI_##name(b, n, t, to, tag, from, other, c, end);       \
-        struct half out = {b, n, t, to, tag}, in = {b, n, t, from, other};                                \
-        return own;                                                                                       \
+#define REPLACE(name, N, last, end, may_be_mpis, own)                                                   \
+    EXPORT int MPI_##name(void *b, N n, MPI_Datatype t, int to, int tag, int from, int other,           \
+                          MPI_Comm c, last) {                                                           \
+        if (may_be_mpis && !is_received_as_bytes(t) && !is_on_gpu(b, n, t))                             \
+            return PMPI_##name(b, n, t, to, tag, from, other, c, end);                                  \
+        struct half out = {b, n, t, to, tag}, in = {b, n, t, from, other};                              \
+        return own;                                                                                     \
     }
-#define AT_ONCE(suffix, N)                                                                                \
-    EXCHANGE(Sendrecv##suffix, N, MPI_Status *s, s, !in_job && in_flight == 0, exchange(&out, &in, c, s)) \
-    REPLACE(Sendrecv_replace##suffix, N, MPI_Status *s, s, !in_job && in_flight == 0,                     \
-            replace(&out, &in, c, s))
-#define LATER(suffix, N)                                                                              \
-    EXCHANGE(Isendrecv##suffix, N, MPI_Request *q, q, !in_job, exchange_later(&out, &in, NULL, NULL, c, q)) \
-    REPLACE(Isendrecv_replace##suffix, N, MPI_Request *q, q, !in_job, replace_later(&out, &in, c, q))
+#define AT_ONCE(suffix, N)                                                                              \
+    EXCHANGE(Sendrecv##suffix, N, MPI_Status *s, s, in_flight == 0, exchange(&out, &in, c, s))          \
+    REPLACE(Sendrecv_replace##suffix, N, MPI_Status *s, s, in_flight == 0, replace(&out, &in, c, s))
+#define LATER(suffix, N)                                                                                \
+    EXCHANGE(Isendrecv##suffix, N, MPI_Request *q, q, true, exchange_later(&out, &in, NULL, NULL, c, q)) \
+    REPLACE(Isendrecv_replace##suffix, N, MPI_Request *q, q, true, replace_later(&out, &in, c, q))
 
 AT_ONCE(, int)
 #if HAS_MPI_4

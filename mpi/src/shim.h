@@ -78,6 +78,10 @@ int combiner_of(MPI_Datatype type, struct envelope *envelope);
 bool is_predefined(MPI_Datatype type);
 // Whether such elements are contiguous, in the order in which they are sent.
 bool is_contiguous(MPI_Datatype type);
+// Whether such elements are received as bytes, and put to their places afterwards. In a job all messages are,
+// since one may be a descriptor. Under MPICH those with gaps are in any case: a message from a GPU, or a buffered
+// one, is of bytes, and MPICH 4.0.3 has errors for structures where pieces of it end within a number.
+bool is_received_as_bytes(MPI_Datatype type);
 // If the MPI counts with an int and there are more bytes (the type is MPI_BYTE): makes them one element of a type that
 // must be freed. Whether it did.
 bool make_narrow(MPI_Count *count, MPI_Datatype *type);
@@ -291,7 +295,7 @@ void stop_checking(void);
 void free_world_node_groups(void);
 void free_world_control(void);
 
-// unsupported.c
+// support.c
 
 // Whether the MPI itself supports memory on a GPU.
 bool mpi_is_gpu_aware(void);

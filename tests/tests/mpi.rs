@@ -197,6 +197,10 @@ fn without_a_job_bytes_go_with_the_mpi() {
             outcome.stdout.contains("0 of 2 rounds") && !outcome.stderr.contains("received by"),
             "{outcome}"
         );
+        let mut command = mpi.command(&server, 2, None);
+        command.arg(mpi.folder().join("scenes")).arg("structures");
+        let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
+        assert_eq!(outcome.stdout.matches("structures: ok").count(), 2, "{outcome}");
     }
 }
 
@@ -310,6 +314,7 @@ fn requests_and_sources_of_all_kinds_mix() {
             (4, "any_source"),
             (4, "any_probe"),
             (2, "gaps"),
+            (2, "structures"),
             (2, "pieces"),
             (2, "both_kinds"),
             (3, "exchange"),
@@ -321,6 +326,7 @@ fn requests_and_sources_of_all_kinds_mix() {
             // Debian's Open MPI is of MPI 3.1, which has no partitioned messages.
             (2, "partitioned"),
             (2, "external"),
+            (2, "buffered"),
         ];
         for (ranks, scene) in scenes {
             mpi.must_play(&server, ranks, scene);

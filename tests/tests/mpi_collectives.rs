@@ -27,8 +27,20 @@ fn players(ranks: usize) -> &'static [Mpi] {
 /// Every so many of all combinations of a reduction, a type and an operation are tried. Gives what the ranks
 /// report of the ways that messages took.
 fn must_agree(server: &Server, mpi: Mpi, ranks: usize, stride: usize, way: Way) -> String {
+    must_agree_with(server, mpi, ranks, stride, way, &[])
+}
+
+fn must_agree_with(
+    server: &Server,
+    mpi: Mpi,
+    ranks: usize,
+    stride: usize,
+    way: Way,
+    settings: &[(&str, &str)],
+) -> String {
     let nonce = new_nonce();
     let mut command = mpi.command(server, ranks, Some(&nonce));
+    command.envs(settings.iter().copied());
     let seed = format!("0x{}", &nonce[..15]);
     let threshold = if matches!(way, Way::Direct) { "1" } else { "1G" };
     command.env("CAUSEWAY_COMM_COLLECTIVE_THRESHOLD", threshold).env("CAUSEWAY_COMM_EXPLAIN", "1");
@@ -87,6 +99,10 @@ fn unmappable_memory_makes_all_ranks_fetch() {
         );
         assert!(outcome.stderr.contains("received by"), "{outcome}");
     }
+    // Memory that no allowed channel takes, such as that of pools, goes by way of the host at all ranks.
+    let settings = [("CAUSEWAY_COMM_CHANNELS", "ipc")];
+    let report = must_agree_with(&server, Mpi::OpenMpi, 3, 12, Way::Direct, &settings);
+    assert!(report.contains("by a kernel where they lie") && report.contains("staged through"), "{report}");
     server.must_be_well();
 }
 
@@ -265,8 +281,8 @@ const FORTRAN_ALONE: &str = "\
     mpi_cart_create mpi_cart_sub mpi_dist_graph_create mpi_dist_graph_create_adjacent mpi_graph_create";
 /// With Open MPI these, too.
 const OPEN_MPI_FORTRAN_ALONE: &str = "\
-    mpi_buffer_attach mpi_comm_spawn mpi_comm_spawn_multiple mpi_ialltoallw mpi_ineighbor_alltoallw \
-    mpi_neighbor_alltoallw mpi_pack_external mpi_unpack_external";
+    mpi_comm_spawn mpi_comm_spawn_multiple mpi_ialltoallw mpi_ineighbor_alltoallw mpi_neighbor_alltoallw \
+    mpi_pack_external mpi_unpack_external";
 
 /// The functions that a library exports.
 fn functions_of(library: &Path) -> BTreeSet<String> {

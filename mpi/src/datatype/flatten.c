@@ -59,6 +59,15 @@ bool is_contiguous(MPI_Datatype type) {
     return contiguous;
 }
 
+bool is_received_as_bytes(MPI_Datatype type) {
+#ifdef MPICH_VERSION
+    return in_job || !is_contiguous(type);
+#else
+    (void)type;
+    return in_job;
+#endif
+}
+
 bool make_narrow(MPI_Count *count, MPI_Datatype *type) {
     enum { BLOCK = 1 << 30 };
     if (MPI_VERSION >= 4 || *count <= INT_MAX) return false;

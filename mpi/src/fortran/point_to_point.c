@@ -6,6 +6,15 @@
 
 // Messages.
 
+#if HAS_FORTRAN
+
+static int detach_buffer(void *address, MPI_Fint *n) {
+    int bytes = 0, error = MPI_Buffer_detach(address, &bytes);
+    *n = bytes;
+    return error;
+}
+#endif
+
 #ifdef OPEN_MPI
 
 #define SEND_PARAMETERS void *b, MPI_Fint *n, MPI_Fint *t, MPI_Fint *to, MPI_Fint *tag, MPI_Fint *c
@@ -16,6 +25,16 @@ SEND(send, Send)
 SEND(ssend, Ssend)
 SEND(rsend, Rsend)
 SEND(bsend, Bsend)
+
+// Interfaces older than Fortran 2008 have no place for the address.
+static int detach_nameless(void *b, MPI_Fint *n) {
+    void *address = b;
+    return detach_buffer(&address, n);
+}
+FORTRAN(buffer_attach, (void *b, MPI_Fint *n, MPI_Fint *error), MPI_Buffer_attach(b, *n))
+FORTRAN(buffer_detach, (void *b, MPI_Fint *n, MPI_Fint *error), detach_nameless(b, n))
+EXPORT void ompi_buffer_detach_f08(void *b, MPI_Fint *n, MPI_Fint *error);
+FORTRAN_BODY(ompi_buffer_detach_f08, (void *b, MPI_Fint *n, MPI_Fint *error), detach_buffer(b, n))
 
 typedef int start(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 
@@ -119,6 +138,10 @@ FORTRAN(unpack,
 #endif
 
 // Requests.
+
+#ifdef MPICH
+FORTRAN(buffer_detach, (void *b, MPI_Fint *n, MPI_Fint *error), detach_buffer(b, n))
+#endif
 
 #if HAS_FORTRAN
 

@@ -240,7 +240,8 @@ int start_send(struct operation *operation, enum mode mode, const void *buffer, 
 // Prepares the unpacking of elements at the end: the program may free the type before.
 static const char *prepare_elements(struct operation *operation) {
     if (operation->on_gpu) return pack_elements(operation);
-    if (operation->contiguous || (!in_job && !operation->is_mixed)) return NULL;
+    bool is_bytes = operation->is_mixed || is_received_as_bytes(operation->type);
+    if (operation->contiguous || !is_bytes) return NULL;
     operation->runs = hold_runs(operation->type);
     return operation->runs == NULL ? NO_RUNS : NULL;
 }
@@ -255,7 +256,7 @@ static int prepare_receive(struct operation *operation, void **buffer, MPI_Count
     *count = operation->count;
     *type = operation->type;
     bool is_short = in_job && operation->capacity < CAUSEWAY_COMM_DESCRIPTOR;
-    bool has_gaps = operation->is_mixed || (in_job && !operation->contiguous);
+    bool has_gaps = operation->is_mixed || operation->runs != NULL;
     bool is_replaced = operation->on_gpu || is_short || has_gaps;
     uint64_t capacity = is_short ? CAUSEWAY_COMM_DESCRIPTOR : operation->capacity;
     if (in_job || is_replaced) {

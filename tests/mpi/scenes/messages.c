@@ -1,5 +1,7 @@
 // Messages of one rank to another: while ranks wait elsewhere, from any source, exchanged, probed.
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "scenes.h"
 
@@ -105,6 +107,80 @@ void gaps(void) {
         free(packed);
         MPI_Type_free(&every_other);
     }
+}
+
+// A number, one of 8 bytes and some bytes, with gaps between them.
+struct record {
+    int number;
+    double wide;
+    char bytes[5];
+};
+
+static struct record record_of(int at) {
+    return (struct record){at * 7 + 1, at * 0.5, {(char)at, 1, 2, 3, 4}};
+}
+
+// Long messages of structures, whose pieces under way end anywhere, from the host and from a GPU into the host's
+// memory, by every way to receive: also where the processes are not of the job. A buffered one is sent as bytes.
+void structures(void) {
+    enum { COUNT = 9001, WAYS = 6, KINDS = 3 };
+    static const enum memory from[KINDS] = {HOST, DEVICE, DEVICE};
+    int lengths[] = {1, 1, 5};
+    MPI_Aint offsets[] = {offsetof(struct record, number), offsetof(struct record, wide),
+                          offsetof(struct record, bytes)};
+    MPI_Datatype types[] = {MPI_INT, MPI_DOUBLE, MPI_CHAR}, packed, type;
+    MPI_Type_create_struct(3, lengths, offsets, types, &packed);
+    MPI_Type_create_resized(packed, 0, sizeof(struct record), &type);
+    MPI_Type_commit(&type);
+    size_t bytes = COUNT * sizeof(struct record);
+    struct record *host = malloc(bytes);
+    MPI_Request request;
+    MPI_Message message;
+    static char buffer[(COUNT * sizeof(struct record) + MPI_BSEND_OVERHEAD) * WAYS];
+    MPI_Buffer_attach(buffer, (int)sizeof buffer);
+    for (int at = 0; at < COUNT; at++) host[at] = record_of(at);
+    for (int turn = 0; rank == 0 && turn < KINDS * WAYS; turn++) {
+        char *out = gpu_allocate(from[turn / WAYS], bytes);
+        gpu_copy(out, host, bytes);
+        (turn / WAYS == 2 ? MPI_Bsend : MPI_Send)(out, COUNT, type, 1, turn, MPI_COMM_WORLD);
+        gpu_free(from[turn / WAYS], out, bytes);
+    }
+    for (int turn = 0; rank == 1 && turn < KINDS * WAYS; turn++) {
+        MPI_Status status;
+        int count = 0;
+        memset(host, 0x5a, bytes);
+        if (turn % WAYS > 3) MPI_Mprobe(0, turn, MPI_COMM_WORLD, &message, &status);
+        switch (turn % WAYS) {
+        case 0: MPI_Recv(host, COUNT, type, 0, turn, MPI_COMM_WORLD, &status); break;
+        case 1: MPI_Irecv(host, COUNT, type, 0, turn, MPI_COMM_WORLD, &request); break;
+        case 2:
+            MPI_Recv_init(host, COUNT, type, 0, turn, MPI_COMM_WORLD, &request);
+            MPI_Start(&request);
+            break;
+        case 3:
+            MPI_Sendrecv(NULL, 0, MPI_INT, MPI_PROC_NULL, 0, host, COUNT, type, 0, turn, MPI_COMM_WORLD,
+                         &status);
+            break;
+        case 4: MPI_Mrecv(host, COUNT, type, &message, &status); break;
+        default: MPI_Imrecv(host, COUNT, type, &message, &request);
+        }
+        if (turn % WAYS == 1 || turn % WAYS == 2 || turn % WAYS == 5) MPI_Wait(&request, &status);
+        if (turn % WAYS == 2) MPI_Request_free(&request);
+        MPI_Get_count(&status, type, &count);
+        must(count == COUNT, "message %d has %d structures", turn, count);
+        for (int at = 0; at < COUNT; at++) {
+            struct record wanted = record_of(at), *found = &host[at];
+            must(found->number == wanted.number && found->wide == wanted.wide &&
+                     memcmp(found->bytes, wanted.bytes, sizeof wanted.bytes) == 0,
+                 "structure %d of message %d is wrong", at, turn);
+        }
+    }
+    void *returned;
+    int returned_bytes;
+    MPI_Buffer_detach(&returned, &returned_bytes);
+    free(host);
+    MPI_Type_free(&type);
+    MPI_Type_free(&packed);
 }
 
 // Ranks exchange, and replace what they send.

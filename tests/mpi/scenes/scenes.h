@@ -27,6 +27,7 @@ void traffic(void);
 void any_source(void);
 void any_probe(void);
 void gaps(void);
+void structures(void);
 void exchange(void);
 void large(void);
 void default_stream(void);
@@ -39,6 +40,7 @@ void both_kinds(void);
 // staged.c
 void partitioned(void);
 void external(void);
+void buffered(void);
 
 // requests.c
 void mixed_requests(void);

@@ -1,5 +1,5 @@
-// Partitioned messages, and packing in the external representation: the MPI has host memory that stands for
-// the GPU's.
+// Partitioned messages, packing in the external representation, and buffered sends: the MPI has host memory
+// that stands for the GPU's.
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,4 +144,47 @@ void external(void) {
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     enum memory kinds[][2] = {{DEVICE, DEVICE}, {DEVICE, HOST}, {HOST, DEVICE}, {POOL, MANAGED}};
     for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) pack_and_unpack(kinds[at][0], kinds[at][1]);
+}
+
+// The buffer of buffered sends lies on a GPU: messages of both kinds of memory pass, nothing of it changes, and
+// the program gets it back.
+static void send_buffered(enum memory memory, int round) {
+    enum { ROOM = 2 * (LONG + MPI_BSEND_OVERHEAD) };
+    char *buffer = filled(memory, ROOM, 9);
+    char *gpu = filled(DEVICE, LONG, round), *host = filled(HOST, LONG, round + 1);
+    void *returned = NULL;
+    MPI_Request request;
+    if (rank == 0) {
+#if MPI_VERSION >= 4
+        MPI_Count bytes = 0;
+        must(MPI_Buffer_attach_c(buffer, ROOM) == MPI_SUCCESS, "a buffer is refused");
+#else
+        int bytes = 0;
+        must(MPI_Buffer_attach(buffer, ROOM) == MPI_SUCCESS, "a buffer is refused");
+#endif
+        MPI_Bsend(gpu, LONG, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+        MPI_Ibsend(host, LONG, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+#if MPI_VERSION >= 4
+        MPI_Buffer_detach_c(&returned, &bytes);
+#else
+        MPI_Buffer_detach(&returned, &bytes);
+#endif
+        must(returned == buffer && bytes == ROOM, "another buffer comes back, of %ld bytes", (long)bytes);
+        // What the processor does not reach is the program's alone.
+        if (memory == DEVICE || memory == POOL) must_hold(buffer, ROOM, 9);
+    } else if (rank == 1) {
+        for (int tag = 0; tag < 2; tag++) {
+            MPI_Recv(buffer, LONG, MPI_BYTE, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            must_hold(buffer, LONG, round + tag);
+        }
+    }
+    gpu_free(memory, buffer, ROOM);
+    gpu_free(DEVICE, gpu, LONG);
+    gpu_free(HOST, host, LONG);
+}
+
+void buffered(void) {
+    enum memory kinds[] = {DEVICE, HOST, POOL, MANAGED};
+    for (int at = 0; at < (int)(sizeof kinds / sizeof *kinds); at++) send_buffered(kinds[at], at);
 }

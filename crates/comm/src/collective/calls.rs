@@ -185,6 +185,11 @@ pub unsafe fn exchange(
     bytes: u64,
 ) -> Result<bool, CollectiveError> {
     let fits = sends.iter().chain(receives).all(|range| range.bytes == 0 || is_on_gpu(range.address));
+    let is_sent = |(rank, range): (usize, &Range)| rank != group.me && range.bytes > 0;
+    let mut starts: Vec<u64> =
+        sends.iter().enumerate().filter(|send| is_sent(*send)).map(|(_, range)| range.address).collect();
+    starts.dedup();
+    let fits = fits && starts.into_iter().all(|address| group.can_send(address));
     if !group.agree(fits, bytes)? {
         return Ok(false);
     }

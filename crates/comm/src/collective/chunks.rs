@@ -132,7 +132,7 @@ pub(super) unsafe fn allreduce_fetched(
 ) -> Result<bool, CollectiveError> {
     let (me, ranks) = (group.me, group.ranks());
     let own = chunks.of(me, to);
-    let fits = what.is_defined() && share_context(from, to);
+    let fits = what.is_defined() && share_context(from, to) && group.can_send(from) && group.can_send(to);
     let spare = if fits { Temporary::for_address(to, own.bytes * (ranks as u64 - 1)) } else { None };
     if !group.agree(spare.is_some(), chunks.all())? {
         return Ok(false);
@@ -168,6 +168,9 @@ pub(super) unsafe fn reduce_fetched(
     let own = chunks.of(me, 0).bytes;
     let fits = what.is_defined() && share_context(from, if me == root { to } else { from });
     let spare = if fits { Temporary::for_address(from, own * ranks as u64) } else { None };
+    // What has been put together in it goes to the root.
+    let spare = spare
+        .filter(|spare| group.can_send(from) && (me == root || own == 0 || group.can_send(spare.address())));
     if !group.agree(spare.is_some(), chunks.all())? {
         return Ok(false);
     }
@@ -204,7 +207,7 @@ pub(super) unsafe fn reduce_scatter_fetched(
 ) -> Result<bool, CollectiveError> {
     let (me, ranks) = (group.me, group.ranks());
     let own = chunks.of(me, 0).bytes;
-    let fits = what.is_defined() && share_context(from, to);
+    let fits = what.is_defined() && share_context(from, to) && group.can_send(from);
     // The blocks of a kernel run in any order. In place, one could write a result over elements of this
     // rank's chunk that another one has still to read.
     let own_chunk = chunks.of(me, from);

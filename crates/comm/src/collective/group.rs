@@ -152,6 +152,12 @@ impl<'a> Group<'a> {
         Ok(received.iter().all(|signatures| signatures[0] == 1))
     }
 
+    /// Whether this rank can send what begins at this address: the kernels that a captured call becomes read it
+    /// where it lies, and others need an offer.
+    pub(super) fn can_send(&self, address: u64) -> bool {
+        self.recording.is_some() || self.world.can_offer(address)
+    }
+
     /// Which call is captured, and 0 where none is.
     pub(super) fn captured(&self) -> u32 {
         self.recording.as_ref().map_or(0, |recording| recording.call | 1)

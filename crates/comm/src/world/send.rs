@@ -97,22 +97,41 @@ impl World {
         self.shared.tracers.traffic(peer)
     }
 
+    /// Whether memory can be [offered](Self::offer): a channel is allowed that takes its kind.
+    pub fn can_offer(&self, address: u64) -> bool {
+        let channels = &self.shared.settings.channels;
+        if channels.iter().any(|channel| channel.accepts(&Source::default())) {
+            return true;
+        }
+        let Some(driver) = Driver::loaded() else { return false };
+        DeviceMemory::at(driver, address)
+            .is_some_and(|memory| self.accepted_source(driver, &memory, address).is_some())
+    }
+
+    /// The description of memory in an offer; none where no channel is allowed that takes it.
+    fn accepted_source(
+        &self,
+        driver: &'static Driver,
+        memory: &DeviceMemory,
+        address: u64,
+    ) -> Option<Source> {
+        let rdma = self.may_use_rdma() && verbs::usable().is_ok();
+        let source = Source {
+            rdma,
+            gpudirect: rdma && verbs::is_gpudirect(driver, memory),
+            bar: self.has_bar() && bar::usable(driver, memory).is_ok(),
+            ..source(driver, memory, address)?
+        };
+        self.shared.settings.channels.iter().any(|channel| channel.accepts(&source)).then_some(source)
+    }
+
     /// Offers memory on a GPU to a peer, which must be reached. Gives the offer's number and what is sent to
     /// tell of it; none where the memory is not on a GPU, or no channel is allowed that takes its kind.
     pub fn offer(&self, peer: u32, address: u64, bytes: u64) -> Option<(u64, Descriptor)> {
         let driver = Driver::loaded()?;
         let memory = DeviceMemory::at(driver, address)?;
         cuda::synchronize(driver, &memory);
-        let rdma = self.may_use_rdma() && verbs::usable().is_ok();
-        let source = Source {
-            rdma,
-            gpudirect: rdma && verbs::is_gpudirect(driver, &memory),
-            bar: self.has_bar() && bar::usable(driver, &memory).is_ok(),
-            ..source(driver, &memory, address)?
-        };
-        if !self.shared.settings.channels.iter().any(|channel| channel.accepts(&source)) {
-            return None;
-        }
+        let source = self.accepted_source(driver, &memory, address)?;
         let (operation, word) = self.shared.offers.add(Offer {
             peer,
             address,

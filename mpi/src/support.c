@@ -1,13 +1,9 @@
-// Support of memory on a GPU: what the MPI itself supports, the calls by which a program queries it, and
-// MPI_Buffer_attach, which does not support it.
+// Support of memory on a GPU: what the MPI itself supports, and the calls by which a program queries it.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <stdio.h>
 
 #include "collective/collective.h"
-
-static const char *const UNSUPPORTED = "this call does not support memory on a GPU: give it host memory";
 
 bool mpi_is_gpu_aware(void) {
     static int known = -1;
@@ -38,15 +34,3 @@ EXPORT int MPIX_GPU_query_support(int kind, int *is_supported) {
     *is_supported = kind == 0;
     return MPI_SUCCESS;
 }
-
-EXPORT int MPI_Buffer_attach(void *buffer, int bytes) {
-    if (is_inaccessible(buffer, bytes, MPI_BYTE)) return raise_error(error_comm(), "MPI_Buffer_attach", UNSUPPORTED);
-    return PMPI_Buffer_attach(buffer, bytes);
-}
-
-#if MPI_VERSION >= 4
-EXPORT int MPI_Buffer_attach_c(void *buffer, MPI_Count bytes) {
-    if (is_inaccessible(buffer, bytes, MPI_BYTE)) return raise_error(error_comm(), "MPI_Buffer_attach_c", UNSUPPORTED);
-    return PMPI_Buffer_attach_c(buffer, bytes);
-}
-#endif
