@@ -8,15 +8,13 @@ use std::time::Duration;
 
 use causeway_access::keys::clients::{Client, Clients, ClientsError, InvitedClient, OTHERS};
 use causeway_access::keys::file::KeyFileError;
-use causeway_access::keys::limits::{
-    BandwidthError, ClientLimits, SessionMemoryError, parse_bandwidth, parse_session_memory,
-};
+use causeway_access::keys::limits::{Bandwidth, ClientLimits, LimitChanges, NewLimit, SessionMemory};
 use causeway_access::target::ClientNameError;
 use causeway_access::{ClientName, Invitation, Key, Target, TargetError};
 use causeway_config::{Size, TimeSpan};
 use clap::{Args, Subcommand};
 use jiff::{Timestamp, ToSpan as _};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::own_server;
@@ -119,87 +117,32 @@ fn days(text: &str) -> Result<u16, String> {
 struct LimitOptions {
     /// Maximum number of concurrent sessions. Default: that of every peer.
     #[arg(long, value_name = "N")]
-    sessions: Option<Limit<usize>>,
+    sessions: Option<NewLimit<usize>>,
     /// Maximum device memory of all its sessions together, in bytes, or with the suffix K, M, G or T. An
     /// allocation beyond it fails with CUDA_ERROR_OUT_OF_MEMORY.
     #[arg(long, value_name = "SIZE")]
-    device_memory: Option<Limit<Size>>,
+    device_memory: Option<NewLimit<Size>>,
     /// Maximum host memory of each of its sessions, if less than `causeway serve --session-memory`.
     #[arg(long, value_name = "SIZE")]
-    session_memory: Option<Limit<SessionMemory>>,
+    session_memory: Option<NewLimit<SessionMemory>>,
     /// Idle time (90s, 30m, 8h, 2d) after which a session ends. A session in which a command waits for the
     /// GPU is not idle.
     #[arg(long, value_name = "TIME")]
-    idle_timeout: Option<Limit<TimeSpan>>,
+    idle_timeout: Option<NewLimit<TimeSpan>>,
     /// Maximum duration of a session (90s, 30m, 8h, 2d).
     #[arg(long, value_name = "TIME")]
-    session_time: Option<Limit<TimeSpan>>,
+    session_time: Option<NewLimit<TimeSpan>>,
     /// Maximum rate of copies in bytes a second, in each direction, of all its sessions together; at least
     /// 1M. Its sessions then use TCP, also on the server's own host.
     #[arg(long, value_name = "SIZE")]
-    bandwidth: Option<Limit<Bandwidth>>,
+    bandwidth: Option<NewLimit<Bandwidth>>,
 }
 
-impl LimitOptions {
-    /// Whether none is named.
-    fn is_empty(&self) -> bool {
-        let Self { sessions, device_memory, session_memory, idle_timeout, session_time, bandwidth } = self;
-        let sizes = [device_memory.is_some(), session_memory.is_some(), bandwidth.is_some()];
-        ![sessions.is_some(), idle_timeout.is_some(), session_time.is_some()]
-            .into_iter()
-            .chain(sizes)
-            .any(|named| named)
-    }
-
-    /// Sets the limits that are named.
-    fn apply(self, limits: &mut ClientLimits) {
-        fn set<T, V>(limit: &mut Option<V>, option: Option<Limit<T>>, value: impl FnOnce(T) -> V) {
-            if let Some(Limit(new)) = option {
-                *limit = new.map(value);
-            }
-        }
-        set(&mut limits.sessions, self.sessions, |count| count);
-        set(&mut limits.device_memory, self.device_memory, |Size(bytes)| bytes);
-        set(&mut limits.session_memory, self.session_memory, |SessionMemory(bytes)| bytes);
-        set(&mut limits.idle_timeout, self.idle_timeout, |TimeSpan(time)| time);
-        set(&mut limits.session_time, self.session_time, |TimeSpan(time)| time);
-        set(&mut limits.bandwidth, self.bandwidth, |Bandwidth(bytes)| bytes);
-    }
-}
-
-/// A limit, or `none`.
-#[derive(Debug, Clone, Copy)]
-struct Limit<T>(Option<T>);
-
-impl<T: FromStr> FromStr for Limit<T> {
-    type Err = T::Err;
-
-    fn from_str(text: &str) -> Result<Self, T::Err> {
-        if text == "none" { Ok(Self(None)) } else { text.parse().map(|value| Self(Some(value))) }
-    }
-}
-
-/// Memory of a session, in bytes.
-#[derive(Debug, Clone, Copy)]
-struct SessionMemory(u64);
-
-impl FromStr for SessionMemory {
-    type Err = SessionMemoryError;
-
-    fn from_str(text: &str) -> Result<Self, SessionMemoryError> {
-        parse_session_memory(text).map(Self)
-    }
-}
-
-/// Bytes a second.
-#[derive(Debug, Clone, Copy)]
-struct Bandwidth(u64);
-
-impl FromStr for Bandwidth {
-    type Err = BandwidthError;
-
-    fn from_str(text: &str) -> Result<Self, BandwidthError> {
-        parse_bandwidth(text).map(Self)
+impl From<LimitOptions> for LimitChanges {
+    fn from(options: LimitOptions) -> Self {
+        let LimitOptions { sessions, device_memory, session_memory, idle_timeout, session_time, bandwidth } =
+            options;
+        Self { sessions, device_memory, session_memory, idle_timeout, session_time, bandwidth }
     }
 }
 
@@ -264,7 +207,8 @@ pub enum ClientCommandError {
 
 /// Does what was asked.
 pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
-    if matches!(&arguments.action, Action::Limit { limits, .. } if limits.is_empty()) {
+    if matches!(&arguments.action, Action::Limit { limits, .. } if LimitChanges::from(*limits) == LimitChanges::default())
+    {
         return Err(ClientCommandError::NoLimits);
     }
     let key_file = own_server::key_file(arguments.key_file.clone())?;
@@ -274,11 +218,11 @@ pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
     let path = Clients::path_in_folder_of(&key_file);
     match &arguments.action {
         Action::Add { name, address, days, limits } => {
-            add(&path, *name, address.as_deref(), expiry(*days), *limits)?;
+            add(&path, *name, address.as_deref(), expiry(*days), (*limits).into())?;
         }
         Action::Invite { name, address, expires, days, limits } => {
             let until = Timestamp::now().saturating_add(expires.0).unwrap_or(Timestamp::MAX);
-            invite(&path, *name, address.as_deref(), until, expiry(*days), *limits)?;
+            invite(&path, *name, address.as_deref(), until, expiry(*days), (*limits).into())?;
         }
         Action::Limit { limited, limits } => Clients::update(&path, |clients| {
             let own = match limited {
@@ -292,7 +236,7 @@ pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
                 Limited::Others => unreachable!("there are always others"),
                 Limited::Client(name) => ClientCommandError::Unknown(*name),
             };
-            limits.apply(own.ok_or_else(unknown)?);
+            LimitChanges::from(*limits).apply(own.ok_or_else(unknown)?);
             Ok::<_, ClientCommandError>(())
         })?,
         Action::List { json } => list(&Clients::read(&path)?, *json)?,
@@ -330,7 +274,7 @@ fn add(
     name: ClientName,
     address: Option<&str>,
     expires: Option<Timestamp>,
-    limits: LimitOptions,
+    limits: LimitChanges,
 ) -> Result<(), ClientCommandError> {
     let server = own_server::target(address)?;
     let mut client = Client { expires, ..Client::new(name) };
@@ -352,7 +296,7 @@ fn invite(
     address: Option<&str>,
     until: Timestamp,
     expires: Option<Timestamp>,
-    limits: LimitOptions,
+    limits: LimitChanges,
 ) -> Result<(), ClientCommandError> {
     let invited = InvitedClient { expires, ..InvitedClient::new(name, until) };
     let server = Target { key: Some(invited.secret.clone()), ..own_server::target(address)? };
@@ -406,7 +350,7 @@ fn list(clients: &Clients, as_json: bool) -> Result<(), ClientCommandError> {
             let word = if expires <= Timestamp::now() { "expired" } else { "expires" };
             notes.push(format!("{word} {expires:.0}"));
         }
-        notes.extend(notes_of(&client.limits));
+        notes.extend(client.limits.notes());
         if let Some((_, until)) = client.previous.as_ref().filter(|(_, until)| *until > Timestamp::now()) {
             notes.push(format!("old key good until {until:.0}"));
         }
@@ -416,40 +360,18 @@ fn list(clients: &Clients, as_json: bool) -> Result<(), ClientCommandError> {
         let is_over = invited.until <= Timestamp::now();
         let word = if is_over { "its invitation has expired" } else { "invited until" };
         let mut notes = vec![if is_over { word.to_owned() } else { format!("{word} {:.0}", invited.until) }];
-        notes.extend(notes_of(&invited.limits));
+        notes.extend(invited.limits.notes());
         writeln!(out, "{name:<20} {}", notes.join(", "))?;
     }
-    let notes = notes_of(&clients.others);
+    let notes = clients.others.notes();
     if !notes.is_empty() {
         writeln!(out, "{OTHERS:<20} {}", notes.join(", "))?;
     }
     Ok(())
 }
 
-/// Limits for people.
-fn notes_of(limits: &ClientLimits) -> Vec<String> {
-    let ClientLimits { sessions, device_memory, session_memory, idle_timeout, session_time, bandwidth } =
-        *limits;
-    let notes = [
-        sessions.map(|sessions| format!("at most {sessions} sessions")),
-        device_memory.map(|bytes| format!("{} of device memory", Size(bytes))),
-        session_memory.map(|bytes| format!("{} of memory a session", Size(bytes))),
-        idle_timeout.map(|time| format!("idle for {}", TimeSpan(time))),
-        session_time.map(|time| format!("sessions of {}", TimeSpan(time))),
-        bandwidth.map(|bytes| format!("{} a second in each direction", Size(bytes))),
-    ];
-    notes.into_iter().flatten().collect()
-}
-
 fn json_of(limits: &ClientLimits) -> Value {
-    json!({
-        "sessions": limits.sessions,
-        "device_memory": limits.device_memory,
-        "session_memory": limits.session_memory,
-        "idle_timeout_seconds": limits.idle_timeout.map(|time| time.as_secs()),
-        "session_time_seconds": limits.session_time.map(|time| time.as_secs()),
-        "bandwidth": limits.bandwidth,
-    })
+    limits.numbers().map(|(name, number)| (name.to_owned(), json!(number))).collect::<Map<_, _>>().into()
 }
 
 fn merge(row: &mut Value, more: Value) {

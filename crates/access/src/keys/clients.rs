@@ -7,13 +7,11 @@
 //! loses comments when that writes it next.
 
 use core::fmt::Display;
-use core::str::FromStr;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use causeway_config::file::candidates::CLIENT_LIST;
-use causeway_config::{Size, TimeSpan};
 use causeway_wire::handshake::KeyId;
 use jiff::Timestamp;
 use thiserror::Error;
@@ -22,7 +20,7 @@ use toml::de::{DeTable, DeValue};
 use zeroize::Zeroizing;
 
 use crate::keys::file::{self, KeyFileError};
-use crate::keys::limits::{ClientLimits, parse_bandwidth, parse_session_memory};
+use crate::keys::limits::{self, ClientLimits};
 use crate::target::{ClientName, Key, key_id};
 
 /// The table with the limits of everybody else, which no client's name can be.
@@ -307,8 +305,8 @@ fn limits_of_others(table: &DeTable<'_>) -> Result<ClientLimits, LineError> {
     let mut limits = ClientLimits::default();
     for (field, value) in table {
         if !set_limit(&mut limits, field.get_ref(), value).map_err(named(&format!("\"{OTHERS}\""), field))? {
-            let text =
-                format!("[\"{OTHERS}\"] has no key `{}`: there are {}", field.get_ref(), ClientLimits::KEYS);
+            let keys = ClientLimits::KEYS.join(", ");
+            let text = format!("[\"{OTHERS}\"] has no key `{}`: there are {keys}", field.get_ref());
             return Err((field.span().start, text));
         }
     }
@@ -323,31 +321,7 @@ fn named(table: &str, field: &Spanned<impl Display>) -> impl Fn(LineError) -> Li
 
 /// Sets the limit that a key names; false where it names none.
 fn set_limit(limits: &mut ClientLimits, key: &str, value: &Spanned<DeValue<'_>>) -> Result<bool, LineError> {
-    match key {
-        "sessions" => limits.sessions = Some(number(value)?),
-        "device-memory" => {
-            let Size(bytes) = parsed(value)?;
-            limits.device_memory = Some(bytes);
-        }
-        "session-memory" => {
-            let memory = parse_session_memory(string(value)?);
-            limits.session_memory = Some(memory.map_err(|cause| (value.span().start, cause.to_string()))?);
-        }
-        "bandwidth" => {
-            let bandwidth = parse_bandwidth(string(value)?);
-            limits.bandwidth = Some(bandwidth.map_err(|cause| (value.span().start, cause.to_string()))?);
-        }
-        "idle-timeout" => {
-            let TimeSpan(time) = parsed(value)?;
-            limits.idle_timeout = Some(time);
-        }
-        "session-time" => {
-            let TimeSpan(time) = parsed(value)?;
-            limits.session_time = Some(time);
-        }
-        _ => return Ok(false),
-    }
-    Ok(true)
+    limits.set(key, value.get_ref()).map_err(|cause| (value.span().start, cause))
 }
 
 /// What a table is about.
@@ -373,7 +347,7 @@ fn entry(name: ClientName, at: usize, table: &DeTable<'_>) -> Result<Entry, Line
             other => {
                 let known = format!(
                     "key, previous-key, previous-until, invitation, invitation-until, used-invitation, expires, {}",
-                    ClientLimits::KEYS
+                    ClientLimits::KEYS.join(", ")
                 );
                 return Err((
                     field.span().start,
@@ -427,21 +401,8 @@ fn time(value: &Spanned<DeValue<'_>>) -> Result<Timestamp, LineError> {
     })
 }
 
-fn number(value: &Spanned<DeValue<'_>>) -> Result<usize, LineError> {
-    let number = value.get_ref().as_integer().and_then(|number| number.as_str().parse().ok());
-    number.ok_or_else(|| (value.span().start, "this must be a whole number".to_owned()))
-}
-
-/// What a text in quotation marks says.
-fn parsed<T: FromStr<Err: Display>>(value: &Spanned<DeValue<'_>>) -> Result<T, LineError> {
-    string(value)?.parse().map_err(|cause: T::Err| (value.span().start, cause.to_string()))
-}
-
 fn string<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, LineError> {
-    value
-        .get_ref()
-        .as_str()
-        .ok_or_else(|| (value.span().start, "this must be a text in quotation marks".to_owned()))
+    limits::text(value.get_ref()).map_err(|cause| (value.span().start, cause))
 }
 
 /// A client that is to enrol a key of its own.

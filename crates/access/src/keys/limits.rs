@@ -1,67 +1,226 @@
 //! Client limits: what one client may have of a server, as the list of clients sets it.
 
+use core::fmt::{self, Display};
+use core::str::FromStr;
 use std::time::Duration;
 
 use causeway_config::{Size, TimeSpan};
 use thiserror::Error;
+use toml::de::DeValue;
 
-/// Less memory than this is used by a worker that does nothing yet.
-const MIN_SESSION_MEMORY: u64 = 64 << 20;
+/// Generates what is to be known of each limit from the table below: its field, its key in the list of clients, its
+/// name as JSON, what people read of it, and the type by which it is written.
+macro_rules! client_limits {
+    ($($(#[$documentation:meta])*
+       $limit:ident: $plain:ty as $value:ty, $key:literal, json $json:literal, note $note:literal;)+) => {
+        /// What one client may have, as far as it is limited.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct ClientLimits {
+            $($(#[$documentation])* pub $limit: Option<$plain>,)+
+        }
 
-/// What one client may have, as far as it is limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ClientLimits {
+        /// Changes of limits; `None` leaves one as it is.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct LimitChanges {
+            $($(#[$documentation])* pub $limit: Option<NewLimit<$value>>,)+
+        }
+
+        impl LimitChanges {
+            /// Makes them.
+            pub fn apply(self, limits: &mut ClientLimits) {
+                $(if let Some(NewLimit(new)) = self.$limit {
+                    limits.$limit = new.map(LimitValue::plain);
+                })+
+            }
+        }
+
+        impl ClientLimits {
+            /// The keys by which a file sets them.
+            pub const KEYS: &[&str] = &[$($key),+];
+
+            /// These, and those of `others` where these set none.
+            #[must_use]
+            pub fn or(self, others: Self) -> Self {
+                Self { $($limit: self.$limit.or(others.$limit)),+ }
+            }
+
+            /// Sets the limit that a key names; false where it names none.
+            ///
+            /// # Errors
+            /// What is wrong with the value.
+            pub fn set(&mut self, key: &str, value: &DeValue<'_>) -> Result<bool, String> {
+                match key {
+                    $($key => self.$limit = Some(<$value>::from_toml(value)?.plain()),)+
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            }
+
+            /// Those that are set, as a file has them: keys and TOML values.
+            pub fn entries(&self) -> Vec<(&'static str, String)> {
+                let entries = [$(($key, self.$limit.map(|limit| <$value>::new(limit).to_toml()))),+];
+                entries.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+            }
+
+            /// Those that are set, for people.
+            pub fn notes(&self) -> Vec<String> {
+                let notes = [$(self.$limit.map(|limit| format!($note, <$value>::new(limit)))),+];
+                notes.into_iter().flatten().collect()
+            }
+
+            /// All of them by their names as JSON: counts, bytes and whole seconds.
+            pub fn numbers(&self) -> impl Iterator<Item = (&'static str, Option<u64>)> {
+                [$(($json, self.$limit.map(|limit| <$value>::new(limit).number()))),+].into_iter()
+            }
+        }
+    };
+}
+
+client_limits! {
     /// The most sessions at a time.
-    pub sessions: Option<usize>,
+    sessions: usize as usize, "sessions", json "sessions", note "at most {} sessions";
     /// The most bytes of device memory, of all devices and all of its sessions together.
-    pub device_memory: Option<u64>,
+    device_memory: u64 as Size, "device-memory", json "device_memory", note "{} of device memory";
     /// The most bytes of the server's memory that one of its sessions may use.
-    pub session_memory: Option<u64>,
+    session_memory: u64 as SessionMemory, "session-memory", json "session_memory", note "{} of memory a session";
     /// How long a session may stay open in which nothing happens.
-    pub idle_timeout: Option<Duration>,
+    idle_timeout: Duration as TimeSpan, "idle-timeout", json "idle_timeout_seconds", note "idle for {}";
     /// How long a session may stay open.
-    pub session_time: Option<Duration>,
+    session_time: Duration as TimeSpan, "session-time", json "session_time_seconds", note "sessions of {}";
     /// The most bytes of copies a second in each direction, of all of its sessions together.
-    pub bandwidth: Option<u64>,
+    bandwidth: u64 as Bandwidth, "bandwidth", json "bandwidth", note "{} a second in each direction";
 }
 
 impl ClientLimits {
-    /// The keys by which a file sets them.
-    pub const KEYS: &str = "sessions, device-memory, session-memory, idle-timeout, session-time, bandwidth";
-
-    /// These, and those of `others` where these set none.
-    #[must_use]
-    pub fn or(self, others: Self) -> Self {
-        Self {
-            sessions: self.sessions.or(others.sessions),
-            device_memory: self.device_memory.or(others.device_memory),
-            session_memory: self.session_memory.or(others.session_memory),
-            idle_timeout: self.idle_timeout.or(others.idle_timeout),
-            session_time: self.session_time.or(others.session_time),
-            bandwidth: self.bandwidth.or(others.bandwidth),
-        }
-    }
-
     /// Whether sessions end by themselves after a time.
     pub fn has_time_limit(&self) -> bool {
         self.idle_timeout.is_some() || self.session_time.is_some()
     }
+}
 
-    /// Those that are set, as a file has them: keys and TOML values.
-    pub fn entries(&self) -> Vec<(&'static str, String)> {
-        let size = |bytes: u64| format!("\"{}\"", Size(bytes));
-        let span = |time: Duration| format!("\"{}\"", TimeSpan(time));
-        let entries = [
-            ("sessions", self.sessions.map(|count| count.to_string())),
-            ("device-memory", self.device_memory.map(size)),
-            ("session-memory", self.session_memory.map(size)),
-            ("idle-timeout", self.idle_timeout.map(span)),
-            ("session-time", self.session_time.map(span)),
-            ("bandwidth", self.bandwidth.map(size)),
-        ];
-        entries.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+/// A new limit as the command line names it: a value, or `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewLimit<T>(Option<T>);
+
+impl<T: FromStr> FromStr for NewLimit<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        if text == "none" { Ok(Self(None)) } else { text.parse().map(|value| Self(Some(value))) }
     }
 }
+
+/// How a limit is written: as [`Display`] and [`FromStr`] do, in TOML in quotation marks.
+trait LimitValue: Display + FromStr<Err: Display> + Sized {
+    /// What it is without its unit.
+    type Plain;
+
+    fn new(plain: Self::Plain) -> Self;
+
+    fn plain(self) -> Self::Plain;
+
+    /// What it is as JSON.
+    fn number(self) -> u64;
+
+    fn to_toml(&self) -> String {
+        format!("\"{self}\"")
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        text(value)?.parse().map_err(|cause: Self::Err| cause.to_string())
+    }
+}
+
+/// What a TOML value says in quotation marks.
+pub(super) fn text<'a>(value: &'a DeValue<'_>) -> Result<&'a str, String> {
+    value.as_str().ok_or_else(|| "this must be a text in quotation marks".to_owned())
+}
+
+/// A count, which in TOML is a number.
+impl LimitValue for usize {
+    type Plain = Self;
+
+    fn new(plain: Self) -> Self {
+        plain
+    }
+
+    fn plain(self) -> Self {
+        self
+    }
+
+    fn number(self) -> u64 {
+        self as u64
+    }
+
+    fn to_toml(&self) -> String {
+        self.to_string()
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        let number = value.as_integer().and_then(|number| number.as_str().parse().ok());
+        number.ok_or_else(|| "this must be a whole number".to_owned())
+    }
+}
+
+impl LimitValue for TimeSpan {
+    type Plain = Duration;
+
+    fn new(plain: Duration) -> Self {
+        Self(plain)
+    }
+
+    fn plain(self) -> Duration {
+        self.0
+    }
+
+    fn number(self) -> u64 {
+        self.0.as_secs()
+    }
+}
+
+/// Limits that are bytes.
+macro_rules! bytes {
+    ($($value:ident)+) => {$(
+        impl LimitValue for $value {
+            type Plain = u64;
+
+            fn new(plain: u64) -> Self {
+                Self(plain)
+            }
+
+            fn plain(self) -> u64 {
+                self.0
+            }
+
+            fn number(self) -> u64 {
+                self.0
+            }
+        }
+    )+};
+}
+
+bytes!(Size SessionMemory Bandwidth);
+
+/// Memory of a session, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionMemory(u64);
+
+impl Display for SessionMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Size(self.0).fmt(f)
+    }
+}
+
+impl FromStr for SessionMemory {
+    type Err = SessionMemoryError;
+
+    fn from_str(text: &str) -> Result<Self, SessionMemoryError> {
+        parse_session_memory(text).map(Self)
+    }
+}
+
+/// Less memory than this is used by a worker that does nothing yet.
+const MIN_SESSION_MEMORY: u64 = 64 << 20;
 
 /// Why a limit of a session's memory is none.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -85,6 +244,27 @@ pub fn parse_session_memory(text: &str) -> Result<u64, SessionMemoryError> {
     }
 }
 
+/// Bytes a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bandwidth(u64);
+
+impl Display for Bandwidth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Size(self.0).fmt(f)
+    }
+}
+
+impl FromStr for Bandwidth {
+    type Err = BandwidthError;
+
+    fn from_str(text: &str) -> Result<Self, BandwidthError> {
+        match text.parse()? {
+            Size(bytes) if bytes < MIN_BANDWIDTH => Err(BandwidthError::TooLittle(text.to_owned())),
+            Size(bytes) => Ok(Self(bytes)),
+        }
+    }
+}
+
 /// Slower than this a program would not come to an end, and a piece of a copy would take longer than a peer waits.
 const MIN_BANDWIDTH: u64 = 1 << 20;
 
@@ -97,17 +277,6 @@ pub enum BandwidthError {
     /// Sessions would hardly go on.
     #[error("`{0}` a second is too little for any program: give 1M or more")]
     TooLittle(String),
-}
-
-/// A limit of bytes a second, as people write it.
-///
-/// # Errors
-/// For a text that does not name a size, or too little.
-pub fn parse_bandwidth(text: &str) -> Result<u64, BandwidthError> {
-    match text.parse()? {
-        Size(bytes) if bytes < MIN_BANDWIDTH => Err(BandwidthError::TooLittle(text.to_owned())),
-        Size(bytes) => Ok(bytes),
-    }
 }
 
 #[cfg(test)]
@@ -134,6 +303,25 @@ mod tests {
                 ("idle-timeout", "\"1m\"".to_owned()),
             ]
         );
+        assert_eq!(both.notes(), ["at most 2 sessions", "1G of device memory", "idle for 1m"]);
+        let numbers: Vec<_> = both.numbers().filter_map(|(name, number)| Some((name, number?))).collect();
+        assert_eq!(numbers, [("sessions", 2), ("device_memory", 1 << 30), ("idle_timeout_seconds", 60)]);
+    }
+
+    #[test]
+    fn changes_leave_other_limits_and_none_removes_one() {
+        let before = ClientLimits { sessions: Some(2), bandwidth: Some(1 << 20), ..ClientLimits::default() };
+        let mut limits = before;
+        LimitChanges::default().apply(&mut limits);
+        assert_eq!(limits, before);
+        let changes = LimitChanges {
+            sessions: Some("none".parse().unwrap()),
+            session_time: Some("1m".parse().unwrap()),
+            ..LimitChanges::default()
+        };
+        changes.apply(&mut limits);
+        let session_time = Some(Duration::from_secs(60));
+        assert_eq!(limits, ClientLimits { sessions: None, session_time, ..before });
     }
 
     #[test]
@@ -141,7 +329,7 @@ mod tests {
         assert_eq!(parse_session_memory("64M"), Ok(MIN_SESSION_MEMORY));
         assert!(parse_session_memory("63M").unwrap_err().to_string().contains("64M or more"));
         assert!(parse_session_memory("much").is_err());
-        assert_eq!(parse_bandwidth("1M"), Ok(MIN_BANDWIDTH));
-        assert!(parse_bandwidth("1023K").unwrap_err().to_string().contains("1M or more"));
+        assert_eq!("1M".parse(), Ok(Bandwidth(MIN_BANDWIDTH)));
+        assert!("1023K".parse::<Bandwidth>().unwrap_err().to_string().contains("1M or more"));
     }
 }
