@@ -4,6 +4,7 @@
 //! that is not pinned is copied once more, and short copies cost their calls rather than their bytes.
 
 use causeway_doctor::print::binary;
+use causeway_pipeline::TransportKind;
 use serde_json::Value;
 
 /// Copies up to this many bytes travel with their commands, never by RDMA or on lanes (`INLINE_BYTES` of the client library).
@@ -17,22 +18,27 @@ const PAGEABLE_SHARE: f64 = 0.05;
 const MANY_SHORT: u64 = 100;
 const SHORT_SHARE: f64 = 0.5;
 
+/// A transport: its name in the report, and for people.
+const fn of(kind: TransportKind) -> (&'static str, &'static str) {
+    (kind.name(), kind.description())
+}
+
 /// What carries copies: its name in the report, and for people.
 const PATHS: [(&str, &str); 6] = [
     ("gpudirect", "by GPUDirect"),
     ("registered", "by RDMA of pinned memory"),
     ("zero_copy", "without a copy"),
     ("staged", "through staging"),
-    ("tcp", "over TCP"),
+    of(TransportKind::Tcp),
     ("with_commands", "with commands"),
 ];
 
 /// What carries copies between devices of two servers, likewise.
 const BETWEEN_SERVERS: [(&str, &str); 5] = [
     ("device", "by the device itself"),
-    ("shm", "through shared memory"),
-    ("verbs", "by RDMA"),
-    ("tcp", "over TCP"),
+    of(TransportKind::Shm),
+    of(TransportKind::Verbs),
+    of(TransportKind::Tcp),
     ("client", "by way of this machine"),
 ];
 

@@ -80,6 +80,8 @@ impl BetweenServers {
 
 #[cfg(test)]
 mod tests {
+    use causeway_config::{Values, table};
+
     use super::*;
 
     #[test]
@@ -92,7 +94,12 @@ mod tests {
         {
             assert_eq!(read(text), Ok(BetweenServers::Only(via)));
         }
+        let Values::Word(choices) = table::BETWEEN_SERVERS.values else { panic!("it is a choice") };
+        assert!(choices.iter().all(|choice| read(choice).is_ok()), "{choices:?}");
         let error = read("rdma").unwrap_err().to_string();
+        for kind in TransportKind::ALL {
+            assert!(choices.contains(&kind.name()) && error.contains(kind.name()), "{kind}");
+        }
         assert!(error.contains("CAUSEWAY_BETWEEN_SERVERS=rdma") && error.contains("verbs"), "{error}");
     }
 

@@ -89,6 +89,8 @@ pub fn why_not_better(used: TransportKind, reasons: &[Reason]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use causeway_config::{Values, table};
+
     use super::*;
 
     #[test]
@@ -97,7 +99,12 @@ mod tests {
             assert_eq!(text.parse::<TransportChoice>().unwrap().to_string(), text);
         }
         assert_eq!("".parse(), Ok(TransportChoice::Auto));
-        assert!("rdma".parse::<TransportChoice>().unwrap_err().to_string().contains("verbs"));
+        let Values::Word(choices) = table::VIA.values else { panic!("it is a choice") };
+        assert!(choices.iter().all(|choice| choice.parse::<TransportChoice>().is_ok()), "{choices:?}");
+        let error = "rdma".parse::<TransportChoice>().unwrap_err().to_string();
+        for kind in TransportKind::ALL {
+            assert!(choices.contains(&kind.name()) && error.contains(kind.name()), "{kind}");
+        }
         assert!(
             TransportChoice::Only(TransportKind::Shm).admits(TransportKind::Shm)
                 && !TransportChoice::Only(TransportKind::Shm).admits(TransportKind::Tcp)

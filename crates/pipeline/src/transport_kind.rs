@@ -20,13 +20,39 @@ impl TransportKind {
     pub const ALL: [Self; 3] = [Self::Shm, Self::Verbs, Self::Tcp];
 
     /// Its name, as people write it.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Shm => "shm",
             Self::Verbs => "verbs",
             Self::Tcp => "tcp",
             Self::Other(name) => name,
         }
+    }
+
+    /// How copies pass it, as part of a sentence.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Shm => "through shared memory",
+            Self::Verbs => "by RDMA",
+            Self::Tcp => "over TCP",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// Its number in memory that processes share; 0 where it is not among Causeway's own. Processes of several
+    /// releases may share such memory, so numbers stay what they are.
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Tcp => 1,
+            Self::Shm => 2,
+            Self::Verbs => 3,
+            Self::Other(_) => 0,
+        }
+    }
+
+    /// The one of Causeway's own that has this number.
+    pub fn from_number(number: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
     /// The one of Causeway's own that has this name.
@@ -56,10 +82,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_transport_is_found_by_its_name() {
+    fn every_transport_is_found_by_its_name_and_number() {
         for kind in TransportKind::ALL {
             assert_eq!(TransportKind::named(&kind.to_string()), Some(kind));
+            assert_eq!(TransportKind::from_number(kind.number()), Some(kind));
         }
+        assert_eq!(TransportKind::from_number(TransportKind::Other("toy").number()), None);
         assert_eq!(TransportKind::named("rdma"), None);
     }
 }

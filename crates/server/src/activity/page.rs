@@ -118,7 +118,7 @@ impl Counts {
             histogram
         };
         Self {
-            via: via_of(at(CounterIndex::Via)),
+            via: TransportKind::from_number(at(CounterIndex::Via)),
             posted: at(CounterIndex::Posted),
             called: at(CounterIndex::Called),
             failed: at(CounterIndex::Failed),
@@ -134,21 +134,6 @@ impl Counts {
             waits: histogram(CounterIndex::WaitBuckets, CounterIndex::WaitSum),
         }
     }
-}
-
-fn number_of(via: TransportKind) -> u64 {
-    match via {
-        TransportKind::Tcp => 1,
-        TransportKind::Shm => 2,
-        TransportKind::Verbs => 3,
-        TransportKind::Other(_) => 0,
-    }
-}
-
-fn via_of(number: u64) -> Option<TransportKind> {
-    [TransportKind::Tcp, TransportKind::Shm, TransportKind::Verbs]
-        .into_iter()
-        .find(|via| number_of(*via) == number)
 }
 
 /// The counts of a worker's session, in memory that its broker can read.
@@ -212,7 +197,7 @@ impl Activity {
 
     /// The session goes over this transport.
     pub fn set_transport(&self, via: TransportKind) {
-        self.words()[CounterIndex::Via as usize].store(number_of(via), Ordering::Relaxed);
+        self.words()[CounterIndex::Via as usize].store(via.number(), Ordering::Relaxed);
     }
 
     /// A command has come. To be called by one thread.

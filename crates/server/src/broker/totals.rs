@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use causeway_link::TransportKind;
 use causeway_link::accept::AcceptError;
 use parking_lot::Mutex;
 
@@ -138,15 +139,13 @@ struct Inner {
     activity: BTreeMap<&'static str, Counts>,
 }
 
+/// The label of sessions that go over no transport that has a name of its own.
+pub const NO_TRANSPORT: &str = "none";
+
 /// The label for what carries a session.
 pub fn via_label(counts: &Counts) -> &'static str {
-    use causeway_link::TransportKind;
-    match counts.via {
-        Some(TransportKind::Shm) => "shm",
-        Some(TransportKind::Verbs) => "verbs",
-        Some(TransportKind::Tcp) => "tcp",
-        Some(TransportKind::Other(_)) | None => "none",
-    }
+    let named = counts.via.filter(|via| TransportKind::ALL.contains(via));
+    named.map_or(NO_TRANSPORT, TransportKind::name)
 }
 
 impl Totals {
@@ -249,8 +248,7 @@ mod tests {
     #[test]
     fn what_ended_sessions_have_done_stays_counted() {
         let totals = Totals::new();
-        let done =
-            |posted| Counts { posted, via: Some(causeway_link::TransportKind::Shm), ..Counts::default() };
+        let done = |posted| Counts { posted, via: Some(TransportKind::Shm), ..Counts::default() };
         totals.session_ends(Outcome::Ended, &done(3));
         totals.session_ends(Outcome::Killed, &done(4));
         totals.session_ends(Outcome::Failed, &Counts { posted: 1, ..Counts::default() });

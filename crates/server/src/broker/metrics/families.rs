@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use causeway_link::TransportKind;
 use causeway_wire::status::DeviceStatus;
 
 use super::text::Page;
@@ -11,10 +12,12 @@ use crate::activity::Counts;
 use crate::admission::Source;
 use crate::broker::sessions::OwnedSession;
 use crate::broker::shared::Shared;
-use crate::broker::totals::{Outcome, Refusal, via_label};
+use crate::broker::totals::{NO_TRANSPORT, Outcome, Refusal, via_label};
 
 /// All that carries a session, as labels.
-const VIAS: [&str; 4] = ["tcp", "shm", "verbs", "none"];
+fn transport_labels() -> impl Iterator<Item = &'static str> {
+    TransportKind::ALL.into_iter().map(TransportKind::name).chain([NO_TRANSPORT])
+}
 
 /// The page of a server.
 pub fn page(shared: &Shared) -> String {
@@ -106,7 +109,7 @@ fn server(page: &mut Page, shared: &Shared) {
 
 fn sessions(page: &mut Page, shared: &Shared, open: &[Counts]) {
     let mut now = page.gauge("causeway_sessions", "Open sessions.");
-    for via in VIAS {
+    for via in transport_labels() {
         let count = open.iter().filter(|counts| via_label(counts) == via).count();
         now.sample(&[("transport", via)], count);
     }
@@ -143,7 +146,7 @@ fn added_up(mut ended: BTreeMap<&'static str, Counts>, open: &[Counts]) -> BTree
         ended.entry(via_label(counts)).or_default().merge(counts);
     }
     // A series that comes and goes is hard to take the rate of.
-    for via in VIAS {
+    for via in transport_labels() {
         ended.entry(via).or_default();
     }
     ended
