@@ -1,21 +1,21 @@
 //! What the end-to-end tests and the benchmarks share: they start the real `causeway`, the real client
 //! library and real CUDA programs, and look at them from outside.
 //!
-//! | Module       | Question it answers                                                          |
-//! |--------------|------------------------------------------------------------------------------|
-//! | [`built`]    | Where are the program, the library and the CUDA programs that were built?      |
-//! | [`process`]  | How is a process started, watched, and ended when it takes too long?           |
-//! | [`server`]   | How is a server started, and which workers does it have?                       |
-//! | [`kubelet`]  | What does a kubelet of Kubernetes say to a device plugin?                      |
-//! | [`client`]   | How is a CUDA program started on a server?                                     |
-//! | [`mpi`]      | How is a program started under an MPI, with the interposer, on a server?      |
-//! | [`programs`] | Which CUDA programs are there, and what must each of them do?                  |
-//! | [`hostile`]  | How does one talk to a server as no client would?                              |
-//! | [`raw_session`] | How does one send commands that no client would send?                    |
-//! | [`network`]  | How are client and server put on two ends of a network of known length and rate?  |
-//! | [`stall`]    | How does a network fall silent whose connections stay open?                  |
-//! | [`chaos`]    | What happens when connections fail at exact points of a session?              |
-//! | [`tap`]      | What travels between a client and a server?                                    |
+//! | module | contents |
+//! | --- | --- |
+//! | [`built`] | Where the built things are, and that they are built |
+//! | [`process`] | Starting processes, watching what they print, and ending them when they take too long |
+//! | [`server`] | Starting servers and looking at their workers |
+//! | [`kubelet`] | A kubelet as device plugins see it: registration, the list of devices, allocation |
+//! | [`client`] | Starting CUDA programs on a server |
+//! | [`mpi`] | MPI jobs in tests: a program under an MPI, with the interposer, on a server |
+//! | [`programs`] | The CUDA programs of `tests/cuda/programs.txt`, what each of them must do, and how all of them are run |
+//! | [`hostile`] | Talking to a server as no client would |
+//! | [`raw_session`] | A session in which a test sends commands as it likes, well formed or not |
+//! | [`network`] | Two network namespaces of this machine, joined by a cable of which the length and the rate are known; or two hosts with RDMA devices, where the tests run in the guest of `tests/verbs` |
+//! | [`stall`] | A relay between clients and a server that keeps its connections open and forwards nothing any more, or cuts them, once it is told to |
+//! | [`chaos`] | Faults of a network at exact points of a session: a relay between a program and a server that knows where frames and chunks end, and cuts, closes, stalls or splits there |
+//! | [`tap`] | A relay between clients and a server that keeps a record of what goes through it |
 
 pub mod built;
 pub mod chaos;

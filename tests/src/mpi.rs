@@ -1,4 +1,4 @@
-//! How is a program started under an MPI, with the interposer, on a server?
+//! MPI jobs in tests: a program under an MPI, with the interposer, on a server.
 
 use crate::built;
 use crate::process::{Outcome, run};

@@ -5,13 +5,18 @@ import subprocess
 from pathlib import Path
 from urllib.parse import unquote
 
-from markdown import Link, anchors, code, links, read
+from markdown import Link, anchors, code, links, read, stray_rows
 
 BOOK = Path("docs/src")
 # A document that code, a script or a page names by its path from the root.
 MENTION = re.compile(r"(?<![\w./(-])docs/[\w./-]+\.(?:md|json|toml|svg)\b")
 # A file or folder of the tree that prose names.
 PLACE = re.compile(r"(?:crates|tests|tools|scripts|bench|fuzz|examples)/[\w./-]+")
+# A source file that a comment names.
+COMMENT = re.compile(r"^\s*(?://[/!]?|#)\s(.*)$", re.M)
+SOURCE = re.compile(r"(?<![\w./*<>{-])(?:[\w-]+/)*\w[\w-]*\.(?:rs|c|cu|cuh)\b(?![\w*])")
+# Comments may name these: they are made, or are other projects'.
+OTHER_SOURCES = {"bench.rs", "main.c", "main.rs", "mod.rs", "lib.rs"}
 # What they name was there when they were written.
 OF_THE_PAST = ("docs/lab/", "CHANGELOG.md", "THIRD-PARTY-NOTICES")
 # Bytes of tests, and what others have written.
@@ -36,6 +41,7 @@ def check(root: Path, listed: list[Path]) -> list[str]:
             for link in links(text):
                 if sentence := check_link(root, file, link):
                     wrong.append(f"{file}:{link.line}: {sentence}")
+            wrong += [f"{file}:{line}: the row is in no table, since no `| --- |` is above it" for line in stray_rows(text)]
             if not str(file).startswith(OF_THE_PAST):
                 wrong += [
                     f"{file}:{name.line}: names {name.target}, which does not exist"
@@ -48,7 +54,23 @@ def check(root: Path, listed: list[Path]) -> list[str]:
                 if not (root / match[0]).exists():
                     line = text.count("\n", 0, match.start()) + 1
                     wrong.append(f"{file}:{line}: names {match[0]}, which does not exist")
-    return wrong + check_book(root, listed)
+    return wrong + check_sources(root, listed) + check_book(root, listed)
+
+
+def check_sources(root: Path, listed: list[Path]) -> list[str]:
+    """Comments that name a source file of which there is none: by its path from the root or a folder, or its name."""
+    known = {str(Path(*file.parts[at:])) for file in listed for at in range(len(file.parts))}
+    wrong = []
+    for file in listed:
+        if file.suffix not in {".rs", ".c", ".h", ".cu", ".cuh"} or file.parts[0] not in {"crates", "mpi", "device"}:
+            continue
+        text = read(root / file)
+        for comment in COMMENT.finditer(text):
+            for name in SOURCE.findall(comment[1]):
+                if name not in known and name not in OTHER_SOURCES:
+                    line = text.count("\n", 0, comment.start(1)) + 1
+                    wrong.append(f"{file}:{line}: names {name}, which does not exist")
+    return wrong
 
 
 def check_link(root: Path, file: Path, link: Link) -> str | None:

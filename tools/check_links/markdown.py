@@ -48,6 +48,17 @@ def code(text: str) -> list[Link]:
     ]
 
 
+def stray_rows(text: str) -> list[int]:
+    """The first lines of tables that have no row of `---` below their head."""
+    found, rows = [], 0
+    for number, line in lines_of_text(text):
+        is_row = line.lstrip().startswith("|")
+        rows = rows + 1 if is_row else 0
+        if rows == 2 and not re.match(r"\s*\|[\s:|-]+\|?\s*$", line):
+            found.append(number - 1)
+    return found
+
+
 def anchors(text: str) -> set[str]:
     """The names of headings, as GitHub and mdBook make them, and ids that are given in HTML."""
     found: set[str] = set()

@@ -69,6 +69,15 @@ class Checking(unittest.TestCase):
         wrong = self.check(a_md=text, crates__a_rs="", docs__lab__b_md="`crates/gone`")
         self.assertEqual(wrong, ["a.md:1: names crates/a_rs, which does not exist"])
 
+    def test_sources_that_comments_name_exist(self):
+        text = "// a/b.rs and b.rs say; gone.rs and c/b.rs do not, of which `*.rs` is no name\nlet x = \"x.rs\";\n"
+        wrong = self.check(crates__a__b_rs="", crates__c_rs=text)
+        self.assertEqual([line.split()[2].strip(",") for line in wrong], ["gone.rs", "c/b.rs"], wrong)
+
+    def test_rows_of_a_table_have_a_head(self):
+        wrong = self.check(a_md="| a |\n|---|\n| 1 |\n| 2 |\n\n| b |\n| 1 |\n| 2 |\n")
+        self.assertEqual(wrong, ["a.md:6: the row is in no table, since no `| --- |` is above it"])
+
     def test_the_book_is_whole_and_by_itself(self):
         wrong = self.check(
             docs__src__SUMMARY_md="[a](a.md)",

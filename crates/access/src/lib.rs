@@ -1,13 +1,13 @@
 //! Access to servers: connect strings, keys, and where they are kept. Which clients a server admits is
 //! decided there, in `broker::access`.
 //!
-//! | Module          | Contents |
-//! |-----------------|----------|
-//! | [`mod@servers`] | Server lists: as users write them, and as configuration files have them |
-//! | [`target`]      | Server addresses, keys, names of clients, invitations |
-//! | [`keys`]        | Key files, the list of clients, and their limits |
-//! | `user`          | Name of this process' user |
-//! | [`local`]       | Servers of this host: names of sockets, private folder, system service |
+//! | module | contents |
+//! | --- | --- |
+//! | [`target`] | Server address and key, as the user writes them |
+//! | [`keys`] | Keys of servers and clients, and where they are stored |
+//! | `user` | Name of this process' user: as its variables have it, or the file of users |
+//! | [`local`] | Servers of this host: names of their sockets, private runtime folder, and the system service of the machine |
+//! | [`servers`] | Server lists: as users write them, and as configuration files have them |
 
 pub mod keys;
 pub mod local;

@@ -1,5 +1,5 @@
-//! Which state of the process that started it does `causeway` change, and how does a program that it starts get it
-//! unchanged?
+//! Inherited process state: signals, limits and timers that `causeway` changes, and their restoration before
+//! `exec`.
 //!
 //! `exec` hands on ignored signals, the signal mask, limits and running timers. What `causeway` relies on is set
 //! before `main`; a program is started with what `causeway` was started with, as if it had been started directly.

@@ -1,50 +1,54 @@
 //! The program `causeway`: serves GPUs, and runs CUDA programs on GPUs that are elsewhere.
 //!
-//! | Module           | Question it answers                                                            |
-//! |------------------|--------------------------------------------------------------------------------|
-//! | `serve`          | How is a server started and ended?                                             |
-//! | `try_driver`     | Can NVIDIA's driver be used on this machine?                                   |
-//! | `server`         | Which servers are meant, and what is to carry the sessions?                    |
-//! | `run`            | How does a program come to run on a server's GPU?                              |
-//! | `mpirun`         | How do the ranks of an MPI program come to have the interposer?                |
-//! | `devices`        | Which GPUs does a server have?                                                 |
-//! | `api`            | Which driver functions are supported?                                          |
-//! | `cdi`            | How does a container engine come to give containers the GPUs of a server?      |
-//! | `kubernetes`     | How do pods of Kubernetes come to have the GPUs of servers?                    |
-//! | `container`      | With what does a program in a container use them?                              |
-//! | `bench`          | How fast are copies, launches and waits, here and there?                       |
-//! | `doctor`         | What does a machine lack, and what is to be done?                              |
-//! | `check`          | What does the software GPU lack for a program?                                 |
-//! | `demo`           | Does all of it work on this machine?                                           |
-//! | `trace`          | What did a program do when, here and on the devices?                           |
-//! | `tune`           | Which plans for copies suit this server, and how are they kept?                |
-//! | `embedded`       | How does a command bring its own server?                                       |
-//! | `jupyter`        | How does a notebook come to run on a server's GPU?                             |
-//! | `config_command` | What do configuration files say, and what comes of them?                       |
-//! | `config_file`    | Which options of `causeway serve` do configuration files give?                 |
-//! | `completions`    | What do shells and manuals need to know of the command line?                   |
-//! | `key`            | Which keys are there, and how does one get from a server to its clients?       |
-//! | `client`         | Which clients of a server have keys of their own?                              |
-//! | `login`          | How does this machine become a client of a server that has invited it?        |
-//! | `hidden_input`   | How is a secret read from a terminal that does not show it?                    |
-//! | `duration`     | Which durations may an option have?                                             |
-//! | `own_server`     | Which server of this machine do these commands mean?                           |
-//! | `usage`          | Who has used a server for how long?                                            |
-//! | `keys`           | How do servers' keys get to a program that is started?                         |
-//! | `launch`         | How is a program started so that signals and exit codes come through?          |
-//! | `inherited`      | What does `causeway` change of what it inherits, and a program gets unchanged? |
-//! | `elf`            | What stands in an ELF file?                                                    |
-//! | `libc_detection` | Which C library does a program want?                                           |
-//! | `library`        | Where is the client library?                                                   |
-//! | `renamed`        | Which options had other names?                                                 |
-//! | `report`         | What did a program do, in words and numbers?                                   |
-//! | `copies`         | How did a program's copies travel, and what slowed them?                       |
-//! | `pool`           | Which GPUs of a pool of servers are free, and who has the others?              |
-//! | `pool_command`   | How does a batch system acquire GPUs of a pool and release them?               |
-//! | `ptxas`          | How does PTX of Triton come to the software GPU?                               |
-//! | `status_query`   | How is a server asked how it is?                                               |
-//! | `watch`          | How are servers, and what do their sessions do?                                |
-//! | `logging`        | Where do log lines go, and how do they look?                                   |
+//! | module | contents |
+//! | --- | --- |
+//! | `serve` | `causeway serve`: start and end of a server |
+//! | `try_driver` | Trial start of NVIDIA's driver on this machine |
+//! | `server` | Which servers are meant, and what is to carry the sessions: the options of all commands that use some |
+//! | `run` | `causeway run`: runs a program on a server's GPU |
+//! | `mpirun` | `causeway mpirun`: starts the ranks of an MPI program with the interposer and a job's nonce |
+//! | `devices` | `causeway devices`: the GPUs of a server |
+//! | `api` | `causeway api`: the driver functions that are supported |
+//! | `cdi` | `causeway cdi`: description of a server's GPUs for container engines (Container Device Interface) |
+//! | `kubernetes` | `causeway kubernetes`: GPUs of servers for pods of Kubernetes |
+//! | `container` | Containers: variables and files of this machine with which programs in one use servers' GPUs |
+//! | `bench` | `causeway bench`: speed of copies, launches and waits, remote and native |
+//! | `doctor` | `causeway doctor`: what a machine lacks for remote GPUs, InfiniBand and GPUDirect, and what to do |
+//! | `check` | `causeway check`: what the software GPU lacks for a program, said before that runs |
+//! | `demo` | `causeway demo`: a test of everything on this machine |
+//! | `trace` | `causeway trace`: a timeline of a program, here and on the devices |
+//! | `tune` | `causeway tune`: finds and stores the copy plans that suit a server |
+//! | `embedded` | Embedded server: a server of its own for one command |
+//! | `jupyter` | `causeway jupyter`: a Jupyter kernel that runs on a server's GPU |
+//! | `config_command` | `causeway config`: what configuration files and variables set |
+//! | `config_file` | Options of `causeway serve` in configuration files |
+//! | `completions` | Shell completions and manual pages |
+//! | `key` | `causeway key`: keys of servers, and how one gets from a server to its clients |
+//! | `client` | `causeway client`: the clients of a server that have keys of their own |
+//! | `login` | `causeway login`: this machine as a client of a server that has invited it |
+//! | `hidden_input` | Hidden input: a line from the terminal that does not appear there |
+//! | `duration` | Durations that options take: parsers for clap |
+//! | `own_server` | The server of this machine that commands about keys and clients mean: its key file, and how clients reach it |
+//! | `usage` | `causeway usage`: an audit log, summed up |
+//! | `keys` | Passing of servers' keys to a started program |
+//! | `launch` | Launch of a program, so that signals and exit codes come through |
+//! | `inherited` | Inherited process state: signals, limits and timers that `causeway` changes, and their restoration before `exec` |
+//! | `elf` | ELF files of 64 bits: sections, segments, what a loader loads, symbols |
+//! | `libc_detection` | C library of a program |
+//! | `library` | Client libraries: their folders |
+//! | `renamed` | Renamed options: the former name of an option still works, with a warning, until the next minor version |
+//! | `report` | Report of `causeway run --stats`: what a program did, in words and numbers |
+//! | `copies` | Summary of a program's copies: their paths, and what slowed them that the program could change |
+//! | `pool` | Pools of servers, whose GPUs are given to one program or job at a time |
+//! | `pool_command` | `causeway pool`: the GPUs of a pool of servers, for people and for batch systems |
+//! | `ptxas` | Stand-in for NVIDIA's `ptxas`, which Triton calls to make machine code of its PTX: the software GPU runs the PTX itself |
+//! | `status_query` | Status queries: a connection to a server that is asked how it is |
+//! | `watch` | `causeway top`, `sessions` and `drain`: servers, and what their sessions do |
+//! | `logging` | Logging: where log lines go, and how they look |
+//! | `default_server` | Server that a program gets when none is named |
+//! | `mmap` | `mmap` of this process: with a hint where NVIDIA's driver reserves addresses without one |
+//! | `nccl` | NCCL's settings of a program: which processes it takes for those of one machine, and its network plugin |
+//! | `stand_ins` | Stand-ins for NVIDIA's libraries of kernels, put in front of them where all servers are software GPUs |
 
 // These panic where standard output or error is closed or full, and with that the exit code of a program that has run is
 // lost: `write!`, and what it returns, is used instead.

@@ -14,14 +14,22 @@
 //!
 //! Beside them lie small modules that all of them use:
 //!
-//! | Module | Contents |
-//! |---|---|
+//! | module | contents |
+//! | --- | --- |
 //! | `arguments` | Pointer arguments of the C functions: reading inputs, writing outputs |
 //! | `process` | The life of this library in its process: before `cuInit`, in use, in a forked child, after exit |
 //! | `guard` | Panic boundary of the C functions |
 //! | [`environment`] | Environment variables and configuration files of this library |
-//! | `log`, `statistics` | Log lines and the session report |
-//! | `files` | Cache folder on disk: its path, and eviction of old files |
+//! | `log` | Lines on the program's standard error, each beginning with `causeway:` |
+//! | `statistics` | Counts of what the program did, written as JSON to the file that `CAUSEWAY_STATS` names |
+//! | `files` | Files of the library: the cache folder, from which old files are evicted, and reports, which only the program's user may read |
+//! | `abi` | What the program sees: the exported symbols, the checks of their arguments, and the sequences that a call consists of |
+//! | `locks` | The locks of this library, in the order in which a thread may take them |
+//! | `model` | The client's picture of what the program has made |
+//! | `nvidia` | Tables that NVIDIA's runtime and libraries ask the driver for and that `cuda.h` does not have |
+//! | `remote` | The servers: sessions with them, and what travels there and back |
+//! | `submit` | Command submission: CUDA operations as commands to the server |
+//! | `trace` | Trace recorder |
 
 mod abi;
 mod arguments;

@@ -1,17 +1,16 @@
-//! Which environment variables and keys of configuration files mean something to Causeway, what may be in
-//! them, and what is in them now?
+//! Environment variables and configuration keys: names, allowed values, and the values that are set.
 //!
-//! | Module       | Question it answers                                                     |
-//! |--------------|-------------------------------------------------------------------------|
-//! | [`size`]     | How is a number of bytes written and read?                              |
-//! | [`duration`] | How is a duration written and read?                                     |
-//! | [`rules`]    | How are rules by sizes written, of which a variable has several?        |
-//! | [`variable`] | What is said of a variable: its values, its default, who acts on it?     |
-//! | [`table`]    | Which variables are there?                                              |
-//! | [`mod@file`] | What do configuration files say?                                        |
-//! | [`read`]     | What do environment and files say together, and can it be used?         |
-//! | [`unknown`]  | Which variables are set that nobody reads?                              |
-//! | [`document`] | How do people read the table: book, `--help`, example of a file?        |
+//! | module | contents |
+//! | --- | --- |
+//! | [`size`] | Sizes in bytes, written as `64K` or `16M` |
+//! | [`duration`] | Durations, written as `500ms`, `90s`, `30m`, `8h` or `2d`; digits alone are seconds |
+//! | [`rules`] | Rules by size, which several variables hold |
+//! | [`variable`] | Environment variable: its values, its default, and the component that reads it |
+//! | [`table`] | Table of all environment variables |
+//! | [`read`] | Values of environment variables and configuration files, checked |
+//! | [`unknown`] | Unknown variables: `CAUSEWAY_...` that are set and that no component reads, such as one that is misspelt |
+//! | [`document`] | Documentation of the variables: in the book, in `--help`, and as an example of a configuration file |
+//! | [`file`] | Configuration files |
 //!
 //! The table is the only place that knows a name, and what is not in it is not read; a key in a file is the
 //! name of a variable in another form. `docs/src/reference/environment.md` and the end of `causeway --help` are

@@ -2,19 +2,19 @@
 //!
 //! Every session begins on one, whatever carries it later, and bulk lanes are nothing else.
 //!
-//! | Module       | Question it answers                                                        |
-//! |--------------|----------------------------------------------------------------------------|
-//! | [`dial`]     | How is a connection to a server made, and by whom?                          |
-//! | [`host_socket`] | How is a Unix socket reached whose name a peer has told, and who listens there? |
-//! | [`socket`]   | How is a TCP connection made, and a dead peer told from a quiet one?        |
-//! | [`noise`]    | How do two ends that share a key prove it and agree on session keys?        |
-//! | [`record`]   | How are bytes encrypted and checked on their way?                           |
-//! | [`channel`]  | How are bytes sent and received, encrypted or not?                          |
-//! | `splice`     | How do bytes get to the kernel without being copied?                        |
-//! | [`unix`]     | How is a Unix socket reached or made whose path is long?                    |
-//! | `transmit`   | How does a system call on a socket finish what it began?                    |
-//! | [`keepalive`] | When does a connection count as dead, although TCP still answers?          |
-//! | [`exchange`] | How do questions and answers go over a connection without a link?           |
+//! | module | contents |
+//! | --- | --- |
+//! | [`dial`] | Connecting to a server, in this process or by another one |
+//! | [`host_socket`] | Abstract Unix sockets of this host: connecting by name, and proof of the listener's identity |
+//! | [`socket`] | Making TCP connections, and telling a dead peer from a quiet one |
+//! | [`noise`] | The encrypted handshake: Noise `NNpsk0` with Curve25519, AES-256-GCM and SHA-256, by the `snow` library |
+//! | [`record`] | Records: the units in which an encrypted connection carries bytes |
+//! | [`channel`] | The two directions of a connection, encrypted or not |
+//! | `splice` | Zero-copy sending with `vmsplice` and `splice` |
+//! | [`unix`] | Unix sockets whose path is longer than `sockaddr_un` allows |
+//! | `transmit` | System calls on sockets that go on until everything is done, also on memory that is not ours alone |
+//! | [`keepalive`] | Keepalive timeouts: when a connection on which nothing is received counts as dead, although TCP still acknowledges |
+//! | [`exchange`] | Questions and answers over one connection: what a monitoring session needs, which has no posted calls, no transfers and no threads |
 
 pub mod channel;
 pub mod dial;

@@ -5,19 +5,19 @@
 //! chosen from the table in [`transports`], the only place that knows them all. What the bytes mean is the
 //! business of `causeway-wire`.
 //!
-//! | Module               | Question it answers                                                          |
-//! |----------------------|------------------------------------------------------------------------------|
-//! | [`link`]             | What does the owner of a link do with it?                                     |
-//! | `batch`              | When does an appended message leave, and in which order?                      |
-//! | `receiver`           | How do the peer's frames come in, and when is the peer gone?                  |
-//! | `inline_receive`     | Who receives: the thread whose task it is, or one that waits?                 |
-//! | `one_sided`          | What is moved without a copy, where network cards reach memory?               |
-//! | [`transports`]       | Which transports are there, what does each cost here, or why is it none?      |
-//! | [`transport_choice`] | Which transport does a user want, and why is another not in use?              |
-//! | [`inter_server`]     | What carries copies between devices of two servers?                           |
-//! | `handshake`          | How does a caller prove itself, and say what it wants?                        |
-//! | [`connect()`]        | How does a client get a session?                                              |
-//! | [`accept`]           | How does a server find out who is calling before it trusts a byte?            |
+//! | module | contents |
+//! | --- | --- |
+//! | [`link`] | The link: one session's messages and transfers |
+//! | `batch` | Message batching and flush policy |
+//! | `receiver` | Receiver of a link's frames, and detection of disconnects |
+//! | `inline_receive` | Inline receive: a thread that waits for a reply receives it itself |
+//! | `one_sided` | One-sided operations (RDMA read and write) of a link |
+//! | [`transports`] | Transports: the table, their cost, and why one is unavailable |
+//! | [`transport_choice`] | Transport selection by the user, and why another is not in use |
+//! | [`inter_server`] | Transport of device copies between two servers, by the user's setting |
+//! | `handshake` | Client side of the handshake: proof of the key, and the request |
+//! | [`accept`] | How a server finds out who is calling, before it trusts a byte |
+//! | `connect` | How a client gets a session |
 
 pub mod accept;
 mod batch;

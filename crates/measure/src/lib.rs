@@ -6,30 +6,30 @@
 //! output; the parent asks one target after the other, so that what disturbs the machine disturbs all of them
 //! alike.
 //!
-//! | Module         | Question it answers                                                         |
-//! |----------------|-----------------------------------------------------------------------------|
-//! | [`sizes`]      | Which sizes of copies are meant, and how is a size written?                  |
-//! | [`case`]       | What can be measured?                                                        |
-//! | [`schedule`]       | How often, and in which order?                                               |
-//! | [`prng`]     | Which numbers follow no pattern, and are the same in each run?               |
-//! | [`protocol`]   | What do parent and measuring process say to each other?                      |
-//! | [`child`]      | How is a case measured and its content checked?                              |
-//! | [`worker_process`]     | How is a measuring process started, asked and ended?                         |
-//! | [`run`]        | How do all cases get measured on all targets?                                |
-//! | [`statistics`] | What do many samples say?                                                    |
-//! | [`pipeline`]   | Does a choice by size do as well as the best fixed choice?                   |
-//! | [`mod@reference`] | What do rates of copies have to be compared with?                            |
-//! | [`results`]    | What was measured, where and by which command?                               |
-//! | [`report`]     | How do people and programs read it?                                          |
-//! | [`plots`]      | Which pictures are drawn of it?                                              |
-//! | [`table`]      | How does a person read figures in a terminal?                                |
-//! | [`files`]      | How are results written as CSV, JSON and pictures?                           |
-//! | [`plot`]       | How is it drawn?                                                             |
-//! | [`job`]        | How is a program run that measures by itself?                                |
-//! | [`jobs`]       | What have such programs found, on every target in turn?                      |
-//! | [`mpi`]        | How long do messages between the GPUs of an MPI program's ranks take?        |
-//! | [`device`]     | What do kernels cost that communicate by themselves?                         |
-//! | [`machine`]    | Which machine is this, and what time is it?                                  |
+//! | module | contents |
+//! | --- | --- |
+//! | [`sizes`] | Sizes of copies, and how a size is written |
+//! | [`case`] | Cases: what can be measured |
+//! | [`schedule`] | Schedule: repetitions, and the order of cases |
+//! | [`prng`] | Numbers that follow no pattern and are the same in each run: xorshift by G |
+//! | [`protocol`] | Protocol between the parent and the measuring process |
+//! | [`child`] | Measuring process: runs one case and checks its content |
+//! | [`worker_process`] | Target: a measuring process that is started, asked for samples and ended |
+//! | [`run`] | Run: all cases on all targets |
+//! | [`statistics`] | Statistics of samples: percentiles and confidence intervals |
+//! | [`pipeline`] | Check of the copy plans: a choice by size against the best fixed choice |
+//! | [`results`] | Results: what was measured, where, and by which command |
+//! | [`report`] | Report of copies, waits or launches: tables, CSV and JSON |
+//! | [`plots`] | Plots of copies, waits and launches |
+//! | [`table`] | Tables for a terminal |
+//! | [`files`] | Result files: CSV, JSON and plots |
+//! | [`plot`] | Plots: figures of one or more panels, as SVG |
+//! | [`job`] | Job: a program that measures and prints a row for each result |
+//! | [`jobs`] | Results of programs that measure by themselves, on every target in turn |
+//! | [`mpi`] | Measurements of messages between the GPUs of two ranks, by channel and placement |
+//! | [`device`] | Measurements of kernels that communicate by themselves |
+//! | [`machine`] | Machine and time of a measurement |
+//! | [`reference`] | Reference rates of copies |
 
 pub mod case;
 pub mod child;

@@ -1,4 +1,4 @@
-//! Check of the copy plans: does a choice by size do as well as the best fixed choice?
+//! Check of the copy plans: a choice by size against the best fixed choice.
 //!
 //! The best of several settings looks better than it is when it is chosen by the same times that it is judged
 //! by. So for each size the best fixed setting is chosen on every other repetition, and compared with the

@@ -4,20 +4,20 @@
 //! a table of functions that a plugin exports. The bytes of a connection go over several sockets at once, which threads
 //! of this library serve.
 //!
-//! | Module            | Question it answers                                                            |
-//! |-------------------|--------------------------------------------------------------------------------|
-//! | [`abi`]           | Which tables does NCCL look for, and how are they laid out?                    |
-//! | [`plugin`]        | What does each call do, for all tables?                                        |
-//! | [`bootstrap`]     | How do sender and receiver find each other, and how do they prove it?          |
-//! | [`communicator`]  | How does a message get to its receive, and when is either done?                |
-//! | [`engine`]        | Who reads and writes the sockets?                                              |
-//! | [`handle`]        | What does a receiver tell a sender through NCCL?                               |
-//! | [`gpu`]           | How do messages get to and from memory of GPUs?                                |
-//! | [`staging_block`] | Through which memory of the host do they pass?                                 |
-//! | [`interfaces`]    | At which addresses is this process reached, and how fast?                      |
-//! | [`settings`]      | What has the user set?                                                         |
-//! | [`log`]           | Where do messages go?                                                          |
-//! | [`error`]         | What can fail, and which of NCCL's codes is that?                              |
+//! | module | contents |
+//! | --- | --- |
+//! | [`abi`] | Tables of functions that NCCL looks for: `ncclNetPlugin_v8` (NCCL 2.20) to `ncclNetPlugin_v12` (2.30) |
+//! | [`plugin`] | Calls of the plugin's interface, the same for all versions of its table |
+//! | [`bootstrap`] | Bootstrap: connections between the two ends of a communicator |
+//! | [`communicator`] | Communicators: one connection between a sender and a receiver, over several lanes |
+//! | [`engine`] | Engine: threads that carry frames between sockets and memory, for all connections of the process |
+//! | [`handle`] | Connect handle: what a receiver tells a sender through NCCL's bootstrap |
+//! | [`gpu`] | Memory of GPUs: what a message in it needs of the driver |
+//! | [`staging_block`] | Staging blocks: memory of the host through which parts of messages pass between lanes and GPUs |
+//! | [`interfaces`] | Network interfaces: addresses for peers, and speed |
+//! | [`settings`] | Settings of the plugin, from the environment and configuration files |
+//! | [`log`] | Log: NCCL's own, which `NCCL_DEBUG` and `NCCL_DEBUG_FILE` govern |
+//! | [`error`] | Errors of the plugin, and NCCL's codes for them |
 
 pub mod abi;
 pub mod bootstrap;

@@ -6,13 +6,12 @@
 //! changes a GPU. The list in `causeway_api::nvml` says what the arguments of a call mean; the exported
 //! symbols are made from it.
 //!
-//! | Module | Contents |
-//! |---|---|
-//! | `stubs` | Exported symbols |
-//! | `call` | Forwarded calls: request from the arguments, response to the program's memory |
+//! | module | contents |
+//! | --- | --- |
+//! | `call` | Forwarded calls: the request made from a call's arguments, and the response written to the program's memory |
 //! | `servers` | Routing of NVML calls to several servers, and device numbering across them |
 //! | `session` | Connections to the servers' monitors, one to each |
-//! | `local_calls` | Calls answered locally, older forms, and private entry points of NVIDIA's own tools |
+//! | `local_calls` | Calls answered locally: start and shutdown, status texts, process names, event sets, older and private entry points |
 //! | `log` | Lines on the program's standard error, each beginning with `causeway:`, as `CAUSEWAY_LOG` says |
 
 mod call;

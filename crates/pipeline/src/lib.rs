@@ -10,15 +10,15 @@
 //! and nothing here copies: no memory of a program, no socket and no clock is touched; only [`profile`] reads
 //! and writes files.
 //!
-//! | Module        | Question it answers                                                        |
-//! |---------------|----------------------------------------------------------------------------|
-//! | [`plan`]      | What is there to choose, and within which limits?                           |
-//! | [`transport_kind`] | Which transports are there?                                            |
-//! | [`table`]     | Which plan does a copy of this size get?                                    |
-//! | [`language`]  | How does a person write a table down (`CAUSEWAY_PIPELINE`)?                  |
-//! | [`mod@cut`]   | Which pieces has a copy, in one, two or three dimensions?                    |
-//! | [`lanes`]     | How many connections carry the transfers of a session over TCP?              |
-//! | [`profile`]   | How is what `causeway tune` has measured kept, and found again?              |
+//! | module | contents |
+//! | --- | --- |
+//! | [`plan`] | Copy plan: its parameters and their limits |
+//! | [`transport_kind`] | The names of the transports: the one enum that says them |
+//! | [`table`] | Table of copy plans by size |
+//! | [`language`] | Text form of a plan table |
+//! | [`lanes`] | Number of bulk lanes: TCP connections that carry the transfers of a session |
+//! | [`profile`] | Profiles: storage of what `causeway tune` has measured |
+//! | [`cut`] | Pieces of a copy in one, two or three dimensions |
 
 pub mod cut;
 pub mod lanes;

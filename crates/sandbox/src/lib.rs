@@ -15,17 +15,17 @@
 //! 3. when the GPU's driver has started, which needs more than a session does ([`Confinement::close`]):
 //!    system calls.
 //!
-//! | Module        | Contents |
-//! |---------------|----------|
-//! | `jail`        | Jail: the sandbox of one process |
-//! | `plan`        | Sandbox request, and the parts that are available on this machine |
-//! | `confinement` | Steps with which a process restricts itself, and its credentials |
-//! | `users`       | Users of processes, and the driver's compile cache of each |
-//! | `cgroup`      | Control groups that bound memory and threads |
-//! | `limits`      | Resource limits besides memory, and the network namespace |
-//! | `files`       | File system access (Landlock) |
-//! | `calls`       | System call filter (seccomp) |
-//! | `nodes`       | Device nodes of the GPU |
+//! | module | contents |
+//! | --- | --- |
+//! | `jail` | Jail: the sandbox of one process |
+//! | `plan` | Sandbox plan: the parts that are available on this machine, and why others are not |
+//! | `confinement` | Confinement: the steps with which a process restricts itself, and its credentials (user, groups, capabilities) |
+//! | `users` | Users of processes, and the compile cache of NVIDIA's driver that each of them has |
+//! | `cgroup` | Control groups (cgroups) that limit a process's memory and threads |
+//! | `limits` | Limits of a process: resource limits (rlimits) besides memory, and an empty network namespace |
+//! | `files` | File system access (Landlock): the files that a process may open |
+//! | `calls` | System call filter (seccomp) |
+//! | `nodes` | Device nodes of the GPU, which must exist before the sandbox forbids to make them |
 
 mod calls;
 mod cgroup;

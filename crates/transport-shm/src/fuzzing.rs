@@ -1,4 +1,5 @@
-//! What must hold whatever a peer writes into shared memory, between any two steps of this side?
+//! Properties of the rings for anything that a peer writes into shared memory, between any two steps of this
+//! side.
 //!
 //! The body of the fuzz target `ring`. An input is a row of steps: those of this side are the real ones, in
 //! an order that no link would take, and those of the peer write wherever it can. Races within one step are

@@ -7,21 +7,21 @@
 //! back when the receiver has done with it. So the bytes of a transfer are written once and are read where
 //! they lie.
 //!
-//! | Module       | Question it answers                                                        |
-//! |--------------|----------------------------------------------------------------------------|
-//! | [`layout`]   | What lies where in the memory?                                             |
-//! | `segment`    | How is the memory made, handed over, checked and mapped?                    |
-//! | `ring`       | How do bytes and entries get across in order?                               |
-//! | `arena`      | How are pieces leased, announced, and given back?                             |
-//! | `side`       | How do descriptors get across, and who notices that the peer has gone?      |
-//! | `state`      | What do the threads of a link have in common, and how does it end?          |
-//! | `messages`   | How do the frames of a link travel?                                         |
-//! | `transfers`  | How do the bytes of a transfer travel?                                      |
-//! | [`staging`]  | How large is the staging arena of a session?                                |
-//! | [`upgrade`]  | How do two processes come to share a segment?                               |
-//! | `error`      | Why do two processes not share memory?                                      |
-//! | `violation`  | How can a peer break the rules?                                             |
-//! | `fuzzing`    | What must hold whatever the peer writes, and whenever?                       |
+//! | module | contents |
+//! | --- | --- |
+//! | [`layout`] | Layout of the shared segment |
+//! | `segment` | Shared segment: creation, hand-over, checks and mapping |
+//! | `ring` | Ring buffers in shared memory, for bytes and for entries |
+//! | `arena` | Slot allocator of the staging arena: leases, announcements and returns |
+//! | `side` | Side channel (Unix socket): descriptor passing, and detection of disconnects |
+//! | `state` | State shared by the threads of a link over shared memory, and its shutdown |
+//! | `messages` | Frames of a link over shared memory |
+//! | `transfers` | Transfers over shared memory |
+//! | [`staging`] | Size of a session's staging arena |
+//! | [`upgrade`] | Upgrade of a connection to shared memory |
+//! | `error` | Errors of setting up shared memory between two processes |
+//! | `violation` | Protocol violations of a peer in shared memory |
+//! | [`fuzzing`] | Properties of the rings for anything that a peer writes into shared memory, between any two steps of this side |
 //!
 //! Everything in the memory is the peer's to change at any moment. So each word is read once, checked, and
 //! only then used; what this side needs to know for certain (how far it has written or read, which slots it

@@ -1,12 +1,12 @@
 //! The transport over TCP: frames on one connection, transfers on several others, the bulk lanes.
 //!
-//! | Module      | Question it answers                                                         |
-//! |-------------|-----------------------------------------------------------------------------|
-//! | `messages`  | How do the frames of a link travel?                                          |
-//! | `commands`  | On which connection, and how does another one take its place?                |
-//! | `dial`      | How does the end that connects open further connections?                     |
-//! | `lanes`     | How is a large copy striped over several connections?                        |
-//! | `schedule`  | Which lane sends what next, and what again when a lane has died?              |
+//! | module | contents |
+//! | --- | --- |
+//! | `messages` | Frames of a link over TCP |
+//! | `commands` | The connection for commands, and how another one takes its place when it is lost |
+//! | `dial` | Dialling further connections of a link, at the end that connects |
+//! | `lanes` | Bulk lanes: TCP connections over which large copies are striped |
+//! | `schedule` | Lane scheduler: which lane sends what next, and retransmission when a lane has died |
 
 mod commands;
 mod dial;

@@ -14,26 +14,26 @@
 //!
 //! From top to bottom; a module uses those below it (`layers.toml`).
 //!
-//! | Module               | Contents |
-//! |----------------------|----------|
-//! | [`upgrade`]          | Upgrade of a connection to queue pairs |
-//! | `transport`          | Transport traits over queue pairs: frames of a link, and transfers |
-//! | `one_sided`          | One-sided operations between registered memory at both ends |
-//! | `cq_poll`            | Completion queue polling, dispatch, and waiting with backoff |
-//! | `receive_completion` | Receive completions: parsing, protocol checks, handling |
-//! | `pieces`             | Pieces of transfers: leases of slots, striping, delivery |
-//! | `state`              | State shared by the threads of a link, and its shutdown |
-//! | `endpoint`           | Device, memory and queue pairs of one end |
-//! | `poll_state`         | State between polls, received frames, and the fallback poller |
-//! | `frames`             | Frames of the link and eager stripes in a queue pair |
-//! | `path`               | Send path of one queue pair: posting, and the pump of what is queued |
-//! | `stripe`             | Stripes of a piece: split, announcement, reassembly |
-//! | `registered_memory`  | Registration cache, and regions exposed to the peer |
-//! | `queue`              | Send queue accounting, operations of several requests, coalescing |
-//! | `message`            | Layout of the messages |
-//! | [`settings`]         | Settings of verbs, and limits of the device |
-//! | `credit`             | Credit flow control |
-//! | `error`              | Errors of the upgrade, and failures of a link |
+//! | module | contents |
+//! | --- | --- |
+//! | [`upgrade`] | Upgrade of a connection to queue pairs: the client's side, and the worker's side |
+//! | `transport` | Transport traits over queue pairs: the frames of a link in both directions, and its transfers |
+//! | `one_sided` | One-sided operations: RDMA between registered memory at both ends |
+//! | `cq_poll` | Completion queue polling: dispatch of what it finds, and waiting with backoff and sleep |
+//! | `receive_completion` | Receive completions: parsing, protocol checks, and handling of what they bring |
+//! | `pieces` | Pieces of transfers: leases of staging slots, striping over all queue pairs, and delivery |
+//! | `state` | State shared by the threads of a link over verbs, and its shutdown: goodbye, and flushing of its queue pairs |
+//! | `endpoint` | Endpoint: device, memory and queue pairs of one end |
+//! | `poll_state` | Poll state: what is kept between polls, where received frames lie, and the fallback poller |
+//! | `frames` | Frames of the link and eager stripes in a queue pair: in messages, or written to slots of the peer |
+//! | `path` | Send path of one queue pair: posting of messages, writes and reads, and the pump of what is queued for them |
+//! | `stripe` | Stripes of a piece over the queue pairs: how it is split, what is announced, and its reassembly |
+//! | `registered_memory` | Registered memory: the registration cache, by address, and the regions exposed to the peer, by number |
+//! | `queue` | Send queue accounting: free slots, signalled requests, completions, operations of several requests, and coalescing |
+//! | `message` | Message formats over queue pairs |
+//! | [`settings`] | Settings of verbs for a session: queue pairs, depth and device limits |
+//! | `credit` | Credit flow control: receives that are posted at the peer |
+//! | `error` | Errors: of the upgrade to queue pairs, and failures of a link over them |
 //!
 //! What the peer says is checked before it is used. What it writes goes to its arena here and nowhere else:
 //! the device sees to that by the key, and a wrong one ends the peer's own queue pairs. Bytes over verbs are

@@ -8,15 +8,6 @@
 //!
 //! An operation whose link ends fails; what was exposed is not in use any more then, since the queue pairs
 //! have ended.
-//!
-//! | Module         | Question it answers                                                          |
-//! |----------------|------------------------------------------------------------------------------|
-//! | `registration` | How does memory come to be known to the card?                                |
-//! | `to_arena`     | How does a piece get into the arena of whoever receives it?                  |
-//! | `expose`       | How is memory exposed to the peer?                                            |
-//! | `access`       | How is memory used that the peer has exposed?                                 |
-//! | `pending`      | How does somebody wait for the end of an operation?                          |
-//! | `offered`      | What of this is offered to the link?                                         |
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -5,22 +5,22 @@
 //! *transfers*: large copies that go straight into their destination. A *transport* moves both: see
 //! [`transport`] for what it implements.
 //!
-//! | Module           | Question it answers                                                             |
-//! |------------------|---------------------------------------------------------------------------------|
-//! | [`transport`]    | What does a transport give a link?                                               |
-//! | [`one_sided`]    | What can a transport do whose network cards reach memory by themselves?          |
-//! | [`shared`]       | What do a link and its transport share, and how does a link end?                 |
-//! | [`events`]       | What is the owner of a link told?                                                |
-//! | [`error`]        | What can go wrong?                                                               |
-//! | [`sending`]      | What is sent as a transfer, how, and until when is its memory in use?            |
-//! | [`destination`]  | Where do the bytes of a transfer go?                                             |
-//! | [`transfers`]    | Which transfers are expected or under way, and who hears of their end?           |
-//! | [`pacing`]       | How do transfers keep to a rate?                                                  |
-//! | [`counters`]     | What has gone over a link?                                                       |
-//! | [`slots`]        | Which slots of staging memory are free?                                          |
-//! | [`delivery`]     | How does a piece get out of staging memory to where it belongs?                  |
-//! | [`staging`]      | Through which memory do transfers pass?                                          |
-//! | [`send_queue`]  | Who sends transfers that nobody waits for, and who copies what has come?         |
+//! | module | contents |
+//! | --- | --- |
+//! | [`transport`] | What a transport gives a link: *messages* and *memory* |
+//! | [`one_sided`] | One-sided interface of transports with RDMA |
+//! | [`shared`] | State shared by a link and its transport, and the end of a link |
+//! | [`events`] | Callbacks to the owner of a link |
+//! | [`error`] | What can go wrong on a link |
+//! | [`sending`] | Outgoing transfer: its source, options, and the lifetime of its memory |
+//! | [`destination`] | Destination of a transfer's bytes |
+//! | [`transfers`] | Incoming transfers: expected and in flight, and their completion callbacks |
+//! | [`pacing`] | Pacing of transfers, so that they keep to a rate |
+//! | [`counters`] | What has gone over a link |
+//! | [`slots`] | Slot allocator of the arena |
+//! | [`delivery`] | Delivery of received pieces from staging memory to their destination |
+//! | [`staging`] | Memory through which transfers pass, whatever transport it belongs to: pieces that are filled, leases that are read, and the regions in which they lie |
+//! | [`send_queue`] | Send queue and worker threads: background sends, and copies of received pieces |
 
 pub mod counters;
 pub mod delivery;

@@ -1,5 +1,4 @@
-//! `make net-test`: how fast is Causeway over networks of known rate and length, beside iperf3 on the same
-//! network?
+//! `make net-test`: speed over networks of known rate and latency, beside iperf3 on the same network.
 //!
 //! Client and server run in two network namespaces of this machine, on the software GPU, with a key, as every
 //! server has that other machines can reach. What is compared is measured in turns, since the speed of a

@@ -1,4 +1,4 @@
-//! What can be asked of `fabric-perf`, and what is measured then?
+//! Command line.
 
 use std::path::PathBuf;
 

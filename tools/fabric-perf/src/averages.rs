@@ -1,4 +1,4 @@
-//! What does a setting gain over bands of sizes?
+//! Averages over bands of sizes: what a setting gains.
 //!
 //! The bands are those of the paper that [`crate::sweep`] names. Its average of a band is the arithmetic mean
 //! of the gains at each size: of +418.69 % for the 11 sizes from 2 bytes to 2 KiB, +48.46 % for the 8 up to

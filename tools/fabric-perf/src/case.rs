@@ -1,4 +1,4 @@
-//! What is measured of a network card, and with which settings?
+//! Cases: the settings of one measurement.
 
 use core::fmt;
 

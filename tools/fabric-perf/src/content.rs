@@ -1,4 +1,4 @@
-//! Has what was sent come as it was?
+//! Check of the bytes that have arrived.
 
 use crate::endpoint::Joined;
 use crate::traffic::parts;

@@ -1,4 +1,4 @@
-//! What do the two ends say to each other, over a TCP connection beside the one that is measured?
+//! Control connection between the two ends, over TCP, beside the one that is measured.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! How does one message answer another?
+//! Request and reply messages.
 
 use causeway_ibverbs::{Completion, Outcome, SendBatch, SendRequest};
 

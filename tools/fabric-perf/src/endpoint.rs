@@ -1,4 +1,4 @@
-//! How is one end of a path made: device, memory, queue pairs?
+//! Endpoint: device, memory, queue pairs.
 
 use std::io;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! How are both ends joined, and how is one repetition carried out, from the initiator?
+//! Endpoint pair: connection of both ends, and one repetition from the initiator.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,27 +1,27 @@
-//! `fabric-perf`: what do two RDMA devices do with queue pairs, capacities and MTUs?
+//! `fabric-perf`: benchmark of two RDMA devices by queue pairs, capacities and MTUs.
 //!
-//! | Module          | Question it answers                                            |
-//! |-----------------|----------------------------------------------------------------|
-//! | `arguments`     | What can be asked, and what is measured then?                  |
-//! | [`case`]        | What is measured, and with which settings?                     |
-//! | [`sweep`]       | Which settings are compared with each other?                   |
-//! | [`control`]     | What do the two ends say to each other?                        |
-//! | [`endpoint`]    | How is one end of a path made: device, memory, queue pairs?    |
-//! | [`traffic`]     | How is one repetition carried out?                             |
-//! | `dialogue`      | How does one message answer another?                           |
-//! | `trips`         | How long does a round trip take?                               |
-//! | `poll_deadline` | How long is something looked for that does not come?           |
-//! | `content`       | Has what was sent come as it was?                              |
-//! | [`link`]        | How do the messages and the memory of Causeway's own links do? |
-//! | [`initiator`]   | How is everything measured, from the end that takes the time?  |
-//! | [`measure_error`] | Why is nothing measured, or not all of it?                   |
-//! | `endpoints`     | How are both ends joined, and one repetition carried out?      |
-//! | [`responder`]   | How does the other end take part?                              |
-//! | [`perftest`]    | How are perftest's programs run beside, and what do they say?  |
-//! | [`results`]     | What was measured, and what follows from it?                   |
-//! | [`averages`]    | What does a setting gain over bands of sizes?                  |
-//! | [`report`]      | How do people and programs read it?                            |
-//! | [`plots`]     | Which pictures are drawn?                                      |
+//! | module | contents |
+//! | --- | --- |
+//! | `arguments` | Command line |
+//! | `case` | Cases: the settings of one measurement |
+//! | `sweep` | Sweep: the settings that are compared with each other |
+//! | `control` | Control connection between the two ends, over TCP, beside the one that is measured |
+//! | `endpoint` | Endpoint: device, memory, queue pairs |
+//! | `traffic` | Traffic of one repetition, at the end that measures and at the other one |
+//! | `dialogue` | Request and reply messages |
+//! | `trips` | Round-trip latency |
+//! | `poll_deadline` | Poll deadline |
+//! | `content` | Check of the bytes that have arrived |
+//! | `link` | Measurements of the messages and the memory of Causeway's own links |
+//! | `initiator` | The end that measures: `fabric-perf --to HOST` |
+//! | `measure_error` | Errors of a measurement |
+//! | `endpoints` | Endpoint pair: connection of both ends, and one repetition from the initiator |
+//! | `responder` | The end that is measured against: `fabric-perf --listen` |
+//! | `perftest` | perftest's programs, run beside, and their parsed results |
+//! | `results` | Results between two cards, and their conclusions |
+//! | `averages` | Averages over bands of sizes: what a setting gains |
+//! | `report` | Report for people and programs |
+//! | `plots` | Plots |
 
 mod arguments;
 mod averages;

@@ -1,4 +1,4 @@
-//! Why is nothing measured, or not all of it?
+//! Errors of a measurement.
 
 use std::io;
 use std::net::SocketAddr;

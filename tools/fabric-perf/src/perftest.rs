@@ -1,4 +1,4 @@
-//! How are perftest's programs run beside, and what do they say?
+//! perftest's programs, run beside, and their parsed results.
 
 use std::io;
 use std::net::{IpAddr, TcpListener};

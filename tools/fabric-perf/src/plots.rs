@@ -1,5 +1,5 @@
-//! Which pictures are drawn? Those of the paper: bandwidth by size for each setting of a sweep, and on a
-//! second axis the gain over its base.
+//! Plots. Those of the paper: bandwidth by size for each setting of a sweep, and on a second axis the gain
+//! over its base.
 
 use causeway_measure::files;
 use causeway_measure::plot::{Axis, Figure, Gains, Panel, gain_position, size_position};

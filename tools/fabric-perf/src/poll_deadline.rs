@@ -1,4 +1,4 @@
-//! How long is something looked for that does not come?
+//! Poll deadline.
 
 use core::hint::spin_loop;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! How do people and programs read it?
+//! Report for people and programs.
 
 use core::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What was measured between two cards, and what follows from it?
+//! Results between two cards, and their conclusions.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! Which settings are compared with each other?
+//! Sweep: the settings that are compared with each other.
 //!
 //! The comparisons are those of C. Reaño and F. Silla, "Tuning Remote GPU Virtualization for InfiniBand
 //! Networks" (The Journal of Supercomputing, 2016): 1 to 4 queue pairs over which each message is split, the

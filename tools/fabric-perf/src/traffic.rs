@@ -1,4 +1,4 @@
-//! How is one repetition carried out, at the end that measures and at the other one?
+//! Traffic of one repetition, at the end that measures and at the other one.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! How long does a round trip take?
+//! Round-trip latency.
 
 use std::time::Instant;
 

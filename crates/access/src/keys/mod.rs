@@ -5,12 +5,12 @@
 //! of this user keeps its own. So whoever owns a server's key file uses that server without typing anything.
 //! To prove a key tells it to nobody: trying one at a server that has another is safe.
 //!
-//! | Module        | Contents |
-//! |---------------|----------|
-//! | [`mod@file`]  | Key files: default paths, and the check that no other user can read them |
-//! | [`clients`]   | List of clients that have a key of their own, or are invited to enrol one |
-//! | `invitations` | Validity of an invitation, and enrolment of a key |
-//! | [`limits`]    | Limits of a client |
+//! | module | contents |
+//! | --- | --- |
+//! | [`clients`] | Client keys: the list of clients that have a key of their own at a server or are invited to enrol one, and their limits |
+//! | `invitations` | Invitations: until when they count, and the enrolment of a key that uses one up |
+//! | [`limits`] | Client limits: what one client may have of a server, as the list of clients sets it |
+//! | [`file`] | Key files: default paths, and the check that no other user can read them |
 
 pub mod clients;
 pub mod file;

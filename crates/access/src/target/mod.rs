@@ -1,10 +1,10 @@
 //! Server address and key, as the user writes them.
 //!
-//! | Module       | Contents |
-//! |--------------|----------|
-//! | `address`    | Server address, and its parser |
-//! | `key`        | Secret of a server and its clients, and the name of a client that has its own |
-//! | `invitation` | Invitation of a new client to enrol a key |
+//! | module | contents |
+//! | --- | --- |
+//! | `address` | Server address (target): host, port or socket, protection, and the parser of addresses that users write |
+//! | `key` | Key: the secret that a server and its clients share, its IDs and proofs, and the name of a client with its own |
+//! | `invitation` | Invitation: a server's address with a secret by which one new client enrols its key there, once |
 
 mod address;
 mod invitation;

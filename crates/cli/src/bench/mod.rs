@@ -1,16 +1,16 @@
 //! `causeway bench`: speed of copies, launches and waits, remote and native. The measuring itself is
 //! `causeway-measure`'s.
 //!
-//! | Module      | Question it answers                                       |
-//! |-------------|-----------------------------------------------------------|
-//! | `arguments` | What can be asked, and which cases follow?                |
-//! | `targets`   | Which processes measure what?                             |
-//! | `gpus`      | On which GPUs does a program run that measures by itself? |
-//! | `device`    | How are kernels measured that communicate by themselves?  |
-//! | `mpi`       | How are messages between GPUs measured, in an MPI program? |
-//! | `rounds`    | How is a program run that measures by itself?             |
-//! | `show`      | How do results reach people?                              |
-//! | `error`     | Why is there no target to measure?                        |
+//! | module | contents |
+//! | --- | --- |
+//! | `arguments` | Command line of `causeway bench`, and the cases that follow from it |
+//! | `targets` | Targets: the processes that measure |
+//! | `gpus` | GPUs on which a program that measures by itself runs |
+//! | `device` | `causeway bench device`: kernels that communicate by themselves |
+//! | `mpi` | `causeway bench mpi`: messages between GPUs in an MPI program |
+//! | `rounds` | Rounds: a program that measures by itself, on every target in turn |
+//! | `show` | Output of results: tables on standard output, files in a folder, and an exit code |
+//! | `error` | Errors of `causeway bench`: no target to measure, or results that are lost |
 
 mod arguments;
 mod device;

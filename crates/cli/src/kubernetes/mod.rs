@@ -1,10 +1,10 @@
 //! `causeway kubernetes`: GPUs of servers for pods of Kubernetes.
 //!
-//! | Module          | Question it answers                                              |
-//! |-----------------|------------------------------------------------------------------|
-//! | `device_plugin` | What does a kubelet give a container with a server's GPU?        |
-//! | `poll`          | Which GPUs have the servers, and which of them can be had now?   |
-//! | `client_files`  | Where on a node are the files that containers get?               |
+//! | module | contents |
+//! | --- | --- |
+//! | `device_plugin` | `causeway kubernetes device-plugin`: what a kubelet gives a container with GPUs of servers |
+//! | `poll` | Polling of servers: which GPUs they have, and whether a client that comes now would get one |
+//! | `client_files` | Client files of a node: program and libraries, at paths from which a kubelet mounts them into containers |
 
 mod client_files;
 mod device_plugin;

@@ -1,10 +1,10 @@
 //! Logging: where log lines go, and how they look.
 //!
-//! | Module  | Question it answers                                                     |
-//! |---------|-------------------------------------------------------------------------|
-//! | `lines` | How does an event become one line that nothing in it can break?          |
-//! | `limit` | How does a flood of lines become a bounded log that says what is missing? |
-//! | `rate`  | Which lines of a kind are written, and what is said of the others?        |
+//! | module | contents |
+//! | --- | --- |
+//! | `lines` | Log lines: an event as one line that nothing in it can break |
+//! | `limit` | Log limit: a flood of lines becomes a bounded log that counts what is missing |
+//! | `rate` | Rate limit of log lines of one kind |
 
 mod limit;
 mod lines;

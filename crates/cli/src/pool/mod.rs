@@ -4,13 +4,13 @@
 //! for the moment in which one is chosen. On a file system that machines share it is one pool for all of them. No process
 //! serves it: nothing has to run, and leases outlive every restart.
 //!
-//! | Module      | Contents                           |
-//! |-------------|------------------------------------|
-//! | `reference` | `pool:NAME` in a list of servers   |
-//! | `choice`    | which of the free GPUs are leased  |
-//! | `lease`     | who has which, as files            |
-//! | `state`     | what the servers of a pool say     |
-//! | `error`     | why no GPU can be had              |
+//! | module | contents |
+//! | --- | --- |
+//! | `reference` | Pools in a list of servers: `pool:NAME` and `pool:NAME:GPUS` |
+//! | `choice` | Choice of GPUs for a lease: which of those that are free |
+//! | `lease` | Leases: who has which GPUs of a pool, as files |
+//! | `state` | State of a pool's servers: how many GPUs each offers |
+//! | `error` | Errors of pools |
 
 mod choice;
 mod error;

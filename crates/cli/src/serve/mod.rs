@@ -1,12 +1,13 @@
 //! `causeway serve`: start and end of a server.
 //!
-//! | Module      | Question it answers                                               |
-//! |-------------|-------------------------------------------------------------------|
-//! | `options`   | What is said about a server on the command line?                  |
-//! | `addresses` | Where does it listen, and under which address do others reach it? |
-//! | `service`   | What is systemd told?                                             |
-//! | `restart`   | How does a new one take the place of a running one?               |
-//! | `error`     | Why does it not start?                                            |
+//! | module | contents |
+//! | --- | --- |
+//! | `options` | Options of `causeway serve` |
+//! | `addresses` | Addresses of a server: where it listens, and under which address others reach it |
+//! | `service` | Service of systemd: notifications to it by a server that it runs |
+//! | `restart` | Restart of a server in place: the program is started anew, takes the listening sockets over, and open sessions go on in the old process until they end |
+//! | `error` | Errors of `causeway serve` |
+//! | `values` | Values of options that name addresses, files and folders: what a server could not use of them, before it starts |
 
 mod addresses;
 mod error;

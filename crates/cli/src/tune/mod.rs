@@ -1,9 +1,9 @@
 //! `causeway tune`: finds and stores the copy plans that suit a server.
 //!
-//! | Module   | Question it answers                                             |
-//! |----------|-----------------------------------------------------------------|
-//! | `search` | Which plans are tried, and which one is the best?                 |
-//! | `show`   | How does a person read what was measured?                         |
+//! | module | contents |
+//! | --- | --- |
+//! | `search` | Search for the best copy plan: which plans are tried |
+//! | `show` | Output of `causeway tune` |
 
 mod search;
 mod show;

@@ -1,18 +1,18 @@
 //! `causeway top`, `sessions` and `drain`: servers, and what their sessions do.
 //!
-//! | Module     | Question it answers                                              |
-//! |------------|------------------------------------------------------------------|
-//! | `query`   | How is a server asked, and which servers are meant?              |
-//! | `ranks`    | `causeway ranks`: what do the ranks of MPI jobs here send, and how?  |
-//! | `rates`    | What has been done a second, between two answers?                |
-//! | `table`    | Which columns are shown in so many places?                       |
-//! | `sessions` | `causeway sessions`: which sessions has a server?                |
-//! | `top`      | `causeway top`: what do they do now?                             |
-//! | `screen`   | What stands where on a terminal?                                 |
-//! | `by`       | What have the sessions of a user or a job done together?         |
-//! | `drain`    | `causeway drain`: how does a server end without ending sessions? |
-//! | `moves`    | `causeway move`, `checkpoint`, `restore`: how does a session get elsewhere? |
-//! | `json`     | How do scripts read all that?                                    |
+//! | module | contents |
+//! | --- | --- |
+//! | `query` | Servers that are watched: which are meant, and why one cannot be |
+//! | [`ranks`] | `causeway ranks`: messages and bytes of running MPI ranks by channel, and channels switched on and off |
+//! | `rates` | Rates of sessions between two status replies |
+//! | `table` | Table of sessions: the columns that fit a width |
+//! | [`sessions`] | `causeway sessions`: the sessions of a server |
+//! | [`top`] | `causeway top`: a live view of the sessions of servers |
+//! | `screen` | Terminal layout of `causeway top` |
+//! | `by` | Sums of open sessions by owner: for `causeway sessions --by` |
+//! | [`drain`] | `causeway drain`: end of a server once its sessions have ended or moved |
+//! | [`moves`] | `causeway move`, `checkpoint` and `restore`: sessions that go to another server, or into a file and back |
+//! | `json` | JSON of servers and their sessions |
 
 mod by;
 pub mod drain;

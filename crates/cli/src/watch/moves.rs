@@ -1,4 +1,4 @@
-//! `causeway move`, `checkpoint` and `restore`: how does a session get to another server, or into a file and back?
+//! `causeway move`, `checkpoint` and `restore`: sessions that go to another server, or into a file and back.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};

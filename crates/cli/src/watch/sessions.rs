@@ -1,4 +1,4 @@
-//! `causeway sessions`: which sessions has a server?
+//! `causeway sessions`: the sessions of a server.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;

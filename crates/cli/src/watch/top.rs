@@ -1,4 +1,4 @@
-//! `causeway top`: what do the sessions of servers do now?
+//! `causeway top`: a live view of the sessions of servers.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

@@ -1,11 +1,10 @@
 //! What the program sees: the exported symbols, the checks of their arguments, and the sequences that a call
 //! consists of.
 //!
-//! | Module | Contents |
-//! |---|---|
-//! | `stubs` | Exported symbols |
-//! | [`entry`] | What every exported symbol goes through on its way in and out |
-//! | `causeway` | Entry points of Causeway beside CUDA: for `causeway tune`, and the statistics of the library |
+//! | module | contents |
+//! | --- | --- |
+//! | [`entry`] | Entry and exit of every exported symbol: readiness, trace, statistics |
+//! | `causeway` | Entry points of Causeway beside CUDA's: for `causeway tune` and `causeway bench pipeline`, and for programs that ask for the library's statistics (`causeway_statistics`) |
 //! | [`calls`] | The entry points that are written by hand, named and grouped as in the declaration list |
 
 pub mod calls;

@@ -1,16 +1,23 @@
 //! The client's picture of what the program has made. It sends nothing and knows no link.
 //!
-//! | Module | Contents |
-//! |---|---|
+//! | module | contents |
+//! | --- | --- |
 //! | [`handles`] | The handles that the program holds: made here, checked here |
-//! | [`device`], [`context`], [`stream`], [`array`] | Client state of the program's objects |
-//! | [`completion`] | Completion watermarks of streams and contexts: queries and idle waits need no server |
-//! | [`memory`], [`host_memory`], [`region`] | Address lookup |
-//! | [`address`], [`host_window`] | Allocators of addresses and memory that need no round trip |
-//! | [`transfers`], [`host_writes`] | Transfers in flight to and from the program's memory, and their order |
+//! | [`device`] | The devices that the program sees: those of its servers, after `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` |
+//! | [`context`] | Context state |
+//! | [`stream`] | Streams as the client knows them, and their transfers whose bytes have not arrived yet |
+//! | [`array`] | Arrays as the client knows them: their descriptors, so that copies are checked here; texture and surface objects, and bindings of the older references |
+//! | [`completion`] | Completion watermarks of streams and contexts, so that queries and idle waits need no server |
+//! | [`memory`] | Device memory that the program has: which addresses are the device's, and what lies around them |
+//! | [`host_memory`] | Host memory that devices reach: pinned memory of the program, and what `cuMemMap` has put at addresses that the program chose |
+//! | [`region`] | The sides of a copy: memory of the program or of a device, of up to three dimensions |
+//! | [`address`] | Addresses of device memory that the client gives out itself |
+//! | [`host_window`] | The windows: addresses that both this process and the worker keep for memory that host and device share |
+//! | [`transfers`] | Bytes on their way from a device into the program's memory |
+//! | [`host_writes`] | Write order of device-to-host copies to the program's memory |
 //! | [`graph`] | Graphs |
-//! | [`advice`] | What the program has advised for managed memory |
-//! | [`exchange`] | IPC handles and descriptors for other processes of the same server |
+//! | [`advice`] | Advice for managed memory (`cuMemAdvise`) |
+//! | [`exchange`] | IPC exchange with another process of the same server, so that it can use this one's memory: descriptors and handles |
 
 pub mod address;
 pub mod advice;

@@ -1,10 +1,10 @@
 //! The servers: sessions with them, and what travels there and back.
 //!
-//! | Module | Contents |
-//! |---|---|
+//! | module | contents |
+//! | --- | --- |
 //! | [`callbacks`] | Callbacks of a session to the code that opened it |
 //! | [`session`] | The sessions with servers: opening them, and sending commands |
-//! | [`transfers`] | How bytes of copies come into the program's memory |
+//! | [`transfers`] | Reception of transfers into the program's memory |
 //! | [`plans`] | Copy plan lookup |
 //! | [`mirrored`] | Memory of the program that kernels reach, although they run on another machine |
 //! | [`registered`] | Registration of pinned memory with the RDMA devices of sessions, for zero-copy reads and writes |

@@ -1,5 +1,4 @@
-//! Statistics of registered memory: how much does the worker have itself, and of how much has it a
-//! mirror?
+//! Statistics of registered memory: bytes that the worker shares, and bytes of which it has a mirror.
 
 use crate::locks::{Mutex, rank};
 use serde::Serialize;

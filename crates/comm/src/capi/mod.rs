@@ -3,13 +3,13 @@
 //!
 //! A process takes part in one job at a time.
 //!
-//! | Module              | Functions for                                                         |
-//! |---------------------|-----------------------------------------------------------------------|
-//! | `messages`          | jobs, memory, point-to-point messages, unexpected messages            |
-//! | `collectives`       | collective calls, alone and in CUDA graphs                            |
-//! | `memory`            | strided elements, scratch and peer memory, the control channel of a node |
-//! | `team`              | kernels that communicate                                              |
-//! | `verbs`             | kernels that post to an RDMA device                                   |
+//! | module | contents |
+//! | --- | --- |
+//! | `messages` | Point-to-point messages for C programs: joining a job, queries of memory, offers, fetches and the queue of unexpected messages |
+//! | `collectives` | Collective calls for C programs: groups, reductions, exchanges, and calls in CUDA graphs |
+//! | `memory` | Memory for C programs: strided elements, scratch memory, the control channel of the ranks of a node, and memory of another rank that kernels use |
+//! | `team` | Teams for C programs: ranks whose kernels communicate |
+//! | `verbs` | RDMA queue pairs for C programs, whose work requests kernels write themselves |
 
 mod collectives;
 mod memory;

@@ -4,20 +4,20 @@
 //! *exchange* words of offers in whatever way the caller has (the interposer's is `PMPI_Alltoall`), and fetch
 //! by the channels that messages take, too. Numbers are put together by kernels.
 //!
-//! | Module         | Contents                                                                      |
-//! |----------------|-------------------------------------------------------------------------------|
-//! | [`calls`]      | calls that only move data, and the exchange of memory that they are made of   |
-//! | [`reductions`] | calls that reduce, as exchanges and kernels                                   |
-//! | [`chunks`]     | a chunk of a reduction for each rank, and reductions whose chunks are fetched |
-//! | [`shared`]     | memory of all ranks that kernels use where it lies                            |
-//! | [`group`]      | the ranks of a call: agreement, errors                                        |
-//! | [`control`]    | small messages of a group in shared memory, past the MPI                      |
-//! | [`memory`]     | memory of this rank in a call, and what peers may open of it                  |
-//! | [`element`]    | types and operations that a GPU reduces. Pure                                 |
-//! | [`ptx`]        | PTX text that loads, reduces and stores elements. Pure                        |
-//! | [`kernels`]    | PTX text of kernels that reduce. Pure                                         |
-//! | [`runs`]       | strided elements: packing and unpacking by kernels                            |
-//! | [`captured`]   | calls in CUDA graphs                                                          |
+//! | module | contents |
+//! | --- | --- |
+//! | [`calls`] | Collective calls that only move data, and the exchange of memory between ranks that they are made of |
+//! | [`reductions`] | Reductions, as exchanges and kernels |
+//! | [`chunks`] | Chunks of a reduction, one for each rank, and reductions whose chunks are fetched, where not all memory of the others can be opened: each rank takes its chunk from all others, reduces them, and gives the result to who needs it |
+//! | [`shared`] | Peer memory opened for the kernels of a collective |
+//! | [`group`] | Group of ranks: agreement on a call, and the errors of calls |
+//! | [`control`] | Control channel of a group: small messages in shared memory |
+//! | [`memory`] | Memory of this rank in a call: ranges, the buffers of a reduction, what peers may open, and scratch memory, on a GPU and pinned on the host, from stores |
+//! | [`element`] | Element types and operations of reductions, as MPI has them |
+//! | [`ptx`] | PTX writer: instructions that load, reduce and store elements of a type |
+//! | [`kernels`] | Reduction kernels: their PTX text, and their launch |
+//! | [`runs`] | Pack and unpack of strided memory, by a kernel that copies runs |
+//! | [`captured`] | Collective calls in CUDA graphs: exchange of exported memory, agreement of the ranks on a call, and its capture |
 
 pub mod calls;
 pub mod captured;

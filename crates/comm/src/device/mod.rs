@@ -1,23 +1,23 @@
 //! Device-initiated communication. The host's side of the headers in `device/include/causeway`: teams, their
 //! windows, the proxies that move what kernels ask for, and the choice of who moves a message.
 //!
-//! | Module      | Question it answers                                                              |
-//! |-------------|----------------------------------------------------------------------------------|
-//! | [`layout`]  | What do kernels, the proxy and the host know of the same bytes?                    |
-//! | [`request`] | What does a request of 16 bytes say? Pure.                                        |
-//! | [`queue`]   | How does the proxy take requests out of a queue, and say how far it has come?       |
-//! | [`windows`] | Where do windows lie, and does a range lie in one?                                |
-//! | [`gpu`]     | What does a team ask of a GPU?                                                    |
-//! | [`shared`]  | Which memory of the host do processes share?                                        |
-//! | [`cuda`]    | How does the CUDA driver give it that?                                            |
-//! | [`proxy`]   | How does a thread of the host carry out what kernels post?                        |
-//! | [`choice`]  | Which initiator takes a message? Pure.                                            |
-//! | [`measuring`] | How long do copies of a lane take?                                                |
-//! | [`failure`] | Why has a team come to its end?                                                   |
-//! | [`peers`]   | How do ranks of several processes find each other, and hand over their windows?     |
-//! | [`remote`]  | How do proxies of two hosts move what kernels ask for?                            |
-//! | [`team`]    | How is a team made, and what keeps it going?                                      |
-//! | [`verbs`]   | How do kernels post work requests to a network card themselves?                  |
+//! | module | contents |
+//! | --- | --- |
+//! | [`layout`] | Layout of the memory that kernels, proxy and host share |
+//! | [`request`] | Decoding of 16-byte requests |
+//! | [`queue`] | Request queue, the proxy's side: taking of requests, merging of adjacent transfers of a batch, and the order of signals |
+//! | [`windows`] | Windows: the table of them, by which the proxy checks what kernels have written into a queue, and the announcement of one to the other ranks, in messages of 16 bytes |
+//! | [`gpu`] | Interface of a team to its GPU |
+//! | [`shared`] | Memory of the host that processes share: a file without a name, which each of them maps |
+//! | [`cuda`] | GPU of a team by the CUDA driver |
+//! | [`proxy`] | Proxy thread: executes device-posted requests |
+//! | [`choice`] | Cost model of the initiators |
+//! | [`measuring`] | Measurement of a lane's copies |
+//! | [`failure`] | Failure of a team |
+//! | [`peers`] | Bootstrap of a team's processes: connections and window memory |
+//! | [`remote`] | Links to the proxies of ranks whose memory is not mapped here: on other hosts, or in containers |
+//! | [`team`] | Team: creation, members, end |
+//! | [`verbs`] | Device-initiated RDMA |
 
 pub mod choice;
 pub mod cuda;

@@ -6,16 +6,16 @@
 //! program does meanwhile; no thread but the program's own ever calls the MPI. What a channel does at both
 //! ends is in `channels`.
 //!
-//! | Module         | Contents                                                                        |
-//! |----------------|---------------------------------------------------------------------------------|
-//! | `offers`       | What this rank sends, what has become of it, and copies that replace it         |
-//! | `short`        | Short messages that are offered                                                 |
-//! | `serve`        | The sender's thread for a peer                                                  |
-//! | `fetch`        | What a receiver has of a peer, and the fetch of a payload                       |
-//! | `choice`       | The channels of a peer's messages, and which are left alone since they failed   |
-//! | `in_flight`    | Copies of a receiver that are under way, or have ended                          |
-//! | `state_words`  | Shared memory by which both ends know of an offer without a message             |
-//! | `control_slot` | Shared memory for the control messages of collective calls                      |
+//! | module | contents |
+//! | --- | --- |
+//! | [`offers`] | Offers of this rank: the table of them, and copies of those that the program has back before they are fetched |
+//! | `short` | Short messages that are offered |
+//! | `serve` | Serving thread of a sender: it waits for a peer's requests, and has the channel send what was offered |
+//! | `fetch` | Fetch: what a receiver has of a peer, the fetch of a payload (from memory that is open here, by the chosen channel, or by others where that one fails), and peer memory mapped for kernels |
+//! | `choice` | Channel choice of a receiver: which channels it has with a peer, which of them are left alone for a while since they failed, and whether the time of a fetch is what its channel costs |
+//! | `in_flight` | Copies in flight |
+//! | `state_words` | State words of offers, in memory that both ranks map |
+//! | `control_slot` | Control slots: small messages of collectives in shared memory |
 
 pub(crate) mod choice;
 pub(crate) mod control_slot;

@@ -4,12 +4,12 @@
 //! itself be read. Each pair of ranks has a protection domain of its own at both ends, so that a rank reaches
 //! no memory but what the peer has registered for it.
 //!
-//! | Module     | Contents                                                              |
-//! |------------|-----------------------------------------------------------------------|
-//! | `nic`      | the card: its choice, its address, registration of GPU memory, errors |
-//! | `topology` | which cards are near a GPU                                            |
-//! | `endpoint` | what two ends send each other to be joined                            |
-//! | `path`     | the two ends, and reads over the path                                 |
+//! | module | contents |
+//! | --- | --- |
+//! | `nic` | RDMA device that messages use: its choice, the address of this host for rdma_cm, registration of GPU memory, and errors |
+//! | `topology` | PCI topology: the RDMA devices that are nearest to a GPU, by the bridges that the paths of both have in common on the PCI bus, in the words of `nvidia-smi topo` |
+//! | `endpoint` | Endpoint address of an RDMA connection, as exchanged |
+//! | `path` | Path between two RDMA devices: the resources of an end, the receiver's end, which reads over a connected queue pair, and the sender's, which lets its memory be read |
 
 mod endpoint;
 mod nic;

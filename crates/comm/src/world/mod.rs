@@ -1,14 +1,14 @@
 //! World: this process's part in a job, that is its place on the boards, its socket, what it offers, and what
 //! it has of each peer.
 //!
-//! | Module    | Contents                                                                        |
-//! |-----------|---------------------------------------------------------------------------------|
-//! | `state`   | what a rank keeps of its job                                                    |
-//! | `join`    | joining and leaving a job, and what is printed at the end                       |
-//! | `connect` | connections to the peers to which it hands messages over                        |
-//! | `send`    | what it offers to others, and what the traffic with each is bound by            |
-//! | `receive` | the fetch of what others have sent word of, and the thread that sees copies end |
-//! | `moves`   | how it follows its process into another container                               |
+//! | module | contents |
+//! | --- | --- |
+//! | `state` | State of a rank, with the wake-up of the thread that watches copies and the callbacks on disconnected peers |
+//! | `join` | Joining and leaving of a job |
+//! | `connect` | Connections to peers, on demand |
+//! | `send` | Sends: offers of GPU memory, and what the traffic with each peer is bound by |
+//! | `receive` | Receives: fetch of announced messages, and the thread that sees their copies end |
+//! | `moves` | Migration of this rank to another container |
 
 mod connect;
 mod join;

@@ -1,14 +1,15 @@
 //! Configuration files.
 //!
-//! | Module       | Question it answers                                                      |
-//! |--------------|--------------------------------------------------------------------------|
-//! | `add_server` | How does a server get a name in a file that a user has written?         |
-//! | [`error`]  | What is wrong in a file, and where?                                      |
-//! | [`text`]     | Which keys and values stand at which lines of a text? TOML.              |
-//! | [`keys`]     | Which keys are there, and what may be in them?                           |
-//! | [`candidates`]   | Which files are read, which of them counts first, and whose are they?    |
-//! | [`permissions`] | Can others read a file with secrets?                                    |
-//! | [`settings`] | What do all files together say?                                          |
+//! | module | contents |
+//! | --- | --- |
+//! | `add_server` | Addition of a named server to the text of a configuration file, which stays as it is otherwise |
+//! | [`error`] | Configuration errors, with file and line |
+//! | [`text`] | TOML parser: keys and values with the lines where they stand |
+//! | [`keys`] | Keys of configuration files, and the values that they take |
+//! | [`candidates`] | Paths of configuration files, their order, and who may own them |
+//! | [`permissions`] | Permissions of files with secrets: whether another user can read one |
+//! | [`settings`] | Settings of all configuration files together |
+//! | `section` | Sections (tables) of a configuration file |
 //!
 //! A section concerns those who act on it alone: a server is not held up by an error about clients.
 

@@ -4,13 +4,13 @@
 //! never as a Rust slice: the program's other threads may touch it meanwhile. On an encrypted connection it
 //! is copied into a record before it is encrypted, and decrypted where it arrives.
 //!
-//! | Module       | Question it answers                                           |
-//! |--------------|---------------------------------------------------------------|
-//! | `handshake`  | How do the first frames travel, before there is a link?        |
-//! | `connection` | What is a connection, and how does it go to another process?   |
-//! | `outgoing`   | How do bytes get to the peer?                                  |
-//! | `incoming`   | How do bytes come from the peer?                               |
-//! | `socket`     | What do both directions share, and how does it end?            |
+//! | module | contents |
+//! | --- | --- |
+//! | `handshake` | Handshake frames: sending and receiving before there is a link |
+//! | `connection` | Connection: an encrypted or clear socket, and its transfer to another process |
+//! | `outgoing` | Send direction of a connection |
+//! | `incoming` | Receive direction of a connection |
+//! | `socket` | Socket shared by both directions of a connection, and its shutdown |
 
 mod connection;
 mod handshake;

@@ -1,5 +1,4 @@
-//! Who looks whether work is over, in which order is its end told, and what does the thread of the waits do
-//! meanwhile?
+//! Completion polling: the thread that polls for the end of work, and the order of its reports.
 
 use super::poll_interval::poll_interval;
 use super::{CompletionEvent, Ended, Lanes, Shared, Wait};

@@ -7,10 +7,10 @@
 //!
 //! Everything here waits, up to a deadline, and is meant for the start of a session.
 //!
-//! | Module       | Contents |
-//! |--------------|----------|
-//! | `connection` | Connection before and after it is established, and its identifier (`rdma_cm_id`) |
-//! | `events`     | Event channel, and errors |
+//! | module | contents |
+//! | --- | --- |
+//! | `connection` | Connection of rdma_cm: its identifier (`rdma_cm_id`), its parameters, and its states before and after it is established |
+//! | `events` | Event channel of rdma_cm, and errors of its connections |
 
 mod connection;
 mod events;

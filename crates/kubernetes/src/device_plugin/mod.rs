@@ -4,11 +4,11 @@
 //! follows the list of devices, and asks for each container what it gets: variables and mounts
 //! (<https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/>).
 //!
-//! | Module        | Contents |
-//! |---------------|----------|
-//! | [`api`]       | Messages of the device plugin API |
-//! | [`inventory`] | GPUs of servers as devices, and which a container should get. Pure |
-//! | [`plugin`]    | The plugin: list of devices, what a container gets, registration at the kubelet |
+//! | module | contents |
+//! | --- | --- |
+//! | [`api`] | Messages of the device plugin API, version v1beta1 |
+//! | [`inventory`] | GPUs of servers as devices of a kubelet: names, health, and which of them a container should get |
+//! | [`plugin`] | Plugin of a kubelet: the list of devices, what a container gets with some of them, and registration at the kubelet |
 
 pub mod api;
 pub mod inventory;

@@ -4,11 +4,11 @@
 //! status of the call stands in the trailers
 //! (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>). There is no compression and no encryption.
 //!
-//! | Module     | Contents |
-//! |------------|----------|
-//! | [`frame`]  | Frames of messages, and the streams of HTTP/2 that carry them |
-//! | [`status`] | Status of a call: a code, and a sentence for people |
-//! | `calls`    | Calls of procedures, and the responses to calls of others |
+//! | module | contents |
+//! | --- | --- |
+//! | [`frame`] | Frames of gRPC (a byte that says whether the message is compressed, its length, the message), and the streams of HTTP/2 that carry them |
+//! | [`status`] | Status of a gRPC call: a code, and a sentence for people |
+//! | `calls` | Calls of procedures: of another process, and the responses to calls of others |
 
 mod calls;
 pub mod frame;

@@ -1,12 +1,12 @@
 //! Client side of the handshake: proof of the key, and the request.
 //!
-//! | Module        | Question it answers                                                    |
-//! |---------------|------------------------------------------------------------------------|
-//! | `options`     | How long does a caller wait for what, and which ways does it take?       |
-//! | `hello`     | What is said on a connection first: preface, proofs, one message each way? |
-//! | `lanes`       | How is a further connection of a session opened?                          |
-//! | `relocations` | Where is a session that has moved?                                        |
-//! | `error`       | Why did a client get no session?                                          |
+//! | module | contents |
+//! | --- | --- |
+//! | `options` | How long a client waits for what, and which ways to the server it takes |
+//! | `hello` | The first words on a connection: the preface, the proofs of the secret, and one message each way |
+//! | `lanes` | Opening of a session's bulk lanes over TCP |
+//! | `relocations` | Relocations of a session: where its further connections are dialled, once its worker has said that it goes elsewhere |
+//! | `error` | Why a client got no session |
 
 pub(crate) mod error;
 pub(crate) mod hello;

@@ -5,13 +5,15 @@
 //! Whoever wants a session tries the rows in the order of their costs; nothing else here knows one transport
 //! from another.
 //!
-//! | Module  | Question it answers                                                   |
-//! |---------|-----------------------------------------------------------------------|
-//! | `table` | Which transports are there?                                            |
-//! | `order` | Which one is tried first, and which next?                              |
-//! | `row`   | What does the table say of a transport?                                |
-//! | `facts` | What is known of both ends before anything is tried?                   |
-//! | `shm`, `verbs`, `tcp` | How is that transport judged, and how does it join two ends? |
+//! | module | contents |
+//! | --- | --- |
+//! | `table` | Transport table: the one place that names them all |
+//! | `order` | Order in which transports are tried |
+//! | `row` | Row of the transport table |
+//! | `facts` | Facts about both ends, known before a transport is tried |
+//! | `shm` | Shared memory: for a server on this host, however names and namespaces look |
+//! | `verbs` | Verbs: for two ends whose RDMA devices reach each other |
+//! | `tcp` | TCP: the connection on which the session was granted, and bulk lanes beside it |
 
 mod facts;
 mod order;

@@ -4,13 +4,13 @@
 //! `device/include`, and which prints a row for each figure. A *target* is a GPU and the way to it. Each run
 //! starts the program once for every target, in turn; the program itself measures all ways of a case in turn.
 //!
-//! | Module          | Question it answers                                    |
-//! |-----------------|--------------------------------------------------------|
-//! | [`case`]        | What is measured?                                      |
-//! | [`results`]     | What has been measured on which target?                |
-//! | [`requirements`] | What must hold, and does it?                          |
-//! | [`report`]      | How do people and programs read it?                    |
-//! | [`plots`]       | How is it drawn?                                       |
+//! | module | contents |
+//! | --- | --- |
+//! | [`case`] | Cases of kernels that communicate by themselves |
+//! | [`results`] | Results of communicating kernels on every target |
+//! | [`requirements`] | Requirements on communicating kernels, and whether they are satisfied |
+//! | [`report`] | Report of communicating kernels: a table for each kind of figure, with a column for each way on each target; what must hold, as a table; CSV and JSON |
+//! | [`plots`] | Plots of communicating kernels: a figure for each question, with a line for each way on each target |
 
 pub mod case;
 pub mod plots;

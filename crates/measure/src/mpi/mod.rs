@@ -5,11 +5,11 @@
 //! which channels. Each run starts the program once for every target, in turn, so that what disturbs the
 //! machine disturbs all of them alike.
 //!
-//! | Module      | Question it answers                                       |
-//! |-------------|-----------------------------------------------------------|
-//! | [`results`] | What has been measured on which target?                   |
-//! | [`report`]  | How do people and programs read it?                       |
-//! | [`study`]   | Which channel is best for which sizes?                    |
+//! | module | contents |
+//! | --- | --- |
+//! | [`results`] | Results of messages on every target |
+//! | [`report`] | Report of messages: a table and a panel for each quantity and kind of memory, with a column or a line for each target |
+//! | [`study`] | Study: the best channel for each range of sizes |
 
 pub mod report;
 pub mod results;

@@ -2,10 +2,10 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `frame` | header of a frame as bytes |
-//! | `socket` | system calls on a lane's socket |
-//! | `lane` | one socket of a connection: what is read into where, and what is to be written |
-//! | `worker` | thread that waits for its lanes |
+//! | `frame` | Frame header |
+//! | `socket` | Socket of a lane: reads and writes that do not wait, into and from memory of the program |
+//! | `lane` | Lane: one socket of a connection, read and written by one worker |
+//! | `worker` | Worker: thread that waits for its lanes, and carries what there is |
 //!
 //! A lane belongs to one worker alone, which neither waits for a peer nor takes a lock for longer than it takes to look
 //! at a queue. What a connection does with frames is behind [`Connection`].

@@ -1,4 +1,4 @@
-//! In what kind of machine register is each register of a body held?
+//! Register classes of a body: the kind of machine register that holds each PTX register.
 
 use cranelift_codegen::ir::{Type, types};
 

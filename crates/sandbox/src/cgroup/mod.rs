@@ -3,11 +3,11 @@
 //! Every process gets one of its own, beneath one of the server's, which lies beneath the group that the
 //! server was started in. Of version 2 where that has the memory controller, else of version 1.
 //!
-//! | Module    | Contents |
-//! |-----------|----------|
-//! | `find`    | Groups of this process, their mount points and memory limit |
-//! | `parent`  | Parent group of the workers |
-//! | `session` | Group of one process |
+//! | module | contents |
+//! | --- | --- |
+//! | `find` | Control groups of this process: their mount points, and the memory limit that they set |
+//! | `parent` | Parent control group of the workers |
+//! | `session` | Control group of one process |
 
 mod find;
 mod parent;

@@ -1,9 +1,9 @@
 //! Sandbox plan: the parts that are available on this machine, and why others are not.
 //!
-//! | Module    | Contents |
-//! |-----------|----------|
-//! | `decide`  | Facts of the kernel and this process, and what is tried on such a machine |
-//! | `request` | Sandbox request, mode, parts |
+//! | module | contents |
+//! | --- | --- |
+//! | `decide` | Sandbox plan: facts of the kernel and this process, and which parts are used on such a machine and why not the others |
+//! | `request` | Sandbox request: mode (off, best effort or required), limits, the parts that can be requested, and why one is missing |
 
 mod decide;
 mod request;

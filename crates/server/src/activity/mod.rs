@@ -3,10 +3,10 @@
 //! A worker counts into a page that it shares with its broker. That reads the page whenever somebody asks,
 //! also of a worker that hangs, and believes nothing of it but that it is numbers.
 //!
-//! | Module      | Question it answers                                |
-//! |-------------|----------------------------------------------------|
-//! | `histogram` | How many took how long?                            |
-//! | `page`      | Where are the counts, and who may read them?       |
+//! | module | contents |
+//! | --- | --- |
+//! | `histogram` | Latency histogram of one session |
+//! | `page` | Counter page: shared memory with the counters of one session |
 
 mod histogram;
 mod page;

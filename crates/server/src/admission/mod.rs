@@ -5,13 +5,13 @@
 //! need them, and what stays has *seats*, which are refused when there are none. Both are shared by where
 //! callers come from. How many there are follows from how many descriptors the system lets the broker have.
 //!
-//! | Module        | Question it answers                                                                      |
-//! |---------------|------------------------------------------------------------------------------------------|
-//! | [`limits`]    | How many descriptors may each purpose take, and so how many of everything are there?     |
-//! | [`source`]    | Which callers count as one?                                                              |
-//! | [`handshake_slots`] | Who of those that shake hands gives way to one more?                                     |
-//! | [`session_slots`]     | May one more of a source stay, for as long as it likes?                                 |
-//! | `handshakes`  | How does somebody who shakes hands give way?                                             |
+//! | module | contents |
+//! | --- | --- |
+//! | [`limits`] | Limits of descriptors: how many each purpose of the broker may take, and so how many connections, sessions and exports there can be |
+//! | [`source`] | Origin of a connection (network address, or credentials of a local process), and the group of origins that share a limit |
+//! | [`handshake_slots`] | Handshake slots: eviction of unfinished handshakes when all slots are in use |
+//! | [`session_slots`] | Limits per peer: sessions, in all and of each peer, and attempts with invitations, which each peer may make at a rate |
+//! | `handshakes` | Handshakes in progress, and closing of those that are evicted |
 //!
 //! All but the last two only decide.
 

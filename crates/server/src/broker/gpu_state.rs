@@ -1,4 +1,4 @@
-//! Would a client get a GPU now?
+//! GPU state: whether a client would get a GPU now.
 //!
 //! Only workers start it: those that are kept ready say how that went, and so do those that have to turn their
 //! client away.

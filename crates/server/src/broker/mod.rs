@@ -5,44 +5,50 @@
 //! From then on the broker only waits for the worker to end; it carries no byte of the session. Further
 //! connections of the client are checked against the session's token and handed over too.
 //!
-//! | Module       | Question it answers                                                          |
-//! |--------------|------------------------------------------------------------------------------|
-//! | [`access`]   | Who may use the server, by which key or as which user?                        |
-//! | `accounting` | Is a worker counted as a session?                                             |
-//! | `audit`      | Who has used the server for what, and who was turned away?                     |
-//! | `clients`    | Which clients have keys of their own, at the moment?                          |
-//! | `enrolment`  | How does an invited client come to have a key of its own?                     |
-//! | `bandwidth`  | How long do sessions wait that have carried as much as they may?               |
-//! | `device_memory` | How much device memory may a session have?                                  |
-//! | `session_clock` | For how long may a session be open, or idle?                                |
-//! | `idle_release` | Is there room on the host for device memory of idle sessions?               |
-//! | `exports`    | What have sessions exported to each other?                                   |
-//! | `dial`       | Where does the broker connect to for a worker?                                |
-//! | `incoming_session` | How does a session come that a caller brings?                          |
-//! | `images`     | Which images of earlier sessions does a worker get, and which does it leave?  |
-//! | `config`     | What can be set, and what is refused?                                        |
-//! | `listen`     | Who has knocked, and what becomes of what it wants?                           |
-//! | `listeners`  | Where are callers accepted, and who does it?                                  |
-//! | `hot_restart`| How does a new broker take the place of a running one?                        |
-//! | `local`      | At which sockets is the broker reached from its own host?                     |
-//! | `refusal`    | How is a caller told that it is turned away?                                  |
-//! | `sessions`   | Which sessions are there, and to which does a lane belong?                    |
-//! | `spawn`      | How is a worker process started, and what may its client set up in it?         |
-//! | `session`    | How does a session run, from its request to the end of its worker?             |
-//! | `worker_requests`  | What does a worker ask its broker for, and what does it get?                  |
-//! | `prestarted`      | Which worker is ready before its client comes?                                |
-//! | `monitor`    | Who answers monitoring sessions?                                              |
-//! | `diagnosis`  | Who says what this machine is like, and for how long?                         |
-//! | `status`     | Who asks how the server is, and what are they told?                           |
-//! | `metrics`    | How do monitoring systems read what happens here?                             |
-//! | `restore`    | How is a session taken up here whose state has come?                          |
-//! | `trial`      | Could a session be taken up again that is to end?                             |
-//! | `totals`     | What has happened since the server started?                                   |
-//! | `gpus`       | How are the devices?                                                          |
-//! | `drain`      | Is the server being drained, and who is told when it is done?                  |
-//! | `error`      | Why does a broker not start?                                                   |
-//! | `ending`     | How does a server wait for the end of its sessions?                           |
-//! | `shared`     | What do the broker's threads share?                                            |
+//! | module | contents |
+//! | --- | --- |
+//! | [`access`] | Access control: keys for network clients, users and groups for Unix sockets |
+//! | `accounting` | Accounting of a worker: as the session of its peer, or not at all |
+//! | `audit` | The audit log: who has used the server for what, and who was turned away, a line of JSON for each |
+//! | `clients` | The clients that have keys of their own, as their file says at the moment |
+//! | `enrolment` | Enrolment of invited clients' keys |
+//! | `bandwidth` | Bandwidth of peers: how long their sessions wait so that all of them together keep to a rate |
+//! | `device_memory` | Device memory accounts: how much of it the sessions of each peer have, and whether they may have more |
+//! | `session_clock` | Session clock: whether a session has been open, or idle, for as long as it may |
+//! | `idle_release` | Idle release, the broker's part: whether the host has room for a session's device memory, and what it counts for |
+//! | `exports` | Exports: memory that sessions share with each other |
+//! | `dial` | Outgoing connections that the broker makes for workers |
+//! | `incoming_session` | Incoming session: one that a caller brings from another server or from a file |
+//! | `images` | Image cache of a session: lookup and storage of module images on disk |
+//! | `config` | Configuration of the broker, and its validation |
+//! | `listen` | Accept loop: handshake, and dispatch of new connections by purpose |
+//! | `listeners` | Listening sockets of a broker, and the threads that accept callers at them |
+//! | `hot_restart` | Hot restart: a new broker takes the place of the one that runs, and sessions go on |
+//! | `local` | Unix sockets at which the broker listens on its host |
+//! | `refusal` | Refusal: the message to a client that is not admitted |
+//! | `sessions` | Session table: running sessions, their lanes, tickets and upgrades |
+//! | `spawn` | Worker process: spawning, its handles, and the environment that a client may set |
+//! | `session` | Session lifecycle: from its request to the end of its worker, which `session_watch` watches |
+//! | `worker_requests` | Requests of workers to the broker: tickets, connections, exports and images |
+//! | `prestarted` | A worker that is ready before its client comes |
+//! | `monitor` | Monitor process: supervisor, and hand-over of monitoring clients |
+//! | `diagnosis` | Diagnosis processes: they report the facts of this machine to `causeway doctor` |
+//! | `status` | Status requests: sessions, devices and drain, for `causeway top` and `causeway drain` |
+//! | `metrics` | Metrics endpoint for Prometheus |
+//! | `restore` | Session that is taken up here from its state: the state's header, and the start and end of its worker |
+//! | `trial` | Trial of a session's state: a second worker takes it up before the session may end by `causeway checkpoint` |
+//! | `totals` | Counters of the server since its start |
+//! | `gpus` | Device status: memory, utilisation and errors, polled from the monitor |
+//! | `drain` | Drain state: no new sessions, and a deadline for those that exist |
+//! | `error` | Errors of a broker's start |
+//! | `ending` | Shutdown: waiting for the end of all sessions |
+//! | `shared` | State shared by the broker's threads |
+//! | `gpu_state` | GPU state: whether a client would get a GPU now |
+//! | `inherited` | Environment variables that a worker inherits from the server |
+//! | `move_state` | Progress of a session's move, as its worker says and as the caller waits for |
+//! | `moves` | Moves of sessions to and from this server, for `causeway move`, `causeway checkpoint` and `causeway restore` |
+//! | `session_watch` | Watch over a session's worker: what it reports, when it is killed, and how it has ended |
+//! | `worker_log` | Log forwarding from workers to the server's log |
 
 pub mod access;
 mod accounting;

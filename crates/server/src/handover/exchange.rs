@@ -1,5 +1,4 @@
-//! How does a worker export something by way of the broker, take what other sessions have exported, and get
-//! to know workers of other servers?
+//! Broker requests of a worker: exports, imports of other sessions, and tickets for workers of other servers.
 
 use std::collections::HashMap;
 use std::io;

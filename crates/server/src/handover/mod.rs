@@ -1,15 +1,14 @@
-//! How does a process that the broker has started get its task and its client, and how does it reach the
-//! broker afterwards?
+//! Start of a worker process: its task, its client, and its control connection to the broker.
 //!
-//! | Module     | Question it answers                                                                        |
-//! |------------|--------------------------------------------------------------------------------------------|
-//! | `task`     | What is such a process for?                                                                |
-//! | `confined` | How does it confine itself?                                                                |
-//! | `start`    | A client that waits for an answer: how is it let in, or turned away?                       |
-//! | `serve`   | What does the broker say to a worker while that works?                                     |
-//! | `exchange` | How does a worker export something by way of the broker, and take it?                            |
-//! | `callers`  | What comes from the worker of another server?                                              |
-//! | `error`    | Why can a worker not begin its work?                                                       |
+//! | module | contents |
+//! | --- | --- |
+//! | `task` | Task of a started process: session, monitor or diagnosis |
+//! | `confined` | Confinement of a process that the broker has started |
+//! | `start` | Admission of a waiting client |
+//! | `serve` | Control loop of a worker: messages of the broker while a session runs |
+//! | `exchange` | Broker requests of a worker: exports, imports of other sessions, and tickets for workers of other servers |
+//! | `callers` | Incoming connections from the worker of another server |
+//! | `error` | Errors of a worker's start |
 
 mod callers;
 mod confined;

@@ -1,4 +1,4 @@
-//! A client that waits for an answer: how is it let in, or turned away?
+//! Admission of a waiting client.
 
 use std::fs::File;
 use std::net::TcpStream;

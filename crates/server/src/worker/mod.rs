@@ -1,34 +1,35 @@
 //! The worker: one process for each client process, which executes that client's commands. A GPU fault, a
 //! crash or a leak ends with its owner.
 //!
-//! | Module           | Question it answers                                                                |
-//! |------------------|------------------------------------------------------------------------------------|
-//! | `serve`          | How is one client served?                                                          |
-//! | `engine`         | Who may issue a client's commands, and what becomes of those that must wait?       |
-//! | `checkpoint`     | How does the session's state get to another worker?                                |
-//! | `journal`        | What made the session's objects?                                                   |
-//! | `idle_release`   | When does device memory go to the host, and on whose word?                         |
-//! | `uploads`        | How do the client's bytes get into device memory?                                  |
-//! | `downloads`      | How do bytes of device memory get to the client?                                   |
-//! | `rdma`           | Which copies do network cards make by themselves?                                  |
-//! | `peers`          | How do bytes get from and to the devices of other servers?                         |
-//! | `memory`         | Which memory of the client's program do kernels reach?                             |
-//! | `waits`          | How is a command answered that waits for the GPU?                                  |
-//! | `host_functions` | How does a stream stop at a function of the program?                               |
-//! | `exports`        | What do sessions of one server share?                                              |
-//! | `order`          | What may be issued before what?                                                    |
-//! | `credit`         | How much of copies to the client is under way, and may one more start?              |
-//! | `incoming`       | Where are bulk data until their command comes?                                     |
-//! | `uploads_in_flight` | When does memory of copies to the device come back?                                |
-//! | `receive_buffer`        | Where does the GPU put what is read?                                               |
-//! | `arena`          | What is memory shared with a client of the same host to the GPU?                   |
-//! | `stream_task`    | How does work of others, a card's or the client's, get its turn in a stream?       |
-//! | `session`        | What do all of them work with, and how do they answer?                             |
-//! | `device_memory`  | How much memory of the devices may the session have?                              |
-//! | `suspension`     | How does device memory go to the host, and come back?                              |
-//! | `release_check`  | May device memory go to the host now, and why not?                                 |
-//! | `residency`      | Who may use the device now, and is its memory there?                               |
-//! | `pool`           | Which threads carry out what is slow?                                              |
+//! | module | contents |
+//! | --- | --- |
+//! | `serve` | Command loop of one client's session |
+//! | `engine` | Command engine of a session: who issues commands, and deferred ones |
+//! | `checkpoint` | Checkpoint of a session: at a quiet point its state goes to a file, from which another worker makes it again |
+//! | `journal` | Journal of a session: the commands that made what it has now, so that another worker can make it again |
+//! | `idle_release` | Idle release: a session that does nothing returns its device memory until its next command |
+//! | `uploads` | Host-to-device copies |
+//! | `downloads` | Device-to-host copies |
+//! | `rdma` | Copies that network cards make by themselves, between device memory and memory that the client has exposed |
+//! | `peers` | Copies between the devices of two servers, whose workers move the bytes without the client |
+//! | `memory` | Host memory of the client's program that kernels access |
+//! | `waits` | Commands that wait for the GPU: the session hands them to the back end's completions and goes on |
+//! | `host_functions` | Host functions of the client: a stream stops at one, and goes on when the client says that the function has returned |
+//! | `exports` | Commands that share memory and events with other sessions of the server: each exports something by way of the broker, or takes it from there |
+//! | `order` | Which command must wait for which other: the order of a session, decided without touching a GPU |
+//! | `credit` | Credit of device-to-host copies: bytes in flight, in all and per stream |
+//! | `incoming` | Bulk data on its way from the client: kept from its first chunk until the command that names it is issued |
+//! | `uploads_in_flight` | Host-to-device copies in flight, and release of their memory |
+//! | `receive_buffer` | Receive buffers of device-to-host copies |
+//! | `arena` | The memory that this worker shares with a client of the same host, as the GPU knows it |
+//! | `stream_task` | Work of others that has its task in a stream, of a network card or of the client: it begins when the stream gets there, and the stream goes on when it is done |
+//! | `session` | Session context of a worker: GPU, objects, link, and replies |
+//! | `device_memory` | Device memory of a session: what it has asked for, and the broker's leave to have more |
+//! | `suspension` | Suspension of a session's device memory: its way to the host, and its return before the next command |
+//! | `release_check` | Idle release decisions: whether the device memory of a session may go to the host now, and why not otherwise |
+//! | `residency` | Residency: whether the session's memory is on the device, and who may use it now |
+//! | `pool` | A few threads for jobs that would hold up the command stream: slow driver calls, and sending bulk data |
+//! | `fuzzing` | Properties of a worker for any messages of a client |
 
 mod arena;
 mod checkpoint;

@@ -12,11 +12,11 @@
 //!
 //! Nothing here touches a socket, a clock or the memory of a transfer.
 //!
-//! | Module   | Question it answers                                                                            |
-//! |----------|------------------------------------------------------------------------------------------------|
-//! | `orders` | Which transfer's turn is it, and how far is each?                                                |
-//! | `error`  | Why can a link not go on because of its lanes?                                                   |
-//! | `in_flight_chunks` | What was sent on each lane, how much of it has come, and what have the lanes to tell each other? |
+//! | module | contents |
+//! | --- | --- |
+//! | `orders` | Transfer queue of the lane scheduler: priorities, and the progress of each transfer |
+//! | `error` | Errors of lanes that end the link |
+//! | `in_flight_chunks` | Chunks in flight by lane, and acknowledgements |
 
 mod error;
 mod in_flight_chunks;

@@ -6,10 +6,10 @@
 //! the worker on each queue pair, the worker answers there, and with that the client decides to go on over
 //! verbs and says so. Until then either may give up by ending the connection, and the session stays on TCP.
 //!
-//! | Module    | Contents |
-//! |-----------|----------|
-//! | `connect` | Connection of the queue pairs: messages on TCP, bring-up, and the link made of them |
-//! | `rdma_cm` | Connection of the queue pairs by rdma_cm |
+//! | module | contents |
+//! | --- | --- |
+//! | `connect` | Connection of the queue pairs: exchanged endpoint descriptions, messages on TCP, bring-up, test messages, and the link made of them |
+//! | `rdma_cm` | Upgrade by rdma_cm |
 
 mod connect;
 mod rdma_cm;

@@ -1,4 +1,4 @@
-//! How do the messages and the memory of Causeway's own links do?
+//! Measurements of the messages and the memory of Causeway's own links.
 //!
 //! The *initiator* takes the time, and the *responder* does what it is asked: what that is stands in the
 //! messages themselves, so that it needs no state but a count of transfers. Messages are commands as a

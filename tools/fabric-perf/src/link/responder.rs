@@ -1,4 +1,4 @@
-//! What does the responder do?
+//! Responder of link measurements.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,11 +1,11 @@
 //! `causeway bench device`: kernels that communicate by themselves. The measuring itself is that of
 //! `bench/device`, and what becomes of its figures `causeway_measure::device`'s.
 //!
-//! | Module      | Question it answers                                 |
-//! |-------------|-----------------------------------------------------|
-//! | `arguments` | What can be asked, and what is the program told?    |
-//! | `program`   | Where is the program, and how is it started?        |
-//! | `error`     | Why was nothing measured?                           |
+//! | module | contents |
+//! | --- | --- |
+//! | `arguments` | Command line of `causeway bench device`, and that of its measuring program |
+//! | `program` | Measuring program of `causeway bench device`: its path, and its start |
+//! | `error` | Errors of `causeway bench device` |
 
 mod arguments;
 mod error;

@@ -1,11 +1,11 @@
 //! `causeway bench mpi`: messages between GPUs in an MPI program. The measuring itself is that of
 //! `mpi/bench`, and what becomes of its figures `causeway_measure::mpi`'s.
 //!
-//! | Module      | Question it answers                                 |
-//! |-------------|-----------------------------------------------------|
-//! | `arguments` | What can be asked, and what is the program told?    |
-//! | `jobs`      | Which jobs are there, and how is each started?      |
-//! | `error`     | Why was nothing measured?                           |
+//! | module | contents |
+//! | --- | --- |
+//! | `arguments` | Command line of `causeway bench mpi`, and that of its measuring program |
+//! | `jobs` | MPI jobs of `causeway bench mpi`, and their command lines |
+//! | `error` | Errors of `causeway bench mpi` |
 
 mod arguments;
 mod error;

@@ -4,10 +4,10 @@
 //! the server the context exists from the first retain to the last release. The stack of current contexts is
 //! the thread's own and never leaves the client: every command names its context.
 //!
-//! | Module | Contents |
-//! |---|---|
-//! | `current` | Context stack of a thread (`cuCtxPushCurrent`), and its current context |
-//! | `contexts` | Context table: the state of each context |
+//! | module | contents |
+//! | --- | --- |
+//! | [`current`] | Context stack of a thread (`cuCtxPushCurrent`), its current context, and completion of the work of contexts and streams |
+//! | `contexts` | Context table: the state of each context, and its proxy streams: streams of ours for copies between servers |
 //! | [`pending_writes`] | Pending writes before a point of a stream to the program's memory |
 
 mod contexts;

@@ -12,7 +12,7 @@
 //! - *Write after write*, this folder. The bytes of copies from devices are on the wire after their stream
 //!   has passed the copy, and the parts of several copies come on several lanes. So all pieces of a copy are
 //!   behind a *barrier*, which stands for the unfinished transfers that lie before the copy, whichever memory
-//!   they go to (`model/context/barrier.rs`): a thread of the program that polls must not
+//!   they go to (`model/context/pending_writes.rs`): a thread of the program that polls must not
 //!   find a byte of a later copy before the bytes of an earlier one. What comes of a transfer when all that
 //!   has finished goes in place; what comes before that into a *bounce buffer*, and is stored in place when
 //!   everything before it has finished, few bytes by whoever finds that, more by a thread of its own. A
@@ -29,11 +29,11 @@
 //! of the one before have been taken. So only what other lanes deliver while one lane is late is received into
 //! bounce buffers, no more than a chunk for each lane where a copy follows another; a server that sends
 //! otherwise fills no more of them than the program has asked for.//!
-//! | Module | Contents |
-//! |---|---|
+//! | module | contents |
+//! | --- | --- |
 //! | `ranges` | Index of unfinished writes by address range |
 //! | `order` | Order of writes: which bytes of a transfer go in place, and which buffered ones may be stored |
-//! | `store` | Store thread for bounce buffers |
+//! | `store` | Bounce buffers and the thread that stores them |
 
 mod order;
 mod ranges;

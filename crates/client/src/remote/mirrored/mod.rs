@@ -7,15 +7,15 @@
 //! address has no mirror and costs nothing. On the server's own host most memory needs none: it is the
 //! worker's, too.
 //!
-//! | Module | Contents |
-//! |---|---|
-//! | `regions` | Memory gets a mirror, is looked for, and loses its mirror |
+//! | module | contents |
+//! | --- | --- |
+//! | [`regions`] | Mirrored regions: memory gets a mirror, is looked for, and loses its mirror; variables declared `__managed__` among it |
 //! | `exchange` | Exchange of mirror changes: what the program wrote to the server, what kernels wrote back |
 //! | `flags` | Flags: single words that the program writes while kernels run, such as one that is to end them |
 //! | `table` | Mirror table: mirrored memory, the ranges to compare, and the ranges being fetched |
 //! | `region` | One piece of memory with a mirror: what both ends agree on, and which places are to be compared |
-//! | `dirty_pages` | Which pages of mirrored memory the program has written to |
-//! | `other_writers` | Writers past the page table: pinned pages, RDMA devices |
+//! | `dirty_pages` | Dirty pages of mirrored memory |
+//! | `other_writers` | Writers past the page table: pinned pages, RDMA devices and other ways to write to private memory of this process |
 //! | `long_ranges` | Long stretches of memory with a mirror: read from the server as transfers, and compared and put in place by several threads |
 //! | [`shared`] | Memory that the program and the worker of a server on its own host both have: the very same pages |
 

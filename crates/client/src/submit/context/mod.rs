@@ -1,9 +1,9 @@
 //! Contexts: creation, destruction and synchronisation.
 //!
-//! | Module | Contents |
-//! |---|---|
-//! | `lifetime` | Creation, reset and destruction of contexts |
-//! | `work` | Synchronisation with the work of a context (`cuCtxSynchronize`) |
+//! | module | contents |
+//! | --- | --- |
+//! | [`lifetime`] | Creation, reset and destruction of contexts |
+//! | [`work`] | Work of a context: synchronisation with it (`cuCtxSynchronize`), and proxy streams: streams of ours for copies between servers |
 
 pub mod lifetime;
 pub mod work;

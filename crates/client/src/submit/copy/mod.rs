@@ -11,15 +11,15 @@
 //! *From the device*: into pinned memory the bytes come when they come, and whoever says that the stream is
 //! done waits for them; into pageable memory, and for synchronous copies, the call waits.
 //!
-//! | Module | Contents |
-//! |---|---|
-//! | `endpoint` | Endpoints of a copy, and its synchronisation mode |
-//! | `download` | Pieces of a copy, by the plan for its size |
-//! | `upload` | Host-to-device copies, and synchronous ones that return before the device has the bytes |
-//! | `gpudirect` | Host-to-device copies that the server's RDMA device reads by itself |
-//! | `download` | Device-to-host copies |
-//! | `device_copy` | Copies on one server: dispatch, and copies within and between its devices |
-//! | `peer_copy` | Copies between servers: directly, or through the client |
+//! | module | contents |
+//! | --- | --- |
+//! | `endpoint` | Endpoints of a copy: the box that a program describes, its owning context, and the synchronisation mode |
+//! | `download` | Device-to-host copy, and the pieces of a copy, by the plan for its size |
+//! | `upload` | Host-to-device copy: when the source is read, and how it is sent to the server |
+//! | `gpudirect` | Copies to a device that the server's network card reads out of this process's memory, straight into the device's: GPUDirect |
+//! | `download` | Device-to-host copy, and the pieces of a copy, by the plan for its size |
+//! | `device_copy` | Copies on one server: dispatch by endpoints, and copies within and between its devices, in order with the work of both |
+//! | `peer_copy` | Copies that concern several servers, and the server that carries each out |
 
 mod device_copy;
 mod download;

@@ -3,12 +3,12 @@
 //! The kernel module of GDRCOPY maps it, or NVIDIA's driver itself, where it lets dma-bufs of a GPU's memory
 //! be mapped. Writes are fast, reads take a microsecond for a few bytes: it is for the shortest messages.
 //!
-//! | Module   | Contents                                                     |
-//! |----------|--------------------------------------------------------------|
-//! | `gdrdrv` | client of GDRCOPY's kernel module, and the errors of a BAR   |
-//! | `window` | mappings of GPU memory, and copies through them              |
-//! | `mmio`   | the processor's copies to and from a device                  |
-//! | `eager`  | short copies that the processor makes in place of the driver |
+//! | module | contents |
+//! | --- | --- |
+//! | `gdrdrv` | Client of GDRCOPY's kernel module, and the errors of a BAR |
+//! | `window` | BAR mappings of GPU memory: by what they are made, one of them, and the cache of them, through which bytes are copied |
+//! | `mmio` | MMIO copies to and from device memory |
+//! | `eager` | Eager copies: short messages that the processor copies out of a GPU's memory, and into it |
 
 mod eager;
 mod gdrdrv;

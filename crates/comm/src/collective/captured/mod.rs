@@ -4,11 +4,11 @@
 //! They are made by kernels alone: what hosts have to tell each other they tell while the graph is captured, and
 //! in the graph the ranks' GPUs meet by words in memory that all have mapped.
 //!
-//! | Module        | Contents                                                               |
-//! |---------------|------------------------------------------------------------------------|
-//! | [`recording`] | the kernels that a call becomes in a graph                             |
-//! | [`barrier`]   | a kernel in which the GPUs of all ranks meet without their hosts. Pure |
-//! | [`control`]   | memory that a group keeps for its graphs, and notification of failures |
+//! | module | contents |
+//! | --- | --- |
+//! | [`recording`] | Recording of a captured call: the kernels that it becomes in a graph, and the text of the one that copies |
+//! | [`barrier`] | Device-side barrier of a collective in a CUDA graph: where its words lie, and its PTX text |
+//! | [`control`] | Control memory of a group's graphs, and notification of their kernels when a rank fails |
 //!
 //! Nothing becomes a part of any graph before all ranks have opened what they need: where one cannot, all
 //! captures stay as they are.

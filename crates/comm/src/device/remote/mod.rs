@@ -5,17 +5,17 @@
 //! the links of all ranks, of one host and of the rank to itself, too: the owner's thread makes one after the
 //! other.
 //!
-//! | Module        | Question it answers                                                             |
-//! |---------------|---------------------------------------------------------------------------------|
-//! | [`frame`]     | What do two proxies say to each other? Pure.                                      |
-//! | [`link`]      | What do proxies ask of a peer, and how far has it come?                           |
-//! | [`parts`]     | Where does a range of this rank's part of a window lie, if there is one?         |
-//! | [`lanes`]     | How do bytes come from the GPU, and to it?                                      |
-//! | [`stream`]    | How are frames and payloads written and read without a wait?                      |
-//! | [`initiator`] | What of this rank's requests is written, and what is answered?                   |
-//! | [`target`]    | What of a peer's requests is done, and when?                                      |
-//! | [`end`]       | What goes over one stream, in both directions?                                   |
-//! | [`serving`]   | Who moves all links on?                                                         |
+//! | module | contents |
+//! | --- | --- |
+//! | [`frame`] | Frames between the proxies of two ranks |
+//! | [`link`] | Link to a peer's proxy: what this rank's proxies ask of it, and how far it has come |
+//! | [`parts`] | This rank's own parts of windows, as other ranks' proxies reach them |
+//! | [`lanes`] | Copies between this rank's GPU and staging memory: a ring, whose ranges are freed in the order in which they were allocated |
+//! | [`stream`] | Stream of frames and payloads over a byte stream, on which nothing waits, and the errors of a link |
+//! | [`initiator`] | Initiator of a link: sends what this rank's proxies ask of a peer, and takes the answers |
+//! | [`target`] | Target of a link: does what a peer's proxies ask of this rank, and answers |
+//! | [`end`] | This rank's end of a link: a stream, and what goes over it in both directions |
+//! | [`serving`] | Thread of a rank's links |
 
 pub mod end;
 pub mod frame;

@@ -1,10 +1,10 @@
 //! Team: creation, members, end.
 //!
-//! | Module      | Question it answers                                                  |
-//! |-------------|----------------------------------------------------------------------|
-//! | `member`    | What does a rank have, and what lies where in it?                    |
-//! | `windows`   | How does a team come to its windows?                                 |
-//! | `serving`   | Who keeps a team going, and when does it end?                        |
+//! | module | contents |
+//! | --- | --- |
+//! | `member` | Options of a team, errors, and the memory of one of its ranks |
+//! | `windows` | Creation of windows |
+//! | `serving` | Proxy threads of a team |
 
 mod member;
 mod serving;

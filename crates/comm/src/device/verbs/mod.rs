@@ -1,14 +1,14 @@
 //! Device-initiated RDMA. The host's side of
 //! `device/include/causeway/verbs.cuh`: it makes queues whose rings kernels write and read, and joins them.
 //!
-//! | Module         | Question it answers                                                     |
-//! |----------------|-------------------------------------------------------------------------|
-//! | [`layout`]     | What do kernels and the host know of the same bytes?                    |
-//! | [`nic`]        | Which card is used, and which memory does it reach?                     |
-//! | [`completion`] | How is a completion queue made?                                         |
-//! | [`queue_pair`] | How is a queue pair made, joined with its peer's, and used again?       |
-//! | `doorbell`     | How is a doorbell rung by a thread of the host?                         |
-//! | [`error`]      | Why can kernels not use a card?                                         |
+//! | module | contents |
+//! | --- | --- |
+//! | [`layout`] | Layout of the memory that kernels and host share |
+//! | [`nic`] | RDMA device of a team, and registered memory |
+//! | [`completion`] | Completion queue, and the syndromes of failed completions, which `mlx5.h` names |
+//! | [`queue_pair`] | Queue pair: creation, connection, reset after an error, and its address of 32 bytes, which the program brings to the peer |
+//! | `doorbell` | Doorbell by a thread of the host |
+//! | [`error`] | Errors of device-initiated RDMA |
 
 pub mod completion;
 mod doorbell;

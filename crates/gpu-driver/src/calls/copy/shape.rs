@@ -1,4 +1,4 @@
-//! In how few dimensions can a copy be described, and where do its ends begin?
+//! Copy shape: the fewest dimensions that describe a copy, and the offsets of its ends.
 
 use causeway_api::handle::{Array, Native};
 use causeway_api::sys::{CUmemorytype, CUresult};

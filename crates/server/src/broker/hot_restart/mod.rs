@@ -7,13 +7,13 @@
 //! (a bulk lane, another server's worker, ...) comes to the child, which hands the connection over to the parent. The
 //! names are those of Envoy's hot restart.
 //!
-//! | Module      | Question it answers                                              |
-//! |-------------|------------------------------------------------------------------|
-//! | `link`      | How do the two ask each other?                                   |
-//! | `sockets`   | Which listening sockets does a child get?                        |
-//! | `relatives` | What does a broker have of its parent, and of its child?         |
-//! | `take_over` | How does a child begin, and what does it hear from its parent?   |
-//! | `hand_over` | How does a parent hand over, and what does it do for its child?  |
+//! | module | contents |
+//! | --- | --- |
+//! | `link` | Control connection between two brokers: messages, and questions that are answered |
+//! | `sockets` | Listening sockets that a broker gets from the one whose place it takes |
+//! | `relatives` | Parent and child of a broker, whose sessions belong to the same server |
+//! | `take_over` | Child's side of a hot restart: what it gets from its parent, and what it hears from it as long as that lives |
+//! | `hand_over` | Parent's side of a hot restart: what it gives its child, and what it does for it as long as its own sessions last |
 
 mod hand_over;
 mod link;

@@ -3,11 +3,11 @@
 //! Over HTTP at an address of its own, in Prometheus' text format. Whoever reaches the address may read:
 //! there is nothing of a client's in it, no names, no addresses, no content, unless the owner asks for the sessions one by one.
 //!
-//! | Module     | Question it answers                                    |
-//! |------------|--------------------------------------------------------|
-//! | `families` | What is told?                                          |
-//! | `http`     | Who may ask for how long, and what is a request?       |
-//! | `text`     | How are numbers written so that Prometheus reads them? |
+//! | module | contents |
+//! | --- | --- |
+//! | `families` | Prometheus metric definitions |
+//! | `http` | HTTP server of the metrics endpoint: limits and request parsing |
+//! | `text` | Prometheus text format encoder |
 
 mod families;
 mod http;

@@ -1,4 +1,4 @@
-//! What must hold for any bytes on a worker's control socket, in either direction?
+//! Properties of a worker's control socket for any bytes, in either direction.
 //!
 //! The body of the fuzz target `control`. A worker runs what its client sent it, so that its broker takes
 //! nothing for granted.

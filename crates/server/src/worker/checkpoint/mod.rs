@@ -4,14 +4,14 @@
 //! client keeps, as for any session that is resumed, and sends it to the worker it finds. So it does not matter for
 //! what it computes where the session goes on: here, when anything fails, or there.
 //!
-//! | Module    | Question it answers                                                      |
-//! |-----------|--------------------------------------------------------------------------|
-//! | `hold`    | When is there a quiet point, and what follows it?                         |
-//! | `write`   | What is the session's state?                                              |
-//! | `restore` | How is a session made of its state?                                       |
-//! | `code`    | Where do the variables of loaded code lie, and where when it is loaded anew? |
-//! | `stages`  | Where does the time of a move go?                                       |
-//! | `memory`  | How do bytes get from and to the memory of a device?                      |
+//! | module | contents |
+//! | --- | --- |
+//! | `hold` | The quiet point of a session: its client's commands are held back until the state is written, and until it is known where it goes on |
+//! | `write` | The state of a session that is held, as it goes to a file |
+//! | `restore` | A session made of the state that another worker has written |
+//! | `code` | Loaded code of a session: addresses of its variables, here and in the worker that goes on with it |
+//! | `stages` | Stages of a move in the log |
+//! | `memory` | Device memory of a session at rest: read and written piece by piece, by several threads |
 
 mod code;
 mod hold;

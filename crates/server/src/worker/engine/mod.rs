@@ -7,15 +7,15 @@
 //! looks for such things. No command is issued by two threads at a time, and nobody waits for the GPU while
 //! holding the lock.
 //!
-//! | Module      | Question it answers                                                |
-//! |-------------|--------------------------------------------------------------------|
-//! | `events`    | What does the engine do with what the link tells it?               |
-//! | `commands`  | When is a command issued?                                          |
-//! | `execute`   | What carries it out?                                               |
-//! | `state`     | What does the engine have, and is anything under way?              |
-//! | `queue`     | Which commands wait, and does a stream hold as much as the driver takes? |
-//! | `fences`    | What follows a synchronous copy?                                   |
-//! | `replay`    | How are commands carried out again that another worker has carried out? |
+//! | module | contents |
+//! | --- | --- |
+//! | `events` | Link events that the engine handles, and what its receiving thread polls while the client is silent |
+//! | `commands` | Commands: the frames of the client in which they come; whether one is issued now or queued; and its issue: context, order and reply |
+//! | `execute` | Command dispatch: which part of the engine, or of the back end, executes each |
+//! | `state` | State of a session's engine: its parts, whether anything is under way or holds device memory, and memory of other servers that is unmapped later |
+//! | `queue` | Deferred commands by stream, and the progress of each stream |
+//! | `fences` | What a synchronous copy has brought to the device is there for all that comes after it, in whichever stream |
+//! | `replay` | Replay: commands of a journal, which another worker has carried out before |
 
 mod commands;
 mod events;

@@ -1,4 +1,4 @@
-//! What must hold whatever a client sends?
+//! Properties of a worker for any messages of a client.
 //!
 //! The body of the fuzz target `commands`. A session with a little memory and one object of every common kind
 //! gets the messages that the input chooses (`script`), as they come from its connection. Then its client

@@ -1,4 +1,4 @@
-//! Which messages does a client send that an input chooses?
+//! Messages of a client, chosen by the bytes of an input.
 
 use arbitrary::{Arbitrary, Unstructured};
 use causeway_api::calls::{Opcode, Request};

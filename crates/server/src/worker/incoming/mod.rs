@@ -1,8 +1,8 @@
 //! Bulk data on its way from the client: kept from its first chunk until the command that names it is issued.
 //!
-//! | Module   | Question it answers                                          |
-//! |----------|--------------------------------------------------------------|
-//! | `table`  | What is known of each transfer, and how many bytes wait?     |
+//! | module | contents |
+//! | --- | --- |
+//! | `table` | Table of incoming transfers, their credit, and the buffer of each: staged, leased, plain or mapped |
 
 mod table;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What becomes of bytes whose commands come, are refused, or never come?
+//! Incoming bytes whose commands come, are refused, or never come.
 
 use super::table::{MAX_QUEUED, MAX_REFUSED};
 use super::*;

@@ -7,12 +7,12 @@
 //! Kept is no more than what the session itself has: a client that makes no end of objects is stopped by their table.
 
 //!
-//! | Module   | Question it answers                                     |
-//! |----------|---------------------------------------------------------|
-//! | `entry`  | What is carried out again?                              |
-//! | `record` | What does a command leave behind?                       |
-//! | `table`  | What is there, and what ends with what?                 |
-//! | `read`   | What has to be done again, and what stands against it?  |
+//! | module | contents |
+//! | --- | --- |
+//! | `entry` | Entry of a journal: a command that is carried out again, and memory |
+//! | `record` | Recording of a journal: what each command leaves behind |
+//! | `table` | Table of a journal: entries, hindrances and memory by what they belong to, and what ends with what |
+//! | `read` | Reading of a journal: what has to be done again, and what stands against it |
 
 mod entry;
 mod read;

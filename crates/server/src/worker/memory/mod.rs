@@ -1,10 +1,10 @@
 //! Host memory of the client's program that kernels access.
 //!
-//! | Module          | Question it answers                                                         |
-//! |-----------------|-----------------------------------------------------------------------------|
-//! | `mirrors`       | What has changed in the worker's copies of the client's memory?            |
-//! | `client_memory` | Which memory of a client of the same host lies in this process, too?       |
-//! | `cut_short`     | What happens when a file of the client is cut short?                       |
+//! | module | contents |
+//! | --- | --- |
+//! | [`mirrors`] | Memory of the client that kernels reach: the worker's copies of it, and what has changed in them |
+//! | [`client_memory`] | Memory of the client that lies in this process, too: both are on one host, and kernels reach the program's own bytes |
+//! | `cut_short` | SIGBUS handling: a mapped file of the client was truncated |
 
 pub mod client_memory;
 mod cut_short;

@@ -1,5 +1,4 @@
-//! Memory that one worker's device exports to another's: how does it get there, what is copied from it, and
-//! when does it go?
+//! IPC imports between workers: memory that one worker's device exports to another's.
 //!
 //! The exporter sends a descriptor of the allocation over the link, the importer maps it. From then on a copy
 //! from it is a command in a stream like any other, which the device carries out by itself.

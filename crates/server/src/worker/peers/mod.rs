@@ -6,15 +6,15 @@
 //! destination's worker. When the stream gets there, that worker reads the offer piece by piece, several at a
 //! time, and writes each to the device when it has come. The stream goes on when the last one is there.
 //!
-//! | Module        | Question it answers                                               |
-//! |---------------|-------------------------------------------------------------------|
-//! | `copies`      | What does the engine ask for?                                     |
-//! | `accept`      | How does a worker of another server get to this one?              |
-//! | `connect`     | How does this worker get to one of another server?                |
-//! | `source`      | What may another worker read, and how does it get it?             |
-//! | `destination` | What is read when, and when does the stream go on?                |
-//! | `ipc_imports` | What do devices of one machine copy without the workers?          |
-//! | `gpudirect` | Which descriptors of exported memory wait for the client's word?      |
+//! | module | contents |
+//! | --- | --- |
+//! | `copies` | Copies between servers: the requests of the engine |
+//! | `accept` | Links of workers of other servers that read from this one: their connections, which arrive in any order, and their acceptance |
+//! | `connect` | Connecting to a worker of another server |
+//! | `source` | Source side of copies between servers: offers and read requests |
+//! | `destination` | Destination side of copies between servers |
+//! | `ipc_imports` | IPC imports between workers: memory that one worker's device exports to another's |
+//! | `gpudirect` | What links between workers have besides bytes: descriptors of another worker's memory that are not used yet, and GPUDirect RDMA |
 
 mod accept;
 mod connect;

@@ -6,9 +6,9 @@
 //! exposed or to the client's arena. Where the card does not reach the device's memory, bytes go through
 //! staging.
 //!
-//! | Module   | Question it answers                                                          |
-//! |----------|------------------------------------------------------------------------------|
-//! | `gpudirect` | Which device memory do the network cards of the session's links reach?      |
+//! | module | contents |
+//! | --- | --- |
+//! | `gpudirect` | GPUDirect RDMA: device memory that is registered with the links' network cards |
 
 mod gpudirect;
 

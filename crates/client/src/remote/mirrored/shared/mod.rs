@@ -2,10 +2,10 @@
 //! and copies use them where they are, there is nothing to mirror, and a kernel and the program may follow
 //! each other's writes.
 //!
-//! | Module | Contents |
-//! |---|---|
+//! | module | contents |
+//! | --- | --- |
 //! | [`window`] | New memory in the windows that the worker has, too: pinned and managed memory, at one address for both |
-//! | `moved` | Private memory made shareable, and private again |
+//! | `moved` | Private memory of this process made shareable with a worker, and private again |
 //! | [`registered`] | Sharing of registered memory (`cuMemHostRegister`) with the worker |
 //!
 //! What is shared is kept here: where it lies in this process and where kernels have it.

@@ -3,10 +3,10 @@
 //! A copy takes one step after the other on one thread, so that whoever notices something, a lane's thread or
 //! a completion of the back end, has only to say so there.
 //!
-//! | Module   | Question it answers                                                           |
-//! |----------|-------------------------------------------------------------------------------|
-//! | `copy`   | Which pieces of a copy are under way, and when does its stream go on?         |
-//! | `reader` | What is another worker asked for, and who hears of what it sends?             |
+//! | module | contents |
+//! | --- | --- |
+//! | `copy` | Destination side of one copy between servers: its pieces in flight, and its stream |
+//! | `reader` | Reader: read requests to another worker, dispatch of its responses, and the fair queue of the copies that read from it |
 
 mod copy;
 mod reader;
