@@ -6,30 +6,30 @@
 //!
 //! From top to bottom:
 //!
-//! | Module         | Contents                                                     |
-//! |----------------|--------------------------------------------------------------|
-//! | [`capi`]       | the C API, `libcauseway_comm.so`                             |
-//! | [`collective`] | broadcasts, reductions by kernels and the like on GPU memory |
-//! | [`doctor`]     | check of which channels two processes have                   |
-//! | [`device`]     | communication by kernels: teams, windows, proxies            |
-//! | [`world`]      | a process's part in a job: sends, receives, moves            |
-//! | [`transfer`]   | rendezvous: offers, and their fetch                          |
-//! | [`live`]       | what a rank has sent so far, for others while it runs        |
-//! | [`profile`]    | costs of channels that jobs keep for later ones              |
-//! | [`report`]     | what `CAUSEWAY_COMM_EXPLAIN=1` prints                        |
-//! | [`settings`]   | variables of the environment                                 |
-//! | [`scheduler`]  | choice of a message's channel. Pure                          |
-//! | [`channels`]   | the channels, a file each: probe, cost, sending, receiving   |
-//! | [`pair`]       | what lies between two ranks. Plain data, pure                |
-//! | [`bootstrap`]  | connections between ranks: sockets, descriptors, process ids |
-//! | [`board`]      | which ranks are on this host, and which of them live         |
-//! | `verbs`        | RDMA devices for messages                                    |
-//! | [`cuda`]       | the CUDA driver that the program has loaded                  |
-//! | [`identity`]   | namespaces, processors and NUMA nodes of a process           |
-//! | [`matching`]   | message matching, when some messages carry no bytes. Pure    |
-//! | [`moving`]     | epochs of a rank that moves to another container             |
-//! | [`job`]        | which ranks belong together, and proofs of that              |
-//! | [`tracer`]     | whether traffic is bound by latency or by bandwidth. Pure    |
+//! | module | contents |
+//! | --- | --- |
+//! | [`capi`] | C API of `libcauseway_comm.so`, which `mpi/causeway_comm.h` declares and describes: the state of this process, the last error of each thread, and the version of the functions |
+//! | [`collective`] | Collective calls on GPU memory |
+//! | [`doctor`] | Connectivity check of two processes, which come together by a name and tell each other what they have |
+//! | [`device`] | Device-initiated communication |
+//! | [`world`] | World: this process's part in a job, that is its place on the boards, its socket, what it offers, and what it has of each peer |
+//! | [`transfer`] | Rendezvous transfers: what a rank offers, and what it fetches of others' offers |
+//! | [`live`] | Live status: the messages of a rank so far, for other processes of its owner while it runs, and the channels that these let it use |
+//! | [`profile`] | Profile of channel costs: a text file in the user's cache |
+//! | [`report`] | Report of channels, algorithms and collective calls: what `CAUSEWAY_COMM_EXPLAIN=1` prints at the end |
+//! | [`settings`] | Settings of a rank, from the environment |
+//! | [`scheduler`] | Channel selection |
+//! | [`channels`] | Channels between two GPUs: a file or folder each, with all that a channel is and does, and the table of them |
+//! | [`pair`] | Pair of ranks: what lies between them, that is their locality and the paths that they have |
+//! | [`bootstrap`] | Bootstrap: connections between ranks of a host, or over a network |
+//! | [`board`] | Boards: which ranks are on this host, and which of them live |
+//! | `verbs` | RDMA verbs for messages |
+//! | [`cuda`] | CUDA driver: `causeway_cuda`, which other libraries beside a program use, too |
+//! | [`identity`] | Identity of a process: namespaces, processors, NUMA nodes |
+//! | [`matching`] | Message matching: descriptors in place of bytes, and unexpected messages |
+//! | [`moving`] | Migration of a rank to another container: epochs of its messages, and the gate that they pass, closed during a move |
+//! | [`job`] | Job: nonce, ranks, proofs |
+//! | [`tracer`] | Traffic classification: latency-bound or bandwidth-bound |
 
 pub mod board;
 pub mod bootstrap;
@@ -57,7 +57,7 @@ mod verbs;
 pub mod world;
 
 pub use board::{Board, BoardError, Scan, Seen};
-pub use channels::Channel;
+pub use channels::{Channel, UnknownChannel};
 pub use identity::Identity;
 pub use job::Job;
 pub use pair::Pair;

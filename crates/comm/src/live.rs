@@ -42,12 +42,7 @@ const GPUDIRECT: usize = 10;
 const CHANNELS: usize = 12;
 
 fn bit(channel: Channel) -> u64 {
-    1 << index(channel)
-}
-
-fn index(channel: Channel) -> usize {
-    // There are seven.
-    Channel::ALL.iter().position(|other| *other == channel).unwrap_or(0)
+    1 << channel.index()
 }
 
 fn set(channels: &[Channel]) -> u64 {
@@ -132,13 +127,13 @@ impl Live {
         let Some(OwnPage { page, .. }) = &self.0 else { return };
         match path {
             MessagePath::Fetched(Decision { channel, is_gpudirect, .. }) => {
-                page.count(CHANNELS + 2 * index(channel), bytes);
+                page.count(CHANNELS + 2 * channel.index(), bytes);
                 if is_gpudirect {
                     page.count(GPUDIRECT, bytes);
                 }
             }
-            MessagePath::Mapped(channel) => page.count(CHANNELS + 2 * index(channel), bytes),
-            MessagePath::Eager => page.count(CHANNELS + 2 * index(Channel::EAGER), bytes),
+            MessagePath::Mapped(channel) => page.count(CHANNELS + 2 * channel.index(), bytes),
+            MessagePath::Eager => page.count(CHANNELS + 2 * Channel::EAGER.index(), bytes),
             MessagePath::Inline(_) => page.count(MPI, bytes),
             // The receiver counts it.
             MessagePath::Offered => {}
@@ -186,7 +181,7 @@ impl LiveRank {
 
     /// What it has received by a channel, and sent of a GPU's memory with the MPI where there is none.
     pub fn count(&self, channel: Option<Channel>) -> LiveCount {
-        self.count_at(channel.map_or(MPI, |channel| CHANNELS + 2 * index(channel)))
+        self.count_at(channel.map_or(MPI, |channel| CHANNELS + 2 * channel.index()))
     }
 
     /// What it has received by RDMA devices that reach the GPUs' memory at both ends.

@@ -1,4 +1,4 @@
-//! `causeway ranks`: what have the ranks of MPI jobs on this host sent, by which channels, and may they use now?
+//! `causeway ranks`: messages and bytes of running MPI ranks by channel, and channels switched on and off.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ pub struct Arguments {
 pub enum RanksError {
     /// A name.
     #[error(transparent)]
-    Channel(#[from] causeway_comm::channels::UnknownChannel),
+    Channel(#[from] causeway_comm::UnknownChannel),
     /// None is there.
     #[error(
         "no rank that is meant runs here in a process of this user: ranks have to be started by `causeway mpirun`, with \

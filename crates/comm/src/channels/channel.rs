@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use thiserror::Error;
 
-/// A way for messages.
+/// Channel of a message. The declaration order is the order of [`Channel::ALL`], and gives each its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Channel {
     /// The peer's memory, opened by a handle of cudaIPC.
@@ -25,9 +25,17 @@ pub enum Channel {
 }
 
 impl Channel {
-    /// All of them.
-    pub const ALL: [Self; 7] =
+    /// All channels.
+    pub const ALL: [Self; Self::COUNT] =
         [Self::Ipc, Self::Vmm, Self::Staged, Self::Bar, Self::Rdma, Self::Loopback, Self::Tcp];
+
+    /// The number of channels.
+    pub const COUNT: usize = Self::Tcp as usize + 1;
+
+    /// Its position in [`Channel::ALL`], by which messages and shared memory name it.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
 
     /// Short messages that the processor copies out of a GPU's BAR, or into it, while the MPI carries them,
     /// are switched and counted as this channel's.
@@ -55,7 +63,7 @@ impl fmt::Display for Channel {
 
 /// A word that names no channel.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is no channel: the channels are ipc, vmm, staged, bar, rdma, loopback and tcp")]
+#[error("{0:?} is no channel: the channels are {channels}", channels = Channel::ALL.map(Channel::name).join(", "))]
 pub struct UnknownChannel(pub String);
 
 impl FromStr for Channel {
@@ -189,6 +197,9 @@ pub enum Missing {
 
 #[cfg(test)]
 mod tests {
+    use causeway_config::Values;
+    use causeway_config::table::COMM_CHANNELS;
+
     use super::*;
 
     #[test]
@@ -198,5 +209,17 @@ mod tests {
         }
         let error = "gdr".parse::<Channel>().unwrap_err().to_string();
         assert!(error.contains("\"gdr\"") && error.contains("loopback"), "{error}");
+    }
+
+    #[test]
+    fn documents_and_programs_name_all_channels() {
+        let names = Channel::ALL.map(Channel::name);
+        let Values::Text(text) = COMM_CHANNELS.values else { panic!("a text") };
+        let benchmark = include_str!("../../../../mpi/bench/point_to_point.c");
+        let quoted = names.map(|name| format!("\"{name}\", ")).concat();
+        assert!(benchmark.contains(&quoted), "mpi/bench/point_to_point.c");
+        for name in names {
+            assert!(text.contains(&format!("`{name}`")), "CAUSEWAY_COMM_CHANNELS: {name}");
+        }
     }
 }

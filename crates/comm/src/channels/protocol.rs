@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! receiver                            sender
-//!                         ◄──────────  Words (+ descriptor)    once, before all else; none where the peer has them
+//!                         ◄──────────  StateWords (+ descriptor)    once, before all else; none where the peer has them
 //!   Slots (+ descriptor)  ──────────►            once, before the first fetch by `staged`
 //!   Fetch channel, operation ───────►
 //! either, through slots:
@@ -21,7 +21,7 @@
 //! or, by a card (`rdma`, `loopback`):
 //!   Join (+ 64 bytes)     ──────────►            once, before the first fetch by it
 //!                         ◄──────────  Joined (+ 64 bytes)
-//!                         ◄──────────  Lent key, address        where the card reaches the payload, else
+//!                         ◄──────────  Exposed key, address    where the card reaches the payload, else
 //!                         ◄──────────  Piece slot, bytes        which the receiver reads
 //!   Free slot             ──────────►
 //! at the end:
@@ -29,7 +29,7 @@
 //! ```
 //!
 //! Where the receiver has the buffer open already, it says nothing of all that: it uses the offer's word
-//! (`words.rs`). Either end may say `Moving` between two payloads, and then nothing more: it goes to another
+//! (`state_words.rs`). Either end may say `Moving` between two payloads, and then nothing more: it goes to another
 //! container, and both look for each other again. Instead of anything that it is to say, the sender may say
 //! `Refused`.
 
@@ -186,8 +186,7 @@ impl Message {
 }
 
 fn code(channel: Channel) -> u8 {
-    // There are seven.
-    Channel::ALL.iter().position(|other| *other == channel).unwrap_or(0) as u8
+    channel.index() as u8
 }
 
 fn channel(code: u8) -> Option<Channel> {

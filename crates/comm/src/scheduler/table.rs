@@ -50,7 +50,7 @@ pub(super) const PUBLISHED_RANGES: [(Option<Traffic>, Range<u64>); 5] = [
 /// All channels for a message, the published one first. Those that the authors did not have stand behind the
 /// one that they are most like: `vmm` moves bytes as `ipc` does, and `staged` is what is left within a host.
 /// Between hosts there is `rdma`, and then TCP.
-pub(super) fn published_order(bytes: u64, traffic: Traffic) -> [Channel; 7] {
+pub(super) fn published_order(bytes: u64, traffic: Traffic) -> [Channel; Channel::COUNT] {
     use Channel::{Bar, Ipc, Loopback, Rdma, Staged, Tcp, Vmm};
     let limit = match traffic {
         Traffic::Latency => MAX_LOOPBACK_BYTES,

@@ -269,7 +269,7 @@ impl Shared {
             (board.slot().clone(), scan)
         };
         // Without the board: the peer may have to let another rank in first, which needs its own board; three
-        // ranks that reach for each other in a circle would wait until one loses its patience.
+        // ranks that reach for each other in a circle would wait until one times out.
         let connection = bootstrap::connect(&self.job, &own, scan.get(peer)?).ok()?;
         connection.set_timeout(Some(PEER_TIMEOUT)).ok()?;
         if self.offers.state_words(peer).is_some() {

@@ -1,9 +1,12 @@
 //! Command line of `causeway bench mpi`, and that of its measuring program.
 
+use core::fmt;
+use core::str::FromStr;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use causeway_comm::UnknownChannel;
 use causeway_config::table;
 use causeway_link::TransportChoice;
 use causeway_measure::sizes::Sizes;
@@ -55,14 +58,7 @@ pub struct MpiArguments {
     /// tcp (as between hosts, here through this host's own network), none (without the interposer: how the
     /// MPI itself does it, if it takes memory on GPUs). With one channel by itself, messages of 79 bytes and
     /// more go by it; with auto, those from CAUSEWAY_COMM_THRESHOLD on.
-    #[arg(
-        long,
-        value_name = "CHANNELS",
-        value_enum,
-        value_delimiter = ',',
-        default_value = "auto,ipc,vmm,staged",
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "CHANNELS", value_delimiter = ',', default_value = "auto,ipc,vmm,staged")]
     pub channel: Vec<Channel>,
     /// Placement of the ranks: same (all in the same namespaces), isolated (each in namespaces of its own for
     /// processes, IPC, mounts and host name; needs root and unshare).
@@ -173,17 +169,37 @@ pub enum Memory {
     OpenclReadOnly,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// What carries the messages of a measurement: `auto`, `none`, or the name of a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {
+    /// Causeway chooses for each message.
     Auto,
-    Ipc,
-    Vmm,
-    Staged,
-    Bar,
-    Loopback,
-    Rdma,
-    Tcp,
+    /// One channel by itself.
+    Only(causeway_comm::Channel),
+    /// The MPI without the interposer.
     None,
+}
+
+impl FromStr for Channel {
+    type Err = UnknownChannel;
+
+    fn from_str(text: &str) -> Result<Self, UnknownChannel> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::None),
+            _ => text.parse().map(Self::Only),
+        }
+    }
+}
+
+impl fmt::Display for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Only(channel) => channel.fmt(f),
+            Self::None => f.write_str("none"),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -36,7 +36,7 @@ const CONTAINER: [&str; 12] = [
 ];
 
 /// Where a channel cannot be ([`super::error::NO_IPC`]).
-pub const LEFT_OUT: (Placement, Channel) = (Placement::Isolated, Channel::Ipc);
+pub const LEFT_OUT: (Placement, Channel) = (Placement::Isolated, Channel::Only(causeway_comm::Channel::Ipc));
 
 /// How jobs are started.
 pub struct Starter<'a> {
@@ -108,9 +108,9 @@ impl<'a> Starter<'a> {
             arguments.extend(several.then(|| gpu.clone()));
             arguments.extend((self.arguments.placement.len() > 1).then(|| name(placement)));
             arguments.extend((self.arguments.pairs.len() > 1).then(|| format!("{pairs} pairs")));
-            arguments.push(name(channel));
+            arguments.push(channel.to_string());
             let isolated = *placement == Placement::Isolated;
-            let way = Way { gpu: gpu.clone(), isolated, channel: name(channel), pairs: *pairs };
+            let way = Way { gpu: gpu.clone(), isolated, channel: channel.to_string(), pairs: *pairs };
             Target::new(arguments.join(" "), way)
         };
         self.targets.iter().zip(&gpus).map(of).collect()
@@ -140,14 +140,15 @@ impl<'a> Starter<'a> {
     }
 
     fn set(&self, command: &mut Command, placement: Placement, channel: Channel) {
-        if channel == Channel::None {
-            return;
-        }
-        if channel != Channel::Auto {
-            command.env(table::COMM_CHANNELS.name, name(&channel)).env(table::COMM_THRESHOLD.name, "79");
-        }
-        if matches!(channel, Channel::Rdma | Channel::Tcp) {
-            command.env(table::COMM_HOSTS.name, "localhost");
+        match channel {
+            Channel::None => return,
+            Channel::Auto => {}
+            Channel::Only(channel) => {
+                command.env(table::COMM_CHANNELS.name, channel.name()).env(table::COMM_THRESHOLD.name, "79");
+                if channel.is_between_hosts() {
+                    command.env(table::COMM_HOSTS.name, "localhost");
+                }
+            }
         }
         if placement == Placement::Isolated {
             let folder = self.folder.path();
