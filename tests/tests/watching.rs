@@ -214,7 +214,7 @@ fn a_drained_server_goes_on_with_its_sessions_and_ends_with_the_last() {
         ask(&server, &["sessions"]).must_succeed().stdout.contains("1 of ")
     });
     let told = ask(&server, &["drain", "--no-wait"]).must_succeed().stdout;
-    assert!(told.contains("takes no new sessions; 1 sessions are left"), "{told}");
+    assert!(told.contains("takes no new sessions; sessions left: 1"), "{told}");
     let again = ask(&server, &["drain", "--no-wait"]).must_succeed().stdout;
     assert!(again.contains("is being drained already"), "{again}");
     let (status, why) = get(port, "/readyz");

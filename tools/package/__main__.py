@@ -1,13 +1,14 @@
 """Makes what is handed out from what cargo has built.
 
-    python3 tools/package stage BUILT TREE       BUILT is a folder of cargo's; TREE gets the files under the
-    names programs ask for python3 tools/package check TREE             fails if a program or library needs
-    more than glibc 2.28, or is not stripped python3 tools/package wheel TREE OUT [TAG]   the wheel
-    `causeway-gpu`, into the folder OUT; without TAG that of manylinux_2_28 python3 tools/package deb TREE
-    OUT           packages for Debian and Ubuntu python3 tools/package rpm TREE OUT           packages for
-    Red Hat's systems and SUSE's python3 tools/package tar TREE OUT           the tree as an archive, with
-    the module file for Lmod python3 tools/package sums OUT               a bill of materials and the
-    checksums of all that is in OUT
+    python3 tools/package stage BUILT TREE       the files of BUILT, a folder of cargo's, under the names that
+                                                 programs ask for
+    python3 tools/package check TREE             fails if a program or library needs more than glibc 2.28, or is
+                                                 not stripped
+    python3 tools/package wheel TREE OUT [TAG]   the wheel `causeway-gpu`; without TAG that of manylinux_2_28
+    python3 tools/package deb TREE OUT           packages for Debian and Ubuntu
+    python3 tools/package rpm TREE OUT           packages for Red Hat's systems and SUSE's
+    python3 tools/package tar TREE OUT           the tree as an archive, with the module file for Lmod
+    python3 tools/package sums OUT               a bill of materials and the checksums of all that is in OUT
 
 `make portable`, `make wheel` and `make packages` call it. Exit status: 0 if all is well, 1 if not, 2 for wrong use.
 """

@@ -17,7 +17,7 @@ use crate::library;
 const NAME: &str = "libcauseway_mpi.so";
 
 /// What stands in the interposer in front of the name of the MPI that it was built for, and behind that
-/// (mpi/src/init.c).
+/// (mpi/src/job.c).
 const BUILT_FOR: (&str, &str) = ("causeway interposer for ", ".");
 
 /// Settings of an MPI whose ranks are in containers of their own: it takes one launcher for one shared

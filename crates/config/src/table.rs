@@ -35,14 +35,12 @@ macro_rules! table {
     };
 }
 
-/// Queue pairs of a session by default. Two a port were the published optimum (2 %
-/// below 2 KiB, 5 % above; more
+/// Queue pairs of a session by default. Two a port were the published optimum (2 % below 2 KiB, 5 % above; more
 /// gave nothing).
 pub const VERBS_QUEUE_PAIRS_DEFAULT: u64 = 2;
 /// The most queue pairs of a session.
 pub const MAX_VERBS_QUEUE_PAIRS: u64 = 16;
-/// Messages of a kind under way on a queue pair by default. A capacity of 128
-/// requests was the published optimum
+/// Messages of a kind under way on a queue pair by default. A capacity of 128 requests was the published optimum
 /// (against 2: up to 5.8 times the rate; more gave nothing).
 pub const VERBS_QUEUE_DEPTH_DEFAULT: u64 = 128;
 /// The most of them.
@@ -51,9 +49,8 @@ pub const MAX_VERBS_QUEUE_DEPTH: u64 = 1024;
 pub const VERBS_INLINE_DEFAULT: u64 = 64;
 /// One request in so many has a completion.
 pub const VERBS_SIGNAL_INTERVAL_DEFAULT: u64 = 16;
-/// Bytes of staging for each direction, at either end: four pieces of a long copy. It is registered, and
-/// so taken from the system, at
-/// the start.
+/// Bytes of staging for each direction, at either end: four pieces of a long copy. It is registered, and so taken
+/// from the system, at the start.
 pub const VERBS_STAGING_DEFAULT: u64 = 16 << 20;
 /// Bytes of the staging arena of a session over shared memory.
 pub const SHM_STAGING_DEFAULT: u64 = 256 << 20;

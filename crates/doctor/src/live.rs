@@ -103,7 +103,7 @@ fn can_close_ranges() -> bool {
     status == 0
 }
 
-/// Asks the kernel for what the client library asks it for (`client/src/remote/visible/written.rs`), of no
+/// Asks the kernel for what the client library asks it for (`client/src/remote/mirrored/dirty_pages.rs`), of no
 /// memory at all.
 fn tracks_written_pages() -> io::Result<()> {
     const USER_MODE_ONLY: i32 = 1;

@@ -41,7 +41,7 @@
 #define TYPE(handle) PMPI_Type_f2c(*(handle))
 #define OP(handle) PMPI_Op_f2c(*(handle))
 
-// constants.c: Fortran's MPI_BOTTOM, MPI_IN_PLACE and the statuses that are ignored are variables.
+// job.c: Fortran's MPI_BOTTOM, MPI_IN_PLACE and the statuses that are ignored are variables.
 
 void *buffer_of(const void *address);
 bool is_ignored(const MPI_Fint *status);

@@ -58,7 +58,7 @@ void refused(void);
 // files.c
 void files(void);
 
-// ends.c
+// failures.c
 void death(void);
 void death_in_transfer(void);
 void checked(void);

@@ -1,4 +1,4 @@
-//! `causeway drain`: how does a server end without ending sessions?
+//! `causeway drain`: end of a server once its sessions have ended or moved.
 //!
 //! With `--to` its sessions move to another server, a few at a time. Those that cannot are waited for, as without it.
 
@@ -67,7 +67,7 @@ pub fn drain(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     };
     let (sessions, already) = server.drain(arguments.timeout.unwrap_or(0))?;
     let begins = if already { "is being drained already" } else { "takes no new sessions" };
-    print(&format!("{} {begins}; {sessions} sessions are left", server.name()))?;
+    print(&format!("{} {begins}; sessions left: {sessions}", server.name()))?;
     let (started_at, mut last) = (Instant::now(), Vec::new());
     let mut left = sessions as usize;
     // It does not answer any more when it has ended, which is what is waited for.
@@ -83,7 +83,7 @@ pub fn drain(arguments: &Arguments) -> Result<ExitCode, WatchError> {
         }
         if status.sessions.len() != left {
             left = status.sessions.len();
-            print(&format!("{left} sessions are left"))?;
+            print(&format!("sessions left: {left}"))?;
         }
         last = status.sessions;
         std::thread::sleep(INTERVAL);

@@ -107,7 +107,7 @@ pub enum WatchError {
         count: usize,
     },
     /// A session is not moved.
-    #[error("session {session} stays where it is: {why}")]
+    #[error("session {session} was not moved: {why}")]
     Stays {
         /// The session.
         session: SessionId,

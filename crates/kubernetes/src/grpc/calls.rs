@@ -41,7 +41,7 @@ pub enum CallError {
         cause: String,
     },
     /// The other process takes too long.
-    #[error("{socket} does not response_message within {} s", .limit.as_secs())]
+    #[error("{socket} does not respond within {} s", .limit.as_secs())]
     TimedOut {
         /// Where.
         socket: String,

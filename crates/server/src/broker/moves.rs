@@ -208,10 +208,9 @@ impl Leaving {
     }
 
     fn reply(&mut self, request: &MoveRequest, shared: &Arc<Shared>, peer: Origin) -> MoveReply {
-        let session = self.session;
         match request {
             MoveRequest::IsHeld => {
-                let found = self.progress.wait_for(WAIT, |progress| checkpoint_of(progress, session));
+                let found = self.progress.wait_for(WAIT, |progress| checkpoint_of(progress));
                 match found {
                     Some(Ok(state)) if self.stops && must_be_tried(state) => self.tried(state, shared, peer),
                     Some(Ok(state)) => MoveReply::Held { bytes: state.bytes },
@@ -225,7 +224,7 @@ impl Leaving {
             }
             MoveRequest::Proceed => {
                 // It may have waited for this too long.
-                if let Some(Err(reply)) = self.progress.change(|progress| checkpoint_of(progress, session)) {
+                if let Some(Err(reply)) = self.progress.change(|progress| checkpoint_of(progress)) {
                     return reply;
                 }
                 self.has_proceeded = true;
@@ -261,16 +260,16 @@ impl Leaving {
         match outcome {
             None => MoveReply::Pending,
             Some(Ok(())) => MoveReply::Held { bytes: state.bytes },
-            Some(Err(why)) => refused(format!("session {session} is not moved: {why}")),
+            Some(Err(why)) => refused(why.to_string()),
         }
     }
 }
 
 /// What is known of the state of a session that is to be held, or the reply that there is none.
-fn checkpoint_of(progress: &MoveProgress, session: SessionId) -> Option<Result<WrittenState, MoveReply>> {
+fn checkpoint_of(progress: &MoveProgress) -> Option<Result<WrittenState, MoveReply>> {
     match &progress.checkpoint {
         Some(Ok(state)) => Some(Ok(*state)),
-        Some(Err(why)) => Some(Err(refused(format!("session {session} is not moved: {why}")))),
+        Some(Err(why)) => Some(Err(refused(why))),
         None if progress.has_ended => Some(Err(MoveReply::Ended)),
         None => None,
     }
@@ -292,12 +291,11 @@ mod tests {
 
     #[test]
     fn a_session_that_was_held_too_long_is_here_whenever_the_caller_asks() {
-        let session = SessionId([7; 16]);
         let state = MoveState::default();
         state.change(|progress| progress.number = 2);
         let written = Ok(WrittenState { bytes: 5, has_variables: false });
         let say = |number, outcome| state.receive(ToBroker::Checkpointed { number, outcome });
-        let known = || state.change(|progress| (checkpoint_of(progress, session), whereabouts(progress)));
+        let known = || state.change(|progress| (checkpoint_of(progress), whereabouts(progress)));
         say(2, written.clone());
         assert_eq!(known(), (Some(written.map_err(refused)), None));
         say(1, Err("of one before".to_owned()));

@@ -34,7 +34,7 @@ impl Shared {
     pub fn not_ready(&self) -> Option<String> {
         let (sessions, max_sessions) = (self.admission.sessions(), self.admission.max_sessions());
         if self.drain.is_started() {
-            return Some(format!("the server is being drained; {sessions} sessions are left"));
+            return Some(format!("the server is being drained; sessions left: {sessions}"));
         }
         if sessions >= max_sessions {
             return Some(format!("the server has {max_sessions} sessions, which are all that it may have"));

@@ -26,7 +26,7 @@ const MAX_TRIED_BYTES: u64 = 1 << 30;
 /// How long a trial may take: as long as it takes to load large code and to write all memory of a device.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Why a session may not end; sentences behind "session ... is not moved".
+/// Why a session may not end; sentences behind "session ... was not moved: ".
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TrialFailed {
     /// No worker could be started for it.
