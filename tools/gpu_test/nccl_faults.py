@@ -1,8 +1,8 @@
 """Faults under NCCL: `nccl_faults.py CAUSEWAY [FAULT...]`, two ranks of all_reduce on the GPUs of one server.
 
 Each fault comes while both ranks repeat an all_reduce. Printed are the time until both have ended, their exit
-codes, and whether two more ranks come through on what is left. PyTorch's watchdog ends a rank whose peer is gone
-some time after GROUP_TIMEOUT_S, natively, too."""
+codes, and whether two more ranks come through on what is left. PyTorch's watchdog ends a rank whose peer is
+gone some time after GROUP_TIMEOUT_S, natively, too."""
 
 import os
 import pathlib
