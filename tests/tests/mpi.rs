@@ -238,23 +238,56 @@ const UNTRIED: &str = "\
     MPI_Open_port MPI_Lookup_name MPI_Publish_name MPI_Unpublish_name MPI_Comm_create_from_group \
     MPI_Intercomm_create_from_groups";
 
-/// The functions that an MPI's header declares.
-fn functions_of(mpi: Mpi) -> BTreeSet<String> {
+/// The functions that an MPI's headers declare, each with its parameters.
+fn prototypes_of(mpi: Mpi) -> Vec<(String, String)> {
     let mut compiler = std::process::Command::new(format!("mpicc.{}", mpi.name()));
     let header = mpi.folder().join("header.c");
-    std::fs::write(&header, "#include <mpi.h>\n").expect("the folder can be written to");
+    let text = "#include <mpi.h>\n#if __has_include(<mpi-ext.h>)\n#include <mpi-ext.h>\n#endif\n";
+    std::fs::write(&header, text).expect("the folder can be written to");
     let text = run(compiler.arg("-E").arg(&header), Duration::from_secs(60)).must_succeed().stdout;
-    let mut found = BTreeSet::new();
-    for (at, _) in text.match_indices("MPI_") {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("MPI") {
         let is_begin = !text[..at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_');
         let end = text[at..].find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(0);
         let (name, rest) = text[at..].split_at(end);
-        let is_function = rest.trim_start().starts_with('(') && name[4..].starts_with(char::is_uppercase);
+        let Some(own) = name.strip_prefix("MPI_").or_else(|| name.strip_prefix("MPIX_")) else { continue };
+        let is_function = rest.trim_start().starts_with('(') && own.starts_with(char::is_uppercase);
         if is_begin && is_function && !name.ends_with("_function") && !name.ends_with("_fn") {
-            found.insert(name.strip_suffix("_c").unwrap_or(name).to_owned());
+            let parameters = rest.split(')').next().unwrap_or_default();
+            found.push((name.to_owned(), parameters.to_owned()));
         }
     }
     found
+}
+
+/// The names of those of the standard.
+fn functions_of(mpi: Mpi) -> BTreeSet<String> {
+    let names = prototypes_of(mpi).into_iter().map(|(name, _)| name).filter(|name| name.starts_with("MPI_"));
+    names.map(|name| name.strip_suffix("_c").unwrap_or(&name).to_owned()).collect()
+}
+
+/// Calls with addresses that are of no elements to move.
+const NO_BUFFERS: &str = "\
+    MPI_T_* *_keyval MPI_Keyval_create MPI_Attr_* *_get_attr *_set_attr MPI_Alloc_mem MPI_Free_mem MPI_Address \
+    MPI_Get_address *Grequest_* MPI_Register_datarep* MPI_Win_allocate* MPI_Win_shared_query*";
+
+#[test]
+fn every_call_with_a_buffer_comes_to_the_interposer() {
+    for mpi in Mpi::ALL {
+        let mut nm = std::process::Command::new("nm");
+        let symbols = run(nm.args(["-D", "--defined-only"]).arg(mpi.interposer()), Duration::from_secs(60));
+        let symbols = symbols.must_succeed().stdout;
+        let ours: BTreeSet<&str> = symbols.lines().filter_map(|line| line.split(' ').next_back()).collect();
+        let with_buffers: Vec<_> =
+            prototypes_of(mpi).into_iter().filter(|(_, parameters)| parameters.contains("void *")).collect();
+        assert!(with_buffers.len() > 150, "{mpi:?} has {} calls with buffers", with_buffers.len());
+        let is_past = |name: &str| {
+            !ours.contains(name) && !NO_BUFFERS.split_whitespace().any(|pattern| matches(pattern, name))
+        };
+        let past: BTreeSet<_> =
+            with_buffers.into_iter().map(|(name, _)| name).filter(|name| is_past(name)).collect();
+        assert!(past.is_empty(), "{mpi:?}: these get addresses of GPUs: {past:?}");
+    }
 }
 
 fn matches(pattern: &str, name: &str) -> bool {
@@ -326,6 +359,7 @@ fn requests_and_sources_of_all_kinds_mix() {
             // Debian's Open MPI is of MPI 3.1, which has no partitioned messages.
             (2, "partitioned"),
             (2, "external"),
+            (2, "persistent_collectives"),
             (2, "buffered"),
         ];
         for (ranks, scene) in scenes {

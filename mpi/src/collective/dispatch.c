@@ -6,6 +6,9 @@
 #include <stdlib.h>
 
 #include "collective.h"
+#if defined(OPEN_MPI) && !HAS_MPI_4 && __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
 
 // The call of the MPI.
 
@@ -46,17 +49,35 @@ static int invoke_nonblocking(const struct call *c, MPI_Request *request) {
     return MPI_ERR_INTERN;
 }
 
+// Open MPI 4 has the persistent forms as an extension, with names of their own.
 #if HAS_MPI_4
+#define HAS_PERSISTENT 1
+#define PERSISTENT_ENTRY(name, suffix) MPI_##name##_init##suffix
+#define MPIS_PERSISTENT(name) PMPI_##name##_init
+#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+#define HAS_PERSISTENT 1
+#define PERSISTENT_ENTRY(name, suffix) MPIX_##name##_init
+#define MPIS_PERSISTENT(name) PMPIX_##name##_init
+// Another build of the same version may lack it.
+#define WEAK(name, lower, parameters) \
+    extern __typeof__(PMPIX_##name##_init) PMPIX_##name##_init __attribute__((weak));
+COLLECTIVE_CALLS(WEAK)
+WEAK(Neighbor_alltoallw, , )
+#else
+#define HAS_PERSISTENT 0
+#endif
+
+#if HAS_PERSISTENT
 
 #define PERSISTENT_CASE(name, lower, parameters) \
     case COLLECTIVE_##name:                      \
-        return PMPI_##name##_init(parameters##_ARGUMENTS(int, int), c->comm, info, request);
+        return MPIS_PERSISTENT(name)(parameters##_ARGUMENTS(int, int), c->comm, info, request);
 
 static int invoke_persistent(const struct call *c, MPI_Info info, MPI_Request *request) {
     switch (c->what) {
         COLLECTIVE_CALLS(PERSISTENT_CASE)
     case COLLECTIVE_Neighbor_alltoallw:
-        return PMPI_Neighbor_alltoallw_init(TYPES_BOTH_ARGUMENTS(, ), c->comm, info, request);
+        return MPIS_PERSISTENT(Neighbor_alltoallw)(TYPES_BOTH_ARGUMENTS(, ), c->comm, info, request);
     case COLLECTIVE_Reduce_local: break;
     }
     return MPI_ERR_INTERN;
@@ -114,7 +135,7 @@ int invoke(const struct call *call, enum form form, MPI_Info info, MPI_Request *
     if (call->is_large && form == NON_BLOCKING) return invoke_large_nonblocking(call, request);
     if (call->is_large) return invoke_large_persistent(call, info, request);
 #endif
-#if HAS_MPI_4
+#if HAS_PERSISTENT
     if (form == PERSISTENT) return invoke_persistent(call, info, request);
 #endif
     if (form == BLOCKING) return invoke_blocking(call);
@@ -249,8 +270,8 @@ int make_persistent(const struct call *call, MPI_Info info, MPI_Request *request
         return run_nonblocking(&call, request);                                                             \
     }
 #define PERSISTENT_FOR_ALL(name, parameters, suffix, N, A, large)                                     \
-    EXPORT int MPI_##name##_init##suffix(parameters##_PARAMETERS(N, A), MPI_Comm comm, MPI_Info info, \
-                                         MPI_Request *request) {                                      \
+    EXPORT int PERSISTENT_ENTRY(name, suffix)(parameters##_PARAMETERS(N, A), MPI_Comm comm, MPI_Info info, \
+                                              MPI_Request *request) {                                 \
         struct call call = {COLLECTIVE_##name, .is_large = large, parameters##_FILL, .comm = comm};   \
         return make_persistent(&call, info, request);                                                   \
     }
@@ -264,7 +285,7 @@ EXPORT int MPI_Reduce_local(const void *s, void *r, int n, MPI_Datatype t, MPI_O
     return run_collective(&call);
 }
 
-#if HAS_MPI_4
+#if HAS_PERSISTENT
 #define PERSISTENT_ENTRIES(name, lower, parameters) PERSISTENT_FOR_ALL(name, parameters, , int, int, false)
 COLLECTIVE_CALLS(PERSISTENT_ENTRIES)
 PERSISTENT_FOR_ALL(Neighbor_alltoallw, TYPES_BOTH, , int, MPI_Aint, false)

@@ -63,6 +63,7 @@ static const struct {
     {"refused", refused},
     {"partitioned", partitioned},
     {"external", external},
+    {"persistent_collectives", persistent_collectives},
     {"buffered", buffered},
     {"files", files},
     {"gaps", gaps},

@@ -40,6 +40,7 @@ void both_kinds(void);
 // staged.c
 void partitioned(void);
 void external(void);
+void persistent_collectives(void);
 void buffered(void);
 
 // requests.c

@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "scenes.h"
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5 && __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
 
 // Open MPI 5 has them, and calls itself MPI 3.1.
 #if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
@@ -146,8 +149,8 @@ void external(void) {
     for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) pack_and_unpack(kinds[at][0], kinds[at][1]);
 }
 
-// The buffer of buffered sends lies on a GPU: messages of both kinds of memory pass, nothing of it changes, and
-// the program gets it back.
+// The buffer of buffered sends lies on a GPU: messages of both kinds of memory pass, nothing of it changes, and the
+// program gets it back.
 static void send_buffered(enum memory memory, int round) {
     enum { ROOM = 2 * (LONG + MPI_BSEND_OVERHEAD) };
     char *buffer = filled(memory, ROOM, 9);
@@ -188,3 +191,66 @@ void buffered(void) {
     enum memory kinds[] = {DEVICE, HOST, POOL, MANAGED};
     for (int at = 0; at < (int)(sizeof kinds / sizeof *kinds); at++) send_buffered(kinds[at], at);
 }
+
+// Persistent collective calls, which Open MPI 4 has as an extension.
+#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
+#define PERSISTENT(name, ...) MPI_##name##_init(__VA_ARGS__, MPI_COMM_WORLD, MPI_INFO_NULL, &request)
+#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+#define PERSISTENT(name, ...) MPIX_##name##_init(__VA_ARGS__, MPI_COMM_WORLD, MPI_INFO_NULL, &request)
+#endif
+
+#ifdef PERSISTENT
+
+enum { NUMBERS_EACH = 500, STARTS = 3 };
+
+// Starts a request several times, each time with other numbers at all ranks; `wanted` says what comes of them.
+static void start_often(MPI_Request request, int *out, int *in, int count, int wanted(int start, int at)) {
+    int *host = calloc((size_t)count, sizeof *host);
+    for (int start = 0; start < STARTS; start++) {
+        for (int at = 0; at < count; at++) host[at] = start * 1000 + rank * 100 + at;
+        gpu_copy(out, host, (size_t)count * sizeof *host);
+        MPI_Start(&request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        gpu_copy(host, in, (size_t)count * sizeof *host);
+        for (int at = 0; at < count; at++)
+            must(host[at] == wanted(start, at), "start %d: number %d is %d, not %d", start, at, host[at],
+                 wanted(start, at));
+    }
+    MPI_Request_free(&request);
+    free(host);
+}
+
+static int largest(int start, int at) {
+    return start * 1000 + (ranks - 1) * 100 + at;
+}
+
+// This rank's block of each rank.
+static int blocks_of_all(int start, int at) {
+    return start * 1000 + at / NUMBERS_EACH * 100 + rank * NUMBERS_EACH + at % NUMBERS_EACH;
+}
+
+static int of_the_first(int start, int at) {
+    return start * 1000 + at;
+}
+
+void persistent_collectives(void) {
+    int count = NUMBERS_EACH * ranks;
+    size_t bytes = (size_t)count * sizeof(int);
+    int *out = (int *)gpu_allocate(DEVICE, bytes), *in = (int *)gpu_allocate(POOL, bytes);
+    MPI_Request request;
+    PERSISTENT(Allreduce, out, in, count, MPI_INT, MPI_MAX);
+    start_often(request, out, in, count, largest);
+    PERSISTENT(Alltoall, out, NUMBERS_EACH, MPI_INT, in, NUMBERS_EACH, MPI_INT);
+    start_often(request, out, in, count, blocks_of_all);
+    PERSISTENT(Bcast, out, count, MPI_INT, 0);
+    start_often(request, out, out, count, of_the_first);
+    gpu_free(DEVICE, out, bytes);
+    gpu_free(POOL, in, bytes);
+}
+
+#else
+
+void persistent_collectives(void) {
+}
+
+#endif
