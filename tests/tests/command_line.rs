@@ -33,7 +33,7 @@ fn version_names_commit_and_back_ends() {
 }
 
 #[test]
-fn triton_finds_a_stand_in_for_ptxas_where_all_gpus_are_software() {
+fn triton_and_jax_find_a_stand_in_for_ptxas_where_all_gpus_are_software() {
     let folder = tempfile::tempdir().unwrap();
     let (input, output) = (folder.path().join("k.ptx"), folder.path().join("k.o"));
     let text = ".version 8.7\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n";
@@ -45,10 +45,22 @@ fn triton_finds_a_stand_in_for_ptxas_where_all_gpus_are_software() {
     let version = run(&mut command, LIMIT).must_succeed().stdout;
     assert!(version.contains("release 12.8"), "{version}");
     assert_eq!(std::fs::read(&output).unwrap(), [text.as_bytes(), &[0]].concat());
-    let script = r#"test "$TRITON_PTXAS_PATH" = /mine"#;
+    // XLA's files have no extension; its options are completed.
+    let (input, output) = (folder.path().join("input"), folder.path().join("output"));
+    std::fs::write(&input, text).unwrap();
+    let script = r#"echo "$XLA_FLAGS" && "$CUDA_ROOT/bin/ptxas" "$0" -o "$1" -arch=sm_80"#;
     command = Command::new(causeway());
     forget_environment(&mut command);
-    command.env("TRITON_PTXAS_PATH", "/mine").args(["run", "--on", "software", "--", "sh", "-c", script]);
+    command.env("XLA_FLAGS", "--xla_gpu_autotune_level=1").env_remove("CUDA_ROOT");
+    command.args(["run", "--on", "software", "--", "sh", "-c", script]).args([&input, &output]);
+    let flags = run(&mut command, LIMIT).must_succeed().stdout;
+    assert_eq!(flags, "--xla_gpu_autotune_level=1 --xla_gpu_enable_triton_gemm=false\n");
+    assert_eq!(std::fs::read(&output).unwrap(), [text.as_bytes(), &[0]].concat());
+    let script = r#"test "$TRITON_PTXAS_PATH $CUDA_ROOT" = "/mine /cuda""#;
+    command = Command::new(causeway());
+    forget_environment(&mut command);
+    command.env("TRITON_PTXAS_PATH", "/mine").env("CUDA_ROOT", "/cuda");
+    command.args(["run", "--on", "software", "--", "sh", "-c", script]);
     run(&mut command, LIMIT).must_succeed();
 }
 

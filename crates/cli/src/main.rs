@@ -41,7 +41,8 @@
 //! | `copies` | Summary of a program's copies: their paths, and what slowed them that the program could change |
 //! | `pool` | Pools of servers, whose GPUs are given to one program or job at a time |
 //! | `pool_command` | `causeway pool`: the GPUs of a pool of servers, for people and for batch systems |
-//! | `ptxas` | Stand-in for NVIDIA's `ptxas`, which Triton calls to make machine code of its PTX: the software GPU runs the PTX itself |
+//! | `ptxas` | Stand-in for NVIDIA's `ptxas`, which Triton and XLA call to make machine code of their PTX: the software GPU runs the PTX itself |
+//! | `xla` | Settings of XLA, the compiler of JAX and TensorFlow, where all servers are software GPUs |
 //! | `status_query` | Status queries: a connection to a server that is asked how it is |
 //! | `watch` | `causeway top`, `sessions` and `drain`: servers, and what their sessions do |
 //! | `logging` | Logging: where log lines go, and how they look |
@@ -107,6 +108,8 @@ mod try_driver;
 mod tune;
 mod usage;
 mod watch;
+#[cfg(feature = "software")]
+mod xla;
 
 use std::error::Error;
 use std::ffi::OsString;

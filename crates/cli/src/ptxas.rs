@@ -1,5 +1,5 @@
-//! Stand-in for NVIDIA's `ptxas`, which Triton calls to make machine code of its PTX: the software GPU runs the PTX
-//! itself. It is this program, started by that name.
+//! Stand-in for NVIDIA's `ptxas`, which Triton and XLA call to make machine code of their PTX: the software GPU runs
+//! the PTX itself. It is this program, started by that name.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -26,7 +26,9 @@ const VERSION: &str =
 #[derive(Debug, Error)]
 enum PtxasError {
     /// No input is named.
-    #[error("no file with PTX is named: give the path of one, whose name ends in `.ptx`")]
+    #[error(
+        "no file with PTX is named: give the path of one as the first argument, or of one that ends in `.ptx`"
+    )]
     NoInput,
     /// No output is named.
     #[error("no file for the result is named: give its path behind `-o`")]
@@ -87,7 +89,9 @@ fn pass_on(arguments: &[OsString]) -> Result<(), PtxasError> {
 
 /// The input and the output that a command line names. Options of `ptxas` do not matter: they are about machine code.
 fn files(arguments: &[OsString]) -> Result<(PathBuf, PathBuf), PtxasError> {
-    let (mut input, mut output) = (None, None);
+    // XLA's files have no extension, but stand before all options.
+    let first = arguments.get(1).filter(|first| !first.to_string_lossy().starts_with('-'));
+    let (mut input, mut output) = (first.map(PathBuf::from), None);
     let mut rest = arguments.iter().skip(1);
     while let Some(argument) = rest.next() {
         let text = argument.to_string_lossy();
@@ -124,9 +128,26 @@ fn link_path() -> io::Result<PathBuf> {
 
 /// The link of that name to this program.
 fn link() -> io::Result<PathBuf> {
+    make_link(link_path()?)
+}
+
+/// A folder like that of a CUDA toolkit, with nothing but the link in `bin`.
+pub fn toolkit() -> io::Result<PathBuf> {
+    let folder = toolkit_path()?;
+    fs::create_dir_all(folder.join("bin"))?;
+    make_link(folder.join("bin").join(NAME))?;
+    Ok(folder)
+}
+
+/// Where that folder is.
+pub fn toolkit_path() -> io::Result<PathBuf> {
+    Ok(private_folder()?.join("cuda"))
+}
+
+/// Makes a link to this program, or leaves the one that is there.
+fn make_link(link: PathBuf) -> io::Result<PathBuf> {
     // One that has been replaced meanwhile is nowhere.
     let executable = std::env::current_exe()?.canonicalize()?;
-    let link = link_path()?;
     if fs::read_link(&link).is_ok_and(|there| there == executable) {
         return Ok(link);
     }
@@ -153,11 +174,15 @@ mod tests {
             "/x/ptxas -lineinfo -v --gpu-name=sm_80 /tmp/a.ptx -o /tmp/a.o",
             "ptxas -v --opt-level 0 --regAllocOptLevel=2 --gpu-name sm_120a /tmp/a.ptx --output-file /tmp/a.o",
             "ptxas --output-file=/tmp/a.o /tmp/a.ptx --fmad=false",
+            "ptxas /tmp/a.ptx -o /tmp/a.o -arch=sm_120a --warn-on-spills -v",
         ] {
             assert!(is_meant(&arguments(line)));
             let found = files(&arguments(line)).unwrap();
             assert_eq!(found, ("/tmp/a.ptx".into(), "/tmp/a.o".into()), "{line}");
         }
+        let of_xla =
+            files(&arguments("ptxas /tmp/tempfile-vm-1 -o /tmp/tempfile-vm-2 -arch=sm_120a -v")).unwrap();
+        assert_eq!(of_xla, ("/tmp/tempfile-vm-1".into(), "/tmp/tempfile-vm-2".into()));
         assert!(matches!(files(&arguments("ptxas -v a.ptx")), Err(PtxasError::NoOutput)));
         assert!(matches!(files(&arguments("ptxas -o a.ptx")), Err(PtxasError::NoInput)));
         assert!(!is_meant(&arguments("causeway run ptxas")) && !is_meant(&[]));

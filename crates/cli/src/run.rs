@@ -21,6 +21,8 @@ use crate::report::{self, ReportError};
 use crate::server::{ServerArguments, ServerError, Servers};
 #[cfg(feature = "software")]
 use crate::stand_ins;
+#[cfg(feature = "software")]
+use crate::xla;
 
 /// Run a program on a server's GPU, or on the software GPU.
 ///
@@ -106,6 +108,7 @@ pub fn prepare(
     #[cfg(feature = "software")]
     {
         ptxas::hand_over(&mut command, servers.are_software());
+        xla::hand_over(&mut command, servers.are_software());
         if servers.are_software() {
             stand_ins::hand_over(&mut command, &library);
         }

@@ -9,6 +9,7 @@
 //! and name themselves on standard error: `list/refused.txt`. What names, arguments and results are is from
 //! NVIDIA's published headers (`cublas_v2.h`, `cublasLt.h`).
 
+mod device_files;
 mod driver;
 mod exports;
 mod gemm;

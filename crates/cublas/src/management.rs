@@ -8,11 +8,11 @@ use crate::handle::{Handle, Settings};
 use crate::launch;
 use crate::status::{Done, Status};
 
-/// The version that is reported: the first with the interface of CUDA 12, which that of CUDA 13 extends.
-const VERSION: [c_int; 3] = [12, 0, 0];
+/// The version that is reported, to programs of CUDA 12 as well: some refuse one that is older than their own.
+const VERSION: [c_int; 3] = [13, 0, 0];
 const VERSION_NUMBER: c_int = VERSION[0] * 10000 + VERSION[1] * 100 + VERSION[2];
 /// The runtime of that version.
-const RUNTIME_VERSION: usize = 12000;
+const RUNTIME_VERSION: usize = 13000;
 
 /// Writes a result, if there is memory for it.
 ///

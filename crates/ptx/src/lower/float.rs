@@ -143,9 +143,37 @@ impl Translator<'_, '_> {
             approx: form.flag("approx"),
         };
         let scalar = form.scalar()?;
+        let factors = if scalar == Scalar::F32 && ["add", "sub", "fma"].contains(&instruction.opcode.as_str())
+        {
+            form.choice(&["f16", "bf16"]).and_then(Scalar::named)
+        } else {
+            None
+        };
         form.finish()?;
         self.expect_operands(instruction, arity + 1)?;
-        self.float_operation(instruction, scalar, &options, operation)
+        match factors {
+            Some(factors) => self.float_mixed(instruction, factors, &options, operation),
+            None => self.float_operation(instruction, scalar, &options, operation),
+        }
+    }
+
+    /// `op[.rnd][.sat].f32.half d, a, ..., c`: all operands but the last are of half precision.
+    fn float_mixed(
+        &mut self,
+        instruction: &Instruction,
+        half: Scalar,
+        options: &Options,
+        operation: Rounded,
+    ) -> Lowered {
+        let last = instruction.operands.len() - 1;
+        let mut operands = Vec::new();
+        for index in 1..last {
+            let operand = self.read(instruction, index, half)?;
+            operands.push(self.unpack_half(half, operand));
+        }
+        operands.push(self.read(instruction, last, Scalar::F32)?);
+        let result = self.float_scalar(&operands, Scalar::F32, options, operation)?;
+        self.write(instruction, Scalar::F32, result)
     }
 
     /// `op[.ftz].type d, a, ...` without a rounding.

@@ -210,6 +210,11 @@ fn conversions_saturate_and_round() {
         ("cvt.f32.f16 %f9, %rs1;", "%f9", [0xfc00, 0, 0], f(f32::NEG_INFINITY)),
         ("cvt.rn.bf16.f32 %rs9, %f1;", "%rs9", [f(1.003_906_3), 0, 0], 0x3f80),
         ("cvt.rn.bf16x2.f32 %r9, %f1, %f2;", "%r9", [f(1.0), f(-2.0), 0], 0x3f80_c000),
+        ("add.rn.f32.f16 %f9, %rs1, %f2;", "%f9", [0x3c01, f(0.5), 0], f(1.500_976_6)),
+        ("add.rp.f32.f16 %f9, %rs1, %f2;", "%f9", [0x3c00, f(1e-10), 0], f(1.000_000_1)),
+        ("sub.f32.bf16 %f9, %rs1, %f2;", "%f9", [0xc040, f(1.0), 0], f(-4.0)),
+        ("fma.rn.f32.bf16 %f9, %rs1, %rs2, %f3;", "%f9", [0x3f81, 0x3f81, f(-1.0)], f(0.015_686_035)),
+        ("fma.rz.sat.f32.f16 %f9, %rs1, %rs2, %f3;", "%f9", [0x3800, 0x4000, f(0.25)], f(1.0)),
         ("cvt.rn.f16x2.f32 %r9, %f1, %f2;", "%r9", [f(1.0), f(-2.0), 0], 0x3c00_c000),
     ]);
     // Pairs of 8-bit numbers: of two operands the first is the upper half.
