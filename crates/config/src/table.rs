@@ -222,12 +222,12 @@ table! {
          the same for all. A lower one, such as 7.5, has programs that can do so go without instructions \
          that the software GPU does not have.";
 
-    VERBS_DEVICE: "CAUSEWAY_VERBS_DEVICE", [Client, Server, Rank], ANY,
+    VERBS_DEVICE: "CAUSEWAY_VERBS_DEVICE", [Client, Server, Rank, Team], ANY,
         Default::Text("the one that has the address of the TCP connection, otherwise the fastest whose \
          port is active"),
         "the RDMA device, as `ibv_devices` lists it",
         "rdma_cm uses the one with the address and no other, and is refused where another is named.";
-    VERBS_GID: "CAUSEWAY_VERBS_GID", [Client, Server, Rank], Values::Number(0, 1023),
+    VERBS_GID: "CAUSEWAY_VERBS_GID", [Client, Server, Rank, Team], Values::Number(0, 1023),
         Default::Text("on Ethernet one of RoCE v2, of an IPv4 address where there is one"),
         "the index of the GID in the port's table", "";
     VERBS_CONNECT: "CAUSEWAY_VERBS_CONNECT", [Client, Server], Values::Word(&["auto", "rdma_cm", "numbers"]),
@@ -266,9 +266,10 @@ table! {
         Default::Text("messages of GPUs go with the MPI"),
         "the secret of an MPI job, by which its ranks know each other",
         "`causeway mpirun` makes one for each job.";
-    COMM_CHANNELS: "CAUSEWAY_COMM_CHANNELS", [Rank],
+    COMM_CHANNELS: "CAUSEWAY_COMM_CHANNELS", [Rank, Team],
         Values::Text("`ipc`, `vmm`, `staged`, `bar`, `rdma`, `loopback` and `tcp`, with commas between them"),
-        Default::Text("all; each message takes the best"), "which channels messages may take", "";
+        Default::Text("all; each message takes the best"), "which channels messages may take",
+        "Without `rdma`, teams of kernels on several hosts use TCP.";
     COMM_THRESHOLD: "CAUSEWAY_COMM_THRESHOLD", [Rank], Values::Size(79, u64::MAX),
         Default::Size(COMM_THRESHOLD_DEFAULT),
         "from how many bytes on the receiver fetches a message from the sender's GPU",

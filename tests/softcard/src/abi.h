@@ -93,6 +93,48 @@ struct ibv_qp_cap {
     uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data;
 };
 
+struct ibv_qp_init_attr {
+    void *qp_context;
+    struct ibv_cq *send_cq, *recv_cq;
+    void *srq;
+    struct ibv_qp_cap cap;
+    int qp_type, sq_sig_all;
+};
+
+struct ibv_sge {
+    uint64_t addr;
+    uint32_t length, lkey;
+};
+
+/* Of the union `wr` the member `rdma`, and room for the longer ones. */
+struct ibv_send_wr {
+    uint64_t wr_id;
+    struct ibv_send_wr *next;
+    struct ibv_sge *sg_list;
+    int num_sge, opcode;
+    unsigned send_flags;
+    uint32_t imm_data;
+    uint64_t remote_addr;
+    uint32_t rkey, others[5];
+    uint64_t qp_type, tail[6];
+};
+
+struct ibv_recv_wr {
+    uint64_t wr_id;
+    struct ibv_recv_wr *next;
+    struct ibv_sge *sg_list;
+    int num_sge;
+};
+
+struct ibv_wc {
+    uint64_t wr_id;
+    int status, opcode;
+    uint32_t vendor_err, byte_len, imm_data, qp_num, src_qp;
+    unsigned wc_flags;
+    uint16_t pkey_index, slid;
+    uint8_t sl, dlid_path_bits;
+};
+
 struct ibv_qp_init_attr_ex {
     void *qp_context;
     struct ibv_cq *send_cq, *recv_cq;
@@ -144,5 +186,7 @@ struct mlx5dv_obj {
 enum { IBV_QPS_RESET = 0, IBV_QPS_INIT = 1, IBV_QPS_RTR = 2, IBV_QPS_RTS = 3, IBV_QPS_ERR = 6 };
 enum { IBV_QP_STATE = 1, IBV_QP_ACCESS_FLAGS = 1 << 3, IBV_QP_DEST_QPN = 1 << 20 };
 enum { IBV_ACCESS_LOCAL_WRITE = 1, IBV_ACCESS_REMOTE_WRITE = 2, IBV_ACCESS_REMOTE_READ = 4, IBV_ACCESS_REMOTE_ATOMIC = 8 };
+
+enum { IBV_SEND_FENCE = 1, IBV_SEND_SIGNALED = 2, IBV_SEND_SOLICITED = 4, IBV_SEND_INLINE = 8 };
 
 #endif

@@ -6,7 +6,7 @@
 #include "abi.h"
 #include "mlx5.h"
 
-enum { MAX_QUEUES = 64, MAX_REGIONS = 1024, PAGE = 4096 };
+enum { MAX_QUEUES = 256, MAX_REGIONS = 1024, PAGE = 4096 };
 
 struct softcard_cq {
     struct ibv_cq ibv; /* first */
@@ -15,6 +15,9 @@ struct softcard_cq {
     uint32_t count, *record;
     uint64_t produced; /* completions so far */
     uint32_t number;
+    /* Of programs that poll by the library: completions that they have taken, and whether they wait for one. */
+    uint64_t polled;
+    int is_armed;
 };
 
 struct softcard_qp {
@@ -27,6 +30,11 @@ struct softcard_qp {
     volatile uint64_t *doorbell;
     /* Slots: told by the doorbell, done. Of receives the record alone tells. */
     uint32_t told, done, received;
+    /* Of programs that post by the library: slots that they have written, and that are free again; what requests are
+     * called, and where they end; the same of receives. */
+    uint32_t posted, reaped, receives_posted, receives_reaped;
+    uint64_t *send_ids, *receive_ids;
+    uint32_t *send_ends;
     uint32_t fault_in, fault; /* so many requests from now one fails for this reason */
 };
 
@@ -40,6 +48,13 @@ extern struct softcard_qp softcard_qps[MAX_QUEUES];
 extern struct softcard_region softcard_regions[MAX_REGIONS];
 /* Held while the card works, and while queues are made and destroyed. */
 extern pthread_mutex_t softcard_lock;
+
+/* What programs call by a context's functions. */
+int softcard_poll_cq(struct ibv_cq *queue, int limit, struct ibv_wc *into);
+int softcard_req_notify_cq(struct ibv_cq *queue, int is_solicited);
+int softcard_post_send(struct ibv_qp *queue, struct ibv_send_wr *request, struct ibv_send_wr **refused);
+int softcard_post_recv(struct ibv_qp *queue, struct ibv_recv_wr *request, struct ibv_recv_wr **refused);
+void softcard_notify(struct softcard_cq *cq);
 
 void softcard_start(void);
 /* To the state of an error: everything that is in the queue pair is flushed. */

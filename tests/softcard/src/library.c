@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "card.h"
 
@@ -58,6 +60,10 @@ struct ibv_context *ibv_open_device(struct ibv_device *device) {
     if (!context) return NULL;
     context->device = device;
     for (size_t at = 0; at < sizeof context->ops / sizeof *context->ops; at++) context->ops[at] = not_here;
+    context->ops[11] = (softcard_operation)(void *)softcard_poll_cq;
+    context->ops[12] = (softcard_operation)(void *)softcard_req_notify_cq;
+    context->ops[25] = (softcard_operation)(void *)softcard_post_send;
+    context->ops[26] = (softcard_operation)(void *)softcard_post_recv;
     softcard_start();
     return context;
 }
@@ -148,22 +154,15 @@ int ibv_dereg_mr(struct ibv_mr *region) {
 
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context) {
     struct ibv_comp_channel *channel = calloc(1, sizeof *channel);
-    if (channel) *channel = (struct ibv_comp_channel){.context = context, .fd = -1};
+    if (channel) *channel = (struct ibv_comp_channel){.context = context, .fd = eventfd(0, EFD_CLOEXEC)};
     return channel;
 }
 
 int ibv_destroy_comp_channel(struct ibv_comp_channel *channel) {
+    close(channel->fd);
     free(channel);
     return 0;
 }
-
-int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **context) {
-    (void)channel, (void)cq, (void)context;
-    errno = EAGAIN;
-    return -1;
-}
-
-void ibv_ack_cq_events(struct ibv_cq *cq, unsigned count) { (void)cq, (void)count; }
 
 struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_context,
                              struct ibv_comp_channel *channel, int vector) {
@@ -213,21 +212,13 @@ static size_t bytes_of(const struct softcard_qp *qp) {
     return 2 * PAGE + bytes_of_receives(qp) + bytes_of_sends(qp);
 }
 
-struct ibv_qp *softcard_create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attributes,
-                                  struct mlx5dv_qp_init_attr *of_provider) {
+static struct ibv_qp *make(struct ibv_pd *domain, struct ibv_cq *sends, struct ibv_cq *receives, struct ibv_qp_cap *cap) {
     struct softcard_qp *qp = NULL;
-    /* The card keeps short messages out of completions where it is asked to: only then kernels find them. */
-    if (!of_provider || of_provider->comp_mask != 1 || of_provider->create_flags != 1 << 3 ||
-        attributes->comp_mask != 1 || attributes->qp_type != 2) {
-        errno = EINVAL;
-        return NULL;
-    }
     pthread_mutex_lock(&softcard_lock);
     for (int at = 0; !qp && at < MAX_QUEUES; at++)
         if (!softcard_qps[at].is_used) qp = &softcard_qps[at];
     unsigned char *memory = NULL;
     if (qp) {
-        struct ibv_qp_cap *cap = &attributes->cap;
         memset(qp, 0, sizeof *qp);
         cap->max_inline_data = (cap->max_inline_data + 4 + 15) / 16 * 16 - 4;
         uint32_t slots = (16 + 16 + 4 + cap->max_inline_data + 63) / 64;
@@ -236,10 +227,13 @@ struct ibv_qp *softcard_create_qp(struct ibv_context *context, struct ibv_qp_ini
         qp->receive_count = power_of_two(cap->max_recv_wr);
         qp->max_inline = cap->max_inline_data;
         memory = allocate(bytes_of(qp));
+        qp->send_ids = calloc(qp->send_count, sizeof *qp->send_ids);
+        qp->send_ends = calloc(qp->send_count, sizeof *qp->send_ends);
+        qp->receive_ids = calloc(qp->receive_count, sizeof *qp->receive_ids);
     }
     if (memory) {
-        qp->ibv = (struct ibv_qp){.context = context, .pd = attributes->pd, .send_cq = attributes->send_cq,
-                                  .recv_cq = attributes->recv_cq, .qp_num = next_number++, .qp_type = 2};
+        qp->ibv = (struct ibv_qp){.context = domain->context, .pd = domain, .send_cq = sends, .recv_cq = receives,
+                                  .qp_num = next_number++, .qp_type = 2};
         qp->records = (uint32_t *)memory;
         qp->doorbell = (volatile uint64_t *)(memory + PAGE + 0x800);
         qp->receives = memory + 2 * PAGE;
@@ -251,11 +245,25 @@ struct ibv_qp *softcard_create_qp(struct ibv_context *context, struct ibv_qp_ini
     return memory ? &qp->ibv : NULL;
 }
 
-/* Programs that post by the library have another one. */
-struct ibv_qp *ibv_create_qp(struct ibv_pd *domain, void *attributes) {
-    (void)domain, (void)attributes;
-    errno = EOPNOTSUPP;
-    return NULL;
+struct ibv_qp *softcard_create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attributes,
+                                  struct mlx5dv_qp_init_attr *of_provider) {
+    (void)context;
+    /* The card keeps short messages out of completions where it is asked to: only then kernels find them. */
+    if (!of_provider || of_provider->comp_mask != 1 || of_provider->create_flags != 1 << 3 ||
+        attributes->comp_mask != 1 || attributes->qp_type != 2) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return make(attributes->pd, attributes->send_cq, attributes->recv_cq, &attributes->cap);
+}
+
+/* Programs that post by the library. */
+struct ibv_qp *ibv_create_qp(struct ibv_pd *domain, struct ibv_qp_init_attr *attributes) {
+    if (attributes->qp_type != 2 || attributes->srq) {
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
+    return make(domain, attributes->send_cq, attributes->recv_cq, &attributes->cap);
 }
 
 int ibv_destroy_qp(struct ibv_qp *queue) {
@@ -263,6 +271,9 @@ int ibv_destroy_qp(struct ibv_qp *queue) {
     pthread_mutex_lock(&softcard_lock);
     qp->is_used = 0;
     release(qp->records, bytes_of(qp));
+    free(qp->send_ids);
+    free(qp->send_ends);
+    free(qp->receive_ids);
     pthread_mutex_unlock(&softcard_lock);
     return 0;
 }

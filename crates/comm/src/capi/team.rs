@@ -11,12 +11,13 @@ use causeway_config::table::{COMM_EXPLAIN, COMM_NUMA, DEVICE_INITIATOR};
 
 use super::fail;
 use crate::board::BoardLocations;
+use crate::channels::Channel;
 use crate::device::choice::InitiatorPolicy;
 use crate::device::cuda::CudaGpu;
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::layout;
 use crate::device::peers::{PeerLocations, Peers};
-use crate::device::team::{Kind, Options, Team, TeamError};
+use crate::device::team::{Kind, NetworkPolicy, Options, Team, TeamError};
 use crate::report;
 use crate::settings::Settings;
 
@@ -41,7 +42,13 @@ pub struct TeamOptions {
 fn options(requested: Option<&TeamOptions>) -> Result<Options, String> {
     PROCESS.word(&COMM_NUMA).map_err(|error| error.to_string())?;
     let policy = PROCESS.parsed::<InitiatorPolicy>(&DEVICE_INITIATOR).map_err(|error| error.to_string())?;
-    let default = Options { policy: policy.unwrap_or_default(), ..Options::default() };
+    let settings = Settings::from_environment().map_err(|error| error.to_string())?;
+    let network = if settings.channels.contains(&Channel::Rdma) {
+        NetworkPolicy::Auto
+    } else {
+        NetworkPolicy::Tcp("CAUSEWAY_COMM_CHANNELS leaves `rdma` out")
+    };
+    let default = Options { policy: policy.unwrap_or_default(), network, ..Options::default() };
     let Some(requested) = requested else { return Ok(default) };
     let or = |value: u32, default: u64| if value == 0 { default } else { u64::from(value) };
     Ok(Options {

@@ -110,6 +110,16 @@ pub trait Gpu: Send + Sync {
         })
     }
 
+    /// Whether network cards reach memory of the GPU, as far as its driver says.
+    fn allows_rdma(&self) -> bool {
+        false
+    }
+
+    /// The PCI address of the GPU, if it is in this host, so that a network card near it can be found.
+    fn pci_address(&self) -> Option<String> {
+        None
+    }
+
     /// A dma-buf of memory of the GPU, by which another device reaches it, and where the address is in it;
     /// `None` where there is none, or the memory is the host's.
     fn dma_buf(&self, address: u64) -> Option<(OwnedFd, u64)> {

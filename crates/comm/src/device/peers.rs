@@ -15,10 +15,11 @@ use thiserror::Error;
 
 use super::gpu::Block;
 use crate::board::{Board, BoardError, BoardLocations};
-use crate::bootstrap::{self, BootstrapListener, ByteStream, Connection, SocketAddress};
-use crate::device::windows::{Announcement, CONTROL, GOODBYE, GPU, LINK, NONE, message};
+use crate::bootstrap::{self, BootstrapListener, ByteStream, Connection, MESSAGE_BYTES, SocketAddress};
+use crate::device::windows::{Announcement, CONTROL, GOODBYE, GPU, JOINED, LINK, NIC, NONE, message};
 use crate::identity::Identity;
 use crate::job::{Job, JobError};
+use crate::verbs::{ENDPOINT_BYTES, EndpointAddress};
 
 /// How long ranks wait for each other to join, and to make a window.
 const PEER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -112,18 +113,22 @@ pub struct TeamGpus {
     pub is_spread: bool,
     /// Whether there are ranks that hand memory to each other.
     pub has_local: bool,
+    /// By rank, whether it is reached over a network and has an RDMA device for that.
+    pub has_nic: Vec<bool>,
 }
 
 impl TeamGpus {
     /// Those of ranks of one process.
     pub fn of_process(numbers: Vec<u64>) -> Self {
-        Self { numbers, is_spread: false, has_local: true }
+        let has_nic = vec![false; numbers.len()];
+        Self { numbers, is_spread: false, has_local: true, has_nic }
     }
 }
 
 /// What a rank says beside its GPU.
 const HAS_REMOTE: u32 = 1;
 const HAS_LOCAL: u32 = 2;
+const HAS_NIC: u32 = 4;
 
 impl Peers {
     /// Meets all other ranks of a team.
@@ -265,10 +270,19 @@ impl Peers {
     /// # Errors
     /// When one of them has gone.
     pub fn gpus(&self, number: u64) -> Result<TeamGpus, PeerError> {
+        self.exchange_gpus(number, false)
+    }
+
+    /// The same of a rank that may have an RDMA device for those over a network.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn exchange_gpus(&self, number: u64, has_nic: bool) -> Result<TeamGpus, PeerError> {
         let has_remote = self.others().any(|(_, connection)| connection.is_network());
         let has = |is_so, what| if is_so { what } else { 0 };
         let mut all = has(has_remote, HAS_REMOTE) | has(self.has_local(), HAS_LOCAL);
-        let ours = message(all, GPU, number);
+        let ours = message(all | has(has_nic, HAS_NIC), GPU, number);
+        let mut nics = vec![false; self.connections.len()];
         for (rank, connection) in self.others() {
             let sent = connection.send(&ours, None);
             sent.map_err(|cause| PeerError::Silent { rank, cause })?;
@@ -279,13 +293,80 @@ impl Peers {
             let received = connection.receive().map_err(silent)?;
             let (received, _) = received.ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?;
             let theirs = received.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            let has = (0..=HAS_REMOTE | HAS_LOCAL).find(|has| received == message(*has, GPU, theirs));
+            let flags = 0..=HAS_REMOTE | HAS_LOCAL | HAS_NIC;
+            let has = flags.into_iter().find(|has| received == message(*has, GPU, theirs));
             all |= has.unwrap_or(0);
+            nics[rank as usize] = connection.is_network() && has.is_some_and(|has| has & HAS_NIC != 0);
             // On another host the same number is another GPU.
             let is_of_host = has.is_some() && !connection.is_network();
             numbers[rank as usize] = if is_of_host { theirs } else { 0 };
         }
-        Ok(TeamGpus { numbers, is_spread: all & HAS_REMOTE != 0, has_local: all & HAS_LOCAL != 0 })
+        let (is_spread, has_local) = (all & HAS_REMOTE != 0, all & HAS_LOCAL != 0);
+        Ok(TeamGpus { numbers, is_spread, has_local, has_nic: nics })
+    }
+
+    /// How many ranks are reached over a network, and the address of this rank in it.
+    pub(crate) fn network(&self) -> (usize, Option<std::net::IpAddr>) {
+        let over_network = || self.others().filter(|(_, connection)| connection.is_network());
+        (over_network().count(), over_network().find_map(|(_, connection)| connection.local_address()))
+    }
+
+    /// Those ranks.
+    pub fn over_network(&self) -> Vec<u32> {
+        self.others().filter(|(_, connection)| connection.is_network()).map(|(rank, _)| rank).collect()
+    }
+
+    fn connection(&self, rank: u32) -> Result<&Connection, PeerError> {
+        let connection = self.connections.get(rank as usize).and_then(Option::as_ref);
+        connection.ok_or_else(|| PeerError::Silent { rank, cause: io::ErrorKind::NotConnected.into() })
+    }
+
+    fn send_flag(&self, rank: u32, what: u32, value: bool) -> Result<(), PeerError> {
+        let sent = self.connection(rank)?.send(&message(u32::from(value), what, 0), None);
+        sent.map_err(|cause| PeerError::Silent { rank, cause })
+    }
+
+    fn receive_flag(&self, rank: u32, what: u32) -> Result<bool, PeerError> {
+        let silent = |cause| PeerError::Silent { rank, cause };
+        let received = self.connection(rank)?.receive().map_err(silent)?;
+        let (received, _) = received.ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?;
+        let flag = [false, true].into_iter().find(|flag| received == message(u32::from(*flag), what, 0));
+        flag.ok_or_else(|| silent(io::ErrorKind::InvalidData.into()))
+    }
+
+    /// Tells a rank of this rank's queue pair for it, or that there is none.
+    pub(crate) fn send_endpoint(&self, rank: u32, end: Option<&EndpointAddress>) -> Result<(), PeerError> {
+        self.send_flag(rank, NIC, end.is_some())?;
+        let Some(end) = end else { return Ok(()) };
+        for part in end.encode().as_chunks::<MESSAGE_BYTES>().0 {
+            let sent = self.connection(rank)?.send(part, None);
+            sent.map_err(|cause| PeerError::Silent { rank, cause })?;
+        }
+        Ok(())
+    }
+
+    /// Hears of a rank's queue pair; `None` where it has none, or one that cannot be.
+    pub(crate) fn receive_endpoint(&self, rank: u32) -> Result<Option<EndpointAddress>, PeerError> {
+        if !self.receive_flag(rank, NIC)? {
+            return Ok(None);
+        }
+        let mut bytes = [0; ENDPOINT_BYTES];
+        for part in bytes.as_chunks_mut::<MESSAGE_BYTES>().0 {
+            let silent = |cause| PeerError::Silent { rank, cause };
+            let received = self.connection(rank)?.receive().map_err(silent)?;
+            *part = received.ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?.0;
+        }
+        Ok(EndpointAddress::decode(&bytes))
+    }
+
+    /// Tells a rank whether this one has joined its queue pair with that one's.
+    pub(crate) fn send_joined(&self, rank: u32, is_joined: bool) -> Result<(), PeerError> {
+        self.send_flag(rank, JOINED, is_joined)
+    }
+
+    /// Hears whether a rank has done that.
+    pub(crate) fn receive_joined(&self, rank: u32) -> Result<bool, PeerError> {
+        self.receive_flag(rank, JOINED)
     }
 
     /// A rank that has ended without a word, if there is one.

@@ -126,7 +126,7 @@ impl core::fmt::Display for Announcement {
 }
 
 /// What the second word of a message says: where a part lies, that there is none, that the rank leaves, which
-/// GPU it has, or for what a connection is.
+/// GPU it has, for what a connection is, whether it has a queue pair for the other one, and has joined it.
 const ON_DEVICE: u32 = 0;
 const IN_HOST: u32 = 1;
 pub(super) const NONE: u32 = 2;
@@ -134,6 +134,8 @@ pub(super) const GOODBYE: u32 = 3;
 pub(super) const GPU: u32 = 4;
 pub(super) const CONTROL: u32 = 5;
 pub(super) const LINK: u32 = 6;
+pub(super) const NIC: u32 = 7;
+pub(super) const JOINED: u32 = 8;
 
 impl Announcement {
     /// As 16 bytes: the number, where, and the bytes, little-endian.

@@ -37,6 +37,8 @@ pub(crate) struct NicSelector {
     pub(crate) gpu: Option<String>,
     /// The card's own GID, where the peer of this host names one that is to be used by both.
     pub(crate) gid: Option<Gid>,
+    /// Its name, which else `CAUSEWAY_VERBS_DEVICE` may give.
+    pub(crate) name: Option<String>,
 }
 
 impl RdmaDevice {
@@ -47,12 +49,13 @@ impl RdmaDevice {
         if let Some((_, nic)) = open.iter().find(|(known, _)| known == selector) {
             return Ok(nic.clone());
         }
-        if count_rdma_devices(Path::new("/")) == 0 {
+        // One that is asked for by name is looked for in any case.
+        if selector.name.is_none() && count_rdma_devices(Path::new("/")) == 0 {
             return Err(RdmaError::NoDevice);
         }
         let libraries = Libraries::load()?;
         let devices = Device::list(libraries)?;
-        let name = PROCESS.text(&VERBS_DEVICE);
+        let name = selector.name.clone().or_else(|| PROCESS.text(&VERBS_DEVICE));
         let has = |device: &Description, gid| {
             device.ports.iter().flat_map(|port| &port.gids).any(|entry| entry.gid == gid)
         };
@@ -250,6 +253,12 @@ pub enum RdmaError {
          has none here"
     )]
     NoAddress(String),
+    /// Links join their queue pairs by themselves.
+    #[error("the RDMA device `{0}` is iWARP, whose queue pairs rdma_cm alone joins, which teams do not use")]
+    NeedsManager(String),
+    /// Messages of links travel within requests.
+    #[error("the RDMA device `{0}` takes no 40 bytes within a request")]
+    NoInline(String),
     /// The system tells no addresses.
     #[error("the addresses of this host cannot be read: {0}")]
     Addresses(#[source] io::Error),

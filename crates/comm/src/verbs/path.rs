@@ -38,17 +38,31 @@ pub(super) struct EndpointResources {
 
 impl EndpointResources {
     pub(super) fn new(device: &Device) -> Result<Self, RdmaError> {
+        // Of requests that are flushed, too.
+        Self::with_completions(device, 2 * MAX_READS as u32)
+    }
+
+    /// With a completion queue for so many.
+    pub(super) fn with_completions(device: &Device, completions: u32) -> Result<Self, RdmaError> {
         Ok(Self {
             domain: ProtectionDomain::new(device)?,
-            // Of requests that are flushed, too.
-            completions: CompletionQueue::new(device, 2 * MAX_READS as u32)?,
+            completions: CompletionQueue::new(device, completions)?,
             limits: device.limits()?,
         })
     }
 
     /// A queue pair that is bound to the card's port, and what the peer is told of it.
     pub(super) fn queue_pair(&self, nic: &RdmaDevice) -> Result<(QueuePair, EndpointAddress), RdmaError> {
-        let pair = QueuePair::new(&self.domain, &self.completions, CAPACITY)?;
+        self.queue_pair_for(nic, CAPACITY)
+    }
+
+    /// The same for so many requests.
+    pub(super) fn queue_pair_for(
+        &self,
+        nic: &RdmaDevice,
+        capacity: Capacity,
+    ) -> Result<(QueuePair, EndpointAddress), RdmaError> {
+        let pair = QueuePair::new(&self.domain, &self.completions, capacity)?;
         pair.initialise(nic.port.number)?;
         let remote = RemoteEnd {
             queue_pair: pair.number(),
@@ -302,7 +316,7 @@ impl ReadTarget {
     /// card is used, which it has chosen by its GPU.
     pub(crate) fn new(peer: &EndpointAddress, local: Option<IpAddr>) -> Result<Self, RdmaError> {
         let gid = Some(peer.remote.gid).filter(|gid| local.is_none() && !peer.by_manager && !gid.is_empty());
-        let nic = RdmaDevice::open(&NicSelector { local, gpu: None, gid })?;
+        let nic = RdmaDevice::open(&NicSelector { local, gid, ..NicSelector::default() })?;
         if peer.by_manager || nic.needs_manager() {
             let address = local.map_or_else(|| nic.address(), Ok)?;
             let listener = Listener::bind(nic.device.libraries(), address)?;

@@ -188,6 +188,11 @@ impl Gpu for Unwell {
         self.gpu.map_pages(address, bytes, kind)
     }
 
+    fn allows_rdma(&self) -> bool {
+        // Where the seed is odd bytes go through bounce slots.
+        !matches!(self.lanes, Lanes::Delayed(seed) if seed % 2 == 1)
+    }
+
     fn write(&self, to: u64, bytes: &[u8]) -> Result<(), GpuError> {
         self.gpu.write(to, bytes)
     }

@@ -8,6 +8,7 @@ mod cuda;
 mod litmus;
 mod machine;
 mod mistakes;
+mod network_cards;
 mod processes;
 mod programs;
 mod remote;
@@ -17,7 +18,7 @@ mod verbs;
 use std::time::Duration;
 
 use causeway_comm::device::choice::InitiatorPolicy;
-use causeway_comm::device::team::{Kind, Options, Team, TeamError};
+use causeway_comm::device::team::{Kind, NetworkPolicy, Options, Team, TeamError};
 
 use machine::{Lanes, Params, Ranks, is_cuda};
 use processes::Hosts;
@@ -30,6 +31,19 @@ fn team(gpu: &Ranks, ranks: usize, options: Options) -> Team {
 
 fn patient() -> Options {
     Options { limit: Duration::from_secs(100), ..Options::default() }
+}
+
+/// By the soft card, which reaches no memory of a real GPU.
+fn by_card() -> NetworkPolicy {
+    if is_cuda() {
+        return NetworkPolicy::Tcp("the soft card reaches no memory of a GPU");
+    }
+    verbs::softcard::SoftCard::get();
+    NetworkPolicy::Device("mlx5_0".to_owned())
+}
+
+fn over_tcp() -> NetworkPolicy {
+    NetworkPolicy::Tcp("the test asks for it")
 }
 
 /// Draws a team and a program, runs it, and compares everything.
@@ -58,11 +72,13 @@ fn run_program(seed: u64) {
     // On a GPU each part would be mapped twice, which kernels may not rely on without a fence for that.
     let are_apart = random.below(2) == 1 && !is_cuda() && !is_spread;
     let gpu = if are_apart { gpu.apart(ranks) } else { gpu };
+    let has_card = random.below(3) > 0;
     let what = format!(
         "seed {seed}: {ranks} ranks on {hosts} hosts, {policy:?}, windows {kinds:?}, {queues} queues of {capacity}, \
-         apart: {are_apart}"
+         apart: {are_apart}, by card: {has_card}"
     );
-    let options = Options { policy, queues, capacity, ..patient() };
+    let network = if has_card { by_card() } else { over_tcp() };
+    let options = Options { policy, queues, capacity, network, ..patient() };
     let windows = [(kinds[0], DATA), (kinds[1], DATA), (kinds[2], WORDS)];
     let (teams, windows) = if is_spread {
         Hosts::new(&of_rank).teams(&gpu, &options, &windows)

@@ -75,19 +75,27 @@ fn windows_of_all_kinds_reach_other_processes_and_hosts() {
     }
     let seed = u64::from(std::process::id()) + 1;
     let (auto, proxy) = (InitiatorPolicy::Auto, InitiatorPolicy::Proxy);
-    for (policy, data, signals, hosts) in [
-        (auto, Kind::Device, Kind::Device, [0, 0, 0]),
-        (proxy, Kind::Host, Kind::Host, [0, 0, 0]),
-        (auto, Kind::Device, Kind::Device, [0, 1, 1]),
+    // Cards reach the GPU's memory, or do not.
+    for (policy, data, signals, hosts, network, reaches) in [
+        (auto, Kind::Device, Kind::Device, [0, 0, 0], over_tcp(), true),
+        (proxy, Kind::Host, Kind::Host, [0, 0, 0], over_tcp(), true),
+        (auto, Kind::Device, Kind::Device, [0, 1, 1], over_tcp(), true),
+        (auto, Kind::Device, Kind::Device, [0, 1, 1], by_card(), true),
         // A thread of the host sends the signals, and a lane that is late has the bytes.
-        (auto, Kind::Device, Kind::Host, [0, 1, 2]),
-        (proxy, Kind::Device, Kind::Host, [0, 1, 0]),
+        (auto, Kind::Device, Kind::Host, [0, 1, 2], over_tcp(), true),
+        (auto, Kind::Device, Kind::Host, [0, 1, 2], by_card(), true),
+        (auto, Kind::Device, Kind::Host, [0, 1, 2], by_card(), false),
+        (proxy, Kind::Device, Kind::Host, [0, 1, 0], over_tcp(), true),
+        (proxy, Kind::Host, Kind::Host, [0, 1, 0], by_card(), true),
     ] {
-        let what = format!("seed {seed}: {policy:?}, data {data:?}, signals {signals:?}, hosts {hosts:?}");
+        let what = format!(
+            "seed {seed}: {policy:?}, data {data:?}, signals {signals:?}, hosts {hosts:?}, {network:?}, {reaches}"
+        );
+        let seed = seed & !1 | u64::from(!reaches);
         let gpu = Ranks::new(Lanes::Delayed(seed));
         let all = Hosts::new(&hosts);
         let of = [(data, 64), (signals, 64), (Kind::Host, 64)];
-        let (teams, windows) = all.teams(&gpu, &Options { policy, ..patient() }, &of);
+        let (teams, windows) = all.teams(&gpu, &Options { policy, network, ..patient() }, &of);
         let [data, signals, words] = windows[..] else { panic!("three were made") };
         all.all(|rank| {
             let team = &teams[rank as usize];
@@ -114,9 +122,12 @@ fn windows_of_all_kinds_reach_other_processes_and_hosts() {
 
 #[test]
 fn a_signal_comes_behind_puts_to_other_ranks_on_other_hosts() {
-    for kind in [Kind::Device, Kind::Host] {
+    let (host, device) = (Kind::Host, Kind::Device);
+    let all = [(device, over_tcp()), (host, over_tcp()), (device, by_card()), (host, by_card())];
+    for (kind, network) in all {
         let gpu = Ranks::new(Lanes::Delayed(u64::from(std::process::id())));
-        let (teams, windows) = Hosts::new(&[0, 1, 2]).teams(&gpu, &patient(), &[(kind, 64), (kind, 64)]);
+        let options = Options { network, ..patient() };
+        let (teams, windows) = Hosts::new(&[0, 1, 2]).teams(&gpu, &options, &[(kind, 64), (kind, 64)]);
         let wrong = gpu.filled(&[0; 8]);
         gpu.launch_all(&teams[0], "told_by_a_third", 1, |rank| {
             let team = &teams[rank as usize];
@@ -132,9 +143,17 @@ fn a_signal_comes_behind_puts_to_other_ranks_on_other_hosts() {
 fn bytes_that_no_socket_holds_go_both_ways_between_hosts() {
     // Many pieces, and a rest.
     const BYTES: u64 = (5 << 20) + 1000;
-    for kinds in [[Kind::Device; 3], [Kind::Host, Kind::Device, Kind::Host]] {
-        let gpu = Ranks::new(Lanes::Well);
-        let (teams, windows) = Hosts::new(&[0, 1]).teams(&gpu, &patient(), &kinds.map(|kind| (kind, BYTES)));
+    let mixed = [Kind::Host, Kind::Device, Kind::Host];
+    for (kinds, lanes, network) in [
+        ([Kind::Device; 3], Lanes::Well, over_tcp()),
+        (mixed, Lanes::Well, over_tcp()),
+        (mixed, Lanes::Well, by_card()),
+        // The card reaches no memory of this GPU.
+        (mixed, Lanes::Delayed(1), by_card()),
+    ] {
+        let gpu = Ranks::new(lanes);
+        let options = Options { network, ..patient() };
+        let (teams, windows) = Hosts::new(&[0, 1]).teams(&gpu, &options, &kinds.map(|kind| (kind, BYTES)));
         let base = |rank: u32, window: usize| {
             teams[rank as usize].window_handle(rank, windows[window]).unwrap().base
         };

@@ -148,6 +148,10 @@ impl Gpu for SoftwareGpu {
         Ok(Block { address, bytes, descriptor: None, owner: Box::new(()) })
     }
 
+    fn allows_rdma(&self) -> bool {
+        true
+    }
+
     fn write(&self, to: u64, bytes: &[u8]) -> Result<(), GpuError> {
         self.0.write(to, bytes).map_err(|cause| error("a write", cause))
     }

@@ -87,7 +87,7 @@ fn connect(
     let connection = &receiver.connection;
     let failed = |cause| connection.rdma_failed(cause);
     let gpu = destination.device.and_then(|(driver, device)| cuda::pci_address(driver, device));
-    let selector = NicSelector { local: connection.local_address(), gpu, gid: None };
+    let selector = NicSelector { local: connection.local_address(), gpu, ..NicSelector::default() };
     let joining = Reader::new(&selector).map_err(failed)?;
     connection.send_message(Message::Join)?;
     connection.send_endpoint(&joining.end())?;

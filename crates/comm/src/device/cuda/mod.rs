@@ -268,6 +268,14 @@ impl Gpu for CudaGpu {
         map_pages(self.calls, address, bytes, kind)
     }
 
+    fn allows_rdma(&self) -> bool {
+        !Driver::is_remote() && crate::cuda::abilities(self.driver, self.device).gpudirect
+    }
+
+    fn pci_address(&self) -> Option<String> {
+        crate::cuda::pci_address(self.driver, self.device)
+    }
+
     fn dma_buf(&self, address: u64) -> Option<(OwnedFd, u64)> {
         let memory = DeviceMemory::at(self.driver, address).filter(|memory| !memory.is_managed)?;
         let scope = Scope::of(self.driver, &memory).ok()?;

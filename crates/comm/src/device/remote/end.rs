@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use super::frame::{Frame, MAX_PAYLOAD};
 use super::initiator::Initiator;
 use super::lanes::Copies;
 use super::link::Link;
 use super::parts::{PartRange, Parts};
+use super::rdma::RdmaPath;
+use super::rdma_end::RdmaEnd;
 use super::stream::{Payload, Reader, Writer};
 use super::target::Target;
 use crate::bootstrap::ByteStream;
@@ -23,6 +26,9 @@ pub const STAGING_BYTES: u64 = 3 * RING;
 
 /// Frames that are read of one peer before the others' turn.
 const MAX_FRAMES: usize = 64;
+
+/// How long requests to a peer that has left may wait for their card, which says sooner that there is no peer.
+const LEFT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A payload that is being read.
 #[derive(Debug)]
@@ -47,6 +53,8 @@ pub struct LinkEnd {
     reader: Reader,
     writer: Writer,
     initiator: Initiator,
+    /// What has the place of the initiator where both ends have a card.
+    rdma: Option<RdmaEnd>,
     target: Target,
     arriving: Option<Arriving>,
     /// A frame whose payload has no staging memory yet.
@@ -57,6 +65,10 @@ pub struct LinkEnd {
     /// The peer has said goodbye, and its stream has ended.
     has_left: bool,
     has_ended: bool,
+    /// Since when it has left, whether that was answered, and whether it has answered this end's goodbye.
+    left_since: Option<Instant>,
+    has_answered_goodbye: bool,
+    is_released: bool,
 }
 
 /// What ends share.
@@ -80,6 +92,7 @@ impl LinkEnd {
             reader: Reader::default(),
             writer: Writer::default(),
             initiator: Initiator::new(ring(0)),
+            rdma: None,
             target: Target::new(ring(1)),
             arriving: None,
             delayed: None,
@@ -87,7 +100,28 @@ impl LinkEnd {
             copied: VecDeque::new(),
             has_left: false,
             has_ended: false,
+            left_since: None,
+            has_answered_goodbye: false,
+            is_released: false,
         }
+    }
+
+    /// The same, whose requests go over a card; the stream has windows and the end. The staging memory is
+    /// at the same address.
+    pub fn with_rdma(mut self, path: RdmaPath, staging: u64) -> Self {
+        let ring = |number| Ring::new(staging + number * RING, RING);
+        self.rdma = Some(RdmaEnd::new(path, ring(0), ring(2)));
+        self
+    }
+
+    /// Its card's path, if its requests go over one.
+    pub fn rdma_path(&mut self) -> Option<&mut RdmaPath> {
+        self.rdma.as_mut().map(RdmaEnd::path)
+    }
+
+    /// Whether its card has ended something that was not looked at.
+    pub fn has_events(&mut self) -> bool {
+        self.rdma_path().is_some_and(|path| path.has_events())
     }
 
     /// Moves everything on that can be. Whether there was anything.
@@ -99,6 +133,18 @@ impl LinkEnd {
         while self.copied.front().is_some_and(|mark| shared.copies.is_passed(*mark)) {
             self.copied.pop_front();
             self.arrivals.free_first();
+        }
+        if let Some(rdma) = &mut self.rdma {
+            did |= rdma.step(&mut self.target, shared.link, shared.parts, shared.copies)?;
+            if self.has_left && !self.has_answered_goodbye {
+                if !rdma.has_unanswered() {
+                    self.writer.push(&Frame::Farewell, None);
+                    self.has_answered_goodbye = true;
+                } else if self.left_since.get_or_insert_with(Instant::now).elapsed() > LEFT_TIMEOUT {
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                }
+            }
+            return Ok(self.write(shared)? || did);
         }
         did |= self.initiator.complete(shared.link, shared.copies);
         did |= self.target.advance(shared.copies)?;
@@ -161,8 +207,20 @@ impl LinkEnd {
 
     /// Takes a frame; false where there is no staging memory for its payload.
     fn accept(&mut self, frame: Frame, shared: &mut Shared<'_>) -> Result<bool, LinkError> {
+        if let (Some(rdma), Frame::Farewell) = (&self.rdma, &frame) {
+            self.is_released = !rdma.has_unanswered();
+            return Ok(true);
+        }
         if self.has_left {
             return Err(LinkError::Wrong("it asks for something behind its goodbye"));
+        }
+        match (&mut self.rdma, &frame) {
+            (Some(rdma), Frame::Window { .. }) => {
+                rdma.path().add_window(&frame, |window| shared.parts.may_have(window))?;
+                return Ok(true);
+            }
+            (_, Frame::Goodbye) | (None, _) => {}
+            (Some(_), _) => return Err(LinkError::Wrong("it asks over a stream, and has a network card")),
         }
         let (range, bytes, is_reply) = match frame {
             Frame::Done { count } => return self.initiator.done(count).map(|()| true),
@@ -195,6 +253,19 @@ impl LinkEnd {
         let mut did = false;
         loop {
             while self.writer.has_capacity() {
+                if let Some(rdma) = &mut self.rdma {
+                    let Some(window_frame) =
+                        shared.parts.next_exposed(rdma.announced).filter(|_| !self.has_left)
+                    else {
+                        break;
+                    };
+                    if let Frame::Window { window, .. } = window_frame {
+                        rdma.announced = window + 1;
+                    }
+                    self.writer.push(&window_frame, None);
+                    did = true;
+                    continue;
+                }
                 // Answers first: the peer waits for them, and they take no position at its end.
                 let (frame, payload) = if let Some(done) = self.target.next_done() {
                     (done, None)
@@ -240,7 +311,14 @@ impl LinkEnd {
     pub fn is_idle(&self) -> bool {
         // What is left has no reader when the stream has ended.
         let is_written = self.has_ended || self.writer.is_empty();
-        self.initiator.is_idle() && self.target.is_idle() && self.arriving.is_none() && is_written
+        let is_idle = self.rdma.as_ref().map_or_else(|| self.initiator.is_idle(), RdmaEnd::is_idle);
+        is_idle && self.target.is_idle() && self.arriving.is_none() && is_written
+    }
+
+    /// Whether the peer needs this end no more, behind the goodbye: a card that has gone answers nothing, also
+    /// not what it has done.
+    pub fn is_released(&self) -> bool {
+        self.rdma.is_none() || self.is_released || self.has_ended
     }
 
     /// Says that this rank asks for nothing more, unless the peer has gone.
@@ -252,7 +330,8 @@ impl LinkEnd {
 
     /// Whether something was posted that the last step did not see: it took all there was.
     pub fn has_news(&self, link: &Link) -> bool {
-        self.initiates && !self.initiator.is_blocked() && !link.inbox().operations.is_empty()
+        let is_blocked = self.rdma.as_ref().map_or_else(|| self.initiator.is_blocked(), RdmaEnd::is_blocked);
+        self.initiates && !is_blocked && !link.inbox().operations.is_empty()
     }
 
     /// Whether something is to be waited for at the stream, and whether that is capacity to write.

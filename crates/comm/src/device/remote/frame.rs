@@ -1,7 +1,7 @@
 //! Frames between the proxies of two ranks. Pure.
 //!
 //! A frame has 40 bytes, little-endian: kind and window (4 each), offset, bytes or count, value, operand (8
-//! each). Fields that a kind does not have are 0. The payload of a put, and of what answers a get, follows.
+//! each). Of a window the offset is an address, the count a key, and the value its bytes. Fields that a kind does not have are 0. The payload of a put, and of what answers a get, follows.
 //!
 //! Requests of one stream are done in their order, and answered in it: so answers have no numbers. `Done`
 //! answers as many as it says that bring nothing back.
@@ -88,6 +88,22 @@ pub enum Frame {
     },
     /// The rank leaves, and asks for nothing more.
     Goodbye,
+    /// The answer to a goodbye: nothing that the rank has asked for is under way any more.
+    Farewell,
+    /// The rank's network card lets the peer's reach a window of this rank: so many bytes from an address, by
+    /// a key.
+    Window {
+        /// Which one.
+        window: u32,
+        /// Where its first byte is for the card.
+        address: u64,
+        /// Its bytes.
+        bytes: u64,
+        /// The key.
+        key: u32,
+        /// Whether it is memory of the host.
+        in_host: bool,
+    },
 }
 
 const PUT: u32 = 1;
@@ -102,12 +118,20 @@ const DONE: u32 = 9;
 const DATA: u32 = 10;
 const VALUE: u32 = 11;
 const GOODBYE: u32 = 12;
+const FAREWELL: u32 = 13;
+const WINDOW_IN_HOST: u32 = 14;
+const WINDOW_ON_DEVICE: u32 = 15;
 
 impl Frame {
     /// As bytes.
     pub fn encode(&self) -> [u8; FRAME_BYTES] {
         let nowhere = Position { window: 0, offset: 0 };
         let (kind, position, count, value, operand) = match *self {
+            Self::Window { window, address, bytes, key, in_host } => {
+                let kind = if in_host { WINDOW_IN_HOST } else { WINDOW_ON_DEVICE };
+                (kind, Position { window, offset: address }, key, bytes, 0)
+            }
+            Self::Farewell => (FAREWELL, nowhere, 0, 0, 0),
             Self::Put { to, bytes } => (PUT, to, bytes, 0, 0),
             Self::Get { from, bytes } => (GET, from, bytes, 0, 0),
             Self::Store { to, value } => (STORE, to, 0, value, 0),
@@ -155,6 +179,14 @@ impl Frame {
             DATA => Self::Data { bytes: count },
             VALUE => Self::Value { value },
             GOODBYE => Self::Goodbye,
+            FAREWELL => Self::Farewell,
+            kind @ (WINDOW_IN_HOST | WINDOW_ON_DEVICE) => Self::Window {
+                window: position.window,
+                address: position.offset,
+                bytes: value,
+                key: count,
+                in_host: kind == WINDOW_IN_HOST,
+            },
             _ => return None,
         };
         let is_sound = match frame {
@@ -165,7 +197,8 @@ impl Frame {
                 to.offset.is_multiple_of(8)
             }
             Self::Done { count } => (1..=MAX_IN_FLIGHT as u32).contains(&count),
-            Self::Value { .. } | Self::Goodbye => true,
+            Self::Window { address, bytes, .. } => bytes > 0 && address.checked_add(bytes).is_some(),
+            Self::Value { .. } | Self::Goodbye | Self::Farewell => true,
         };
         // What a kind does not have is 0.
         Some(frame).filter(|frame| is_sound && frame.encode() == *bytes)
@@ -193,6 +226,9 @@ mod tests {
             Frame::Data { bytes: 2 },
             Frame::Value { value: 9 },
             Frame::Goodbye,
+            Frame::Farewell,
+            Frame::Window { window: 3, address: 4096, bytes: 1 << 40, key: u32::MAX, in_host: true },
+            Frame::Window { window: 0, address: u64::MAX - 8, bytes: 8, key: 0, in_host: false },
         ] {
             assert_eq!(Frame::decode(&frame.encode()), Some(frame));
         }
@@ -203,6 +239,8 @@ mod tests {
             Frame::Store { to: Position { window: 0, offset: 4 }, value: 5 },
             Frame::Done { count: 0 },
             Frame::Done { count: MAX_IN_FLIGHT as u32 + 1 },
+            Frame::Window { window: 3, address: u64::MAX, bytes: 1, key: 1, in_host: true },
+            Frame::Window { window: 3, address: 8, bytes: 0, key: 1, in_host: true },
         ] {
             assert_eq!(Frame::decode(&frame.encode()), None, "{frame:?}");
         }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::frame::Position;
+use causeway_ibverbs::{MemoryRegion, Segment};
+
+use super::frame::{Frame, Position};
 use crate::device::failure::Status;
 use crate::device::gpu::Block;
 
@@ -14,6 +16,9 @@ const RELEASE_INTERVAL: Duration = Duration::from_micros(50);
 /// A part. It lives as long as somebody copies.
 #[derive(Debug)]
 pub struct Part {
+    /// As the network card of the rank's links knows it, if that reaches it: in front of the memory, so that the
+    /// card forgets it first.
+    pub region: Option<MemoryRegion>,
     /// Its memory.
     pub memory: Arc<Block>,
     /// Bytes that belong to the window.
@@ -31,6 +36,14 @@ pub struct PartRange {
     pub address: u64,
 }
 
+impl PartRange {
+    /// So many of its bytes for a request to the rank's own card, if that reaches them.
+    pub fn segment(&self, bytes: u64) -> Option<Segment> {
+        let region = self.part.region.as_ref()?;
+        Some(region.segment((self.address - self.part.memory.address) as usize, bytes as usize))
+    }
+}
+
 /// The parts, by how many windows the team had made before.
 #[derive(Debug, Default)]
 pub struct Parts(Mutex<BTreeMap<u32, Arc<Part>>>);
@@ -44,6 +57,28 @@ impl Parts {
     /// Adds a part, before other ranks hear of it.
     pub fn add(&self, window: u32, part: Part) {
         self.lock().insert(window, Arc::new(part));
+    }
+
+    /// What a peer's card needs to know of the first part from this number on that a card reaches.
+    pub fn next_exposed(&self, from: u32) -> Option<Frame> {
+        let parts = self.lock();
+        let mut exposed = parts.range(from..).filter_map(|(window, part)| {
+            let memory = part.region.as_ref()?.remote(0);
+            Some(Frame::Window {
+                window: *window,
+                address: memory.address,
+                bytes: part.bytes,
+                key: memory.key,
+                in_host: part.in_host,
+            })
+        });
+        exposed.next()
+    }
+
+    /// Whether there is a part of this number, or may be one later.
+    pub fn may_have(&self, window: u32) -> bool {
+        let parts = self.lock();
+        parts.contains_key(&window) || parts.keys().next_back().is_none_or(|last| window > *last)
     }
 
     /// Takes one away, which no kernel uses.
@@ -102,7 +137,7 @@ mod tests {
         let at = |window, offset| Position { window, offset };
         let memory = Arc::new(Block { address: 4096, bytes: 64, descriptor: None, owner: Box::new(()) });
         assert_eq!(parts.find(at(3, 0), 1).map(drop), Err(Status::OtherTeam));
-        parts.add(3, Part { memory: Arc::clone(&memory), bytes: 40, in_host: true });
+        parts.add(3, Part { region: None, memory: Arc::clone(&memory), bytes: 40, in_host: true });
         assert_eq!(parts.find(at(3, 8), 32).map(|range| range.address), Ok(4104));
         for (offset, bytes) in [(8, 33), (41, 0), (u64::MAX, 2), (1, u64::MAX)] {
             assert_eq!(
@@ -124,7 +159,7 @@ mod tests {
     fn memory_of_the_program_is_given_back_behind_the_last_copy() {
         let parts = Parts::default();
         let memory = Arc::new(Block { address: 4096, bytes: 64, descriptor: None, owner: Box::new(()) });
-        parts.add(1, Part { memory: Arc::clone(&memory), bytes: 64, in_host: false });
+        parts.add(1, Part { region: None, memory: Arc::clone(&memory), bytes: 64, in_host: false });
         let held = parts.find(Position { window: 1, offset: 0 }, 8).unwrap();
         let copied = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -140,7 +175,7 @@ mod tests {
             assert!(freeing.join().unwrap(), "it came back while something was copied");
         });
         assert!(parts.remove_unused(1, Duration::ZERO), "there is none any more");
-        parts.add(2, Part { memory, bytes: 64, in_host: false });
+        parts.add(2, Part { region: None, memory, bytes: 64, in_host: false });
         let _held = parts.find(Position { window: 2, offset: 0 }, 8).unwrap();
         assert!(!parts.remove_unused(2, Duration::ZERO), "it is still copied");
         assert!(parts.find(Position { window: 2, offset: 0 }, 8).is_err());

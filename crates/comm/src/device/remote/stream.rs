@@ -188,6 +188,9 @@ pub enum LinkError {
     /// This rank's GPU.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// This rank's network card.
+    #[error("{0}")]
+    Nic(String),
     /// A kernel here uses a window that was freed.
     #[error("a window was freed while a kernel used it")]
     Freed,

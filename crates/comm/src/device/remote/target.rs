@@ -341,7 +341,7 @@ mod tests {
             let (lane, parts) = (LateLane::default(), Parts::default());
             let copies = Copies::new(Box::new(lane.clone()), at(1));
             let block = Arc::new(Block { address: at(0), bytes: 8, descriptor: None, owner: Box::new(()) });
-            parts.add(1, Part { memory: Arc::clone(&block), bytes: 8, in_host: false });
+            parts.add(1, Part { region: None, memory: Arc::clone(&block), bytes: 8, in_host: false });
             let targets = [2, 4].map(|index| Target::new(Ring::new(at(index), 16)));
             Self { memory, lane, copies, parts, block, targets }
         }

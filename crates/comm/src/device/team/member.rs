@@ -118,6 +118,20 @@ pub struct Options {
     pub policy: InitiatorPolicy,
     /// What they cost.
     pub curves: [Curves; SCOPES],
+    /// How bytes go to ranks over a network.
+    pub network: NetworkPolicy,
+}
+
+/// How bytes go to ranks over a network.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum NetworkPolicy {
+    /// By a network card where both ends have one.
+    #[default]
+    Auto,
+    /// By the one of this name.
+    Device(String),
+    /// Over TCP, for this reason.
+    Tcp(&'static str),
 }
 
 impl Default for Options {
@@ -129,6 +143,7 @@ impl Default for Options {
             limit: Duration::from_secs(5),
             policy: InitiatorPolicy::Auto,
             curves: choice::default_curves(),
+            network: NetworkPolicy::default(),
         }
     }
 }

@@ -29,8 +29,9 @@ use super::remote::serving::Service;
 use super::windows::KnownWindows;
 use crate::bootstrap::ByteStream;
 use crate::cuda::bind_thread;
+use crate::verbs::{LinkNic, NicSelector};
 use member::{HostPlan, Member, Members, bytes_of};
-pub use member::{Kind, Options, TeamError};
+pub use member::{Kind, NetworkPolicy, Options, TeamError};
 use serving::{Core, lock, serve, serve_links};
 use windows::{CONTROL, TeamWindows};
 
@@ -44,6 +45,8 @@ pub struct Team {
     windows: TeamWindows,
     threads: Vec<JoinHandle<()>>,
     links: Option<JoinHandle<()>>,
+    /// What bytes for ranks over a network go by, and why.
+    networks: Vec<String>,
 }
 
 impl Team {
@@ -96,8 +99,12 @@ impl Team {
             .iter()
             .map(|gpu| Member::new(gpu, queues, capacity))
             .collect::<Result<Vec<Member>, GpuError>>()?;
+        let nic = match (&peers, gpus) {
+            (Some(peers), [gpu]) => open_nic(peers, gpu.as_ref(), &options.network),
+            _ => Err(String::new()),
+        };
         let of_ranks = match (&peers, gpus) {
-            (Some(peers), [gpu]) => peers.gpus(gpu.number())?,
+            (Some(peers), [gpu]) => peers.exchange_gpus(gpu.number(), nic.is_ok())?,
             _ => TeamGpus::of_process(gpus.iter().map(|gpu| gpu.number()).collect()),
         };
         let streams =
@@ -116,10 +123,10 @@ impl Team {
         let id = TEAMS.fetch_add(1, Ordering::Relaxed);
         let (policy, of_core) = (options.policy, Arc::clone(&core));
         let windows = TeamWindows::new(id, of_ranks, policy, of_core, Arc::clone(&members), options.limit);
-        let (threads, links) = (Vec::new(), None);
-        let mut team = Self { core, id, ranks, options, members, windows, threads, links };
+        let (threads, links, networks) = (Vec::new(), None, Vec::new());
+        let mut team = Self { core, id, ranks, options, members, windows, threads, links, networks };
         // Before others hear of a window, and may write there.
-        team.start_links(streams)?;
+        team.start_links(streams, nic)?;
         let kind = if is_control_in_host { Kind::Host } else { Kind::Device };
         let inboxes = layout::CONTROL_BYTES_OF_RANK * u64::from(ranks);
         let control = team.window(kind, INBOX_AT + inboxes)?;
@@ -160,11 +167,32 @@ impl Team {
     }
 
     /// Starts the thread of the links, where there are some.
-    fn start_links(&mut self, streams: Vec<(u32, ByteStream)>) -> Result<(), TeamError> {
-        let Some(links) = self.core.links.clone() else { return Ok(()) };
+    fn start_links(
+        &mut self,
+        streams: Vec<(u32, ByteStream)>,
+        nic: Result<Arc<LinkNic>, String>,
+    ) -> Result<(), TeamError> {
+        let (Some(links), Some(peers)) = (self.core.links.clone(), &self.core.peers) else { return Ok(()) };
         let (rank, parts, is_crowded) = (self.members.first, self.windows.own_parts(), self.is_crowded());
         let gpu = &self.members.all[0].gpu;
-        let service = Service::new(rank, gpu.as_ref(), streams, links, parts, is_crowded)?;
+        let theirs = self.windows.peers_with_nic();
+        let has_nic = |peer: u32| nic.is_ok() && theirs.contains(&peer);
+        let mut service = Service::new(rank, gpu.as_ref(), streams, links, parts, is_crowded, has_nic)?;
+        let joined = nic.as_ref().map_or(Ok(Vec::new()), |nic| service.join_nics(nic, peers))?;
+        for peer in peers.over_network() {
+            let without = format!("rank {peer} has no RDMA device for this team, and says why");
+            let found = joined.iter().find(|(other, _)| *other == peer).map(|(_, path)| path.clone());
+            let by = match (&nic, &found.unwrap_or(Err(without))) {
+                (Ok(nic), Ok(())) => format!("by the RDMA device {}", nic.name()),
+                (Err(cause), _) | (_, Err(cause)) => format!("over TCP: {cause}"),
+            };
+            self.networks.push(format!("rank {rank}: bytes for rank {peer} go {by}"));
+        }
+        if let Ok(nic) = nic
+            && joined.iter().any(|(_, path)| path.is_ok())
+        {
+            self.windows.use_nic(nic);
+        }
         let (core, node) = (Arc::clone(&self.core), gpu.node());
         let thread = std::thread::Builder::new().name(format!("causeway-links-{rank}")).spawn(move || {
             bind_thread(node);
@@ -314,6 +342,7 @@ impl Team {
                 }
             }
         }
+        lines.extend(self.networks.iter().cloned());
         match self.options.policy {
             InitiatorPolicy::Auto => lines.extend(choice::explain(&self.options.curves)),
             InitiatorPolicy::Direct => lines.push("CAUSEWAY_DEVICE_INITIATOR asks for direct".to_owned()),
@@ -321,6 +350,19 @@ impl Team {
         }
         lines
     }
+}
+
+/// The network card for a rank's links, or why there is none.
+fn open_nic(peers: &Peers, gpu: &dyn Gpu, policy: &NetworkPolicy) -> Result<Arc<LinkNic>, String> {
+    let (links, local) = peers.network();
+    let name = match policy {
+        _ if links == 0 => return Err("there are no such ranks".to_owned()),
+        NetworkPolicy::Tcp(reason) => return Err((*reason).to_owned()),
+        NetworkPolicy::Device(name) => Some(name.clone()),
+        NetworkPolicy::Auto => None,
+    };
+    let selector = NicSelector { local, gpu: gpu.pci_address(), gid: None, name };
+    LinkNic::open(&selector, links).map(Arc::new).map_err(|error| error.to_string())
 }
 
 impl Drop for Team {

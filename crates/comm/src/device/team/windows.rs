@@ -5,6 +5,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use causeway_ibverbs::MemoryRegion;
+
 use super::member::{Members, bytes_of};
 use super::serving::{Core, lock};
 use crate::device::choice::InitiatorPolicy;
@@ -14,6 +16,7 @@ use crate::device::peers::{Peers, TeamGpus};
 use crate::device::remote::parts::{Part, Parts};
 use crate::device::team::member::{Kind, TeamError};
 use crate::device::windows::{Announcement, MappedWindow};
+use crate::verbs::LinkNic;
 
 /// The window of barriers and messages.
 pub const CONTROL: u32 = 0;
@@ -45,6 +48,8 @@ pub struct TeamWindows {
     members: Arc<Members>,
     /// How long a window that is freed may still be copied.
     limit: Duration,
+    /// The network card of the links, if that moves bytes.
+    nic: Option<Arc<LinkNic>>,
     /// Windows that were made so far, which ranks of other processes make as well.
     made: Mutex<u32>,
     list: Mutex<Vec<Option<WindowOf>>>,
@@ -61,12 +66,36 @@ impl TeamWindows {
         limit: Duration,
     ) -> Self {
         let (made, list, own_parts) = (Mutex::new(0), Mutex::default(), Arc::default());
-        Self { team, gpus, own_parts, policy, core, members, limit, made, list }
+        Self { team, gpus, own_parts, policy, core, members, limit, nic: None, made, list }
+    }
+
+    /// Lets a network card reach the windows that are made from now on.
+    pub(crate) fn use_nic(&mut self, nic: Arc<LinkNic>) {
+        self.nic = Some(nic);
+    }
+
+    /// A part as the network card reaches it; `None` where it does not: then bytes pass through pinned memory.
+    fn region(&self, block: &Block, bytes: u64, in_host: bool) -> Option<MemoryRegion> {
+        let nic = self.nic.as_ref()?;
+        let gpu = &self.members.all.first()?.gpu;
+        if in_host {
+            // SAFETY: the part has the region in front of the memory. Other ranks write to windows when kernels
+            // ask them to.
+            return unsafe { nic.register(block.address, bytes, true) }.ok();
+        }
+        let dma_buf = gpu.allows_rdma().then(|| gpu.dma_buf(block.address))?;
+        // SAFETY: as above.
+        unsafe { nic.register_gpu(block.address, bytes, dma_buf) }.ok()
     }
 
     /// This rank's parts, for ranks to which its memory is not mapped.
     pub fn own_parts(&self) -> Arc<Parts> {
         Arc::clone(&self.own_parts)
+    }
+
+    /// Ranks over a network that have a network card for that.
+    pub fn peers_with_nic(&self) -> Vec<u32> {
+        (0..).zip(&self.gpus.has_nic).filter(|(_, has)| **has).map(|(rank, _)| rank).collect()
     }
 
     /// The other ranks that have a rank's GPU.
@@ -125,7 +154,10 @@ impl TeamWindows {
         let own = blocks.map(|mut blocks| blocks.pop().map(Arc::new));
         if let Ok(Some(own)) = &own {
             // Ranks that hear of it may write there.
-            self.own_parts.add(number, Part { memory: Arc::clone(own), bytes, in_host });
+            let region = self.region(own, bytes, in_host);
+            self.own_parts.add(number, Part { region, memory: Arc::clone(own), bytes, in_host });
+            // Its peers' cards are told.
+            self.core.links.iter().for_each(|links| links.wake());
         }
         let parts = peers.exchange(announcement, own.as_ref().ok().and_then(Option::as_deref));
         // Why this rank has none counts before what the others say.

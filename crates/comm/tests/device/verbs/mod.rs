@@ -6,4 +6,4 @@ mod faults;
 mod golden;
 mod operations;
 mod pair;
-mod softcard;
+pub mod softcard;
