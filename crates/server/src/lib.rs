@@ -4,12 +4,11 @@
 //! touches a GPU. A [`worker`] serves one client process, so that a GPU fault, a crash or a leak ends with
 //! its owner. One process more, the monitor, answers everybody who only asks how the GPUs are; it is started
 //! with the first such question. And whoever asks what the server's machine is like (`causeway doctor --on`)
-//! gets a process for that question alone.
+//! gets a process for that question alone. All of these processes begin with [`worker_main`].
 //!
 //! | room | question |
 //! | --- | --- |
 //! | [`broker`] | Who serves whom? |
-//! | `process` | What does a process do that the broker has started? |
 //! | [`worker`], `monitor`, `diagnosis` | How is a client served, asked about the GPUs, told of the machine? |
 //! | [`handover`] | How does a process get its client, and how does it reach the broker? |
 //! | `protocol` | What do broker and processes say to each other? |
@@ -33,10 +32,26 @@ pub mod fuzzing;
 pub mod handover;
 pub mod heartbeat;
 mod monitor;
-mod process;
 mod protocol;
 mod state_file;
 mod token_bucket;
 pub mod worker;
 
-pub use process::worker_main;
+use std::process::ExitCode;
+
+use handover::Task;
+
+/// The whole life of a worker process: gets its task from the broker and carries it out.
+pub fn worker_main() -> ExitCode {
+    match Task::receive(worker::prepare) {
+        Ok(Task::Session { start, prepared }) => worker::run(*start, prepared),
+        Ok(Task::Monitor { gpu, control }) => monitor::run(gpu, control),
+        Ok(Task::Diagnosis(connection)) => diagnosis::run(*connection),
+        Err(error) => {
+            tracing::error!(
+                "this worker cannot begin: {error}. Workers are started by `causeway serve` only"
+            );
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -18,7 +18,8 @@ use causeway_wire::handshake::{ClientHello, SessionId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::totals::{Outcome, Refusal, via_label};
+use super::refusal::Refusal;
+use super::totals::{Outcome, via_label};
 use crate::activity::Counts;
 use crate::admission::Origin;
 

@@ -8,7 +8,7 @@ use causeway_sync::threads;
 use super::shared::Shared;
 
 /// How often is looked whether sessions are left that are not in the table of sessions yet.
-const LOOK: Duration = Duration::from_millis(50);
+const SESSION_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Begins to drain the server, or changes by when it is to be done; `limit` is how long sessions may go on.
 /// True if it had begun before.
@@ -32,6 +32,6 @@ fn wait(shared: &Weak<Shared>) {
         if shared.drain.is_late() || shared.admission.sessions() == 0 {
             return shared.drain.notify();
         }
-        shared.sessions.wait_for_end(LOOK);
+        shared.sessions.wait_for_end(SESSION_POLL_INTERVAL);
     }
 }

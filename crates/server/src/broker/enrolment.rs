@@ -5,9 +5,8 @@ use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{ClientHello, KeyId, NewKey, Response};
 
 use super::clients::EnrolError;
-use super::refusal::refuse;
+use super::refusal::{Refusal, refuse};
 use super::shared::Shared;
-use super::totals::Refusal;
 use crate::admission::{HandshakeSlot, Origin, Source};
 
 /// Enrols the key of a client that has come with an invitation.

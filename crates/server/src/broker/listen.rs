@@ -25,10 +25,9 @@ use rustix::net::listen;
 
 use super::drain::Drain;
 use super::hot_restart::Forward;
-use super::refusal::refuse;
+use super::refusal::{Refusal, refuse};
 use super::sessions::Upgrader;
 use super::shared::{SecretsFor, Shared};
-use super::totals::Refusal;
 use super::{diagnosis, enrolment, session, status};
 use crate::admission::{HandshakeSlot, Handshakes, Origin, Source};
 use crate::protocol::messages::{self, SessionRequest, ToWorker};

@@ -25,7 +25,7 @@
 //! | `listeners` | Listening sockets of a broker, and the threads that accept callers at them |
 //! | `hot_restart` | Hot restart: a new broker takes the place of the one that runs, and sessions go on |
 //! | `local` | Unix sockets at which the broker listens on its host |
-//! | `refusal` | Refusal: the message to a client that is not admitted |
+//! | `refusal` | Refusals: why a client is not admitted, as a label and as the message to it |
 //! | `sessions` | Session table: running sessions, their lanes, tickets and upgrades |
 //! | `spawn` | Worker process: spawning, its handles, and the environment that a client may set |
 //! | `session` | Session lifecycle: from its request to the end of its worker, which `session_watch` watches |

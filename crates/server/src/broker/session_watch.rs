@@ -16,11 +16,11 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use super::accounting::Accounting;
 use super::idle_release::MemoryRelease;
-use super::refusal::refuse;
+use super::refusal::{Refusal, refuse};
 use super::session_clock::SessionClock;
 use super::shared::Shared;
 use super::spawn::describe;
-use super::totals::{Outcome, Refusal};
+use super::totals::Outcome;
 use super::worker_log::WorkerLog;
 use super::worker_requests::WorkerRequests;
 use crate::activity::ActivityPage;

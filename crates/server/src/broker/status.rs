@@ -13,9 +13,8 @@ use crossbeam_channel::RecvTimeoutError;
 use super::drain::may_drain;
 use super::ending::drain;
 use super::moves::Moves;
-use super::refusal::refuse;
+use super::refusal::{Refusal, refuse};
 use super::shared::Shared;
-use super::totals::Refusal;
 use crate::admission::{Full, HandshakeSlot, Origin, Source};
 
 /// Clients that may ask at the same time.

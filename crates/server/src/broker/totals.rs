@@ -5,91 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_link::TransportKind;
-use causeway_link::accept::AcceptError;
 use parking_lot::Mutex;
 
+use super::refusal::Refusal;
 use crate::activity::{Counts, Histogram};
-use crate::admission::SessionRefused;
-
-/// Why somebody is turned away. The list is short and fixed: it becomes a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Refusal {
-    /// There are as many sessions as there may be.
-    Full,
-    /// The peer has as many as one may have.
-    FullOfPeer,
-    /// The server is being drained.
-    Draining,
-    /// No key, another key, one that counts no more, or another user.
-    NotProved,
-    /// Another version.
-    Version,
-    /// The handshake took too long.
-    TooSlow,
-    /// What was sent makes no sense.
-    Damaged,
-    /// No worker could be started.
-    NoWorker,
-    /// The GPU could not be started.
-    NoGpu,
-}
-
-impl Refusal {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::Full,
-        Self::FullOfPeer,
-        Self::Draining,
-        Self::NotProved,
-        Self::Version,
-        Self::TooSlow,
-        Self::Damaged,
-        Self::NoWorker,
-        Self::NoGpu,
-    ];
-
-    /// The label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::FullOfPeer => "full_of_peer",
-            Self::Draining => "draining",
-            Self::NotProved => "not_proved",
-            Self::Version => "version",
-            Self::TooSlow => "too_slow",
-            Self::Damaged => "damaged",
-            Self::NoWorker => "no_worker",
-            Self::NoGpu => "no_gpu",
-        }
-    }
-
-    /// Why a caller that shook hands is turned away; nothing for one that has gone.
-    pub fn of_handshake(error: &AcceptError) -> Option<Self> {
-        Some(match error {
-            AcceptError::Io(_) | AcceptError::Ended => return None,
-            AcceptError::TooSlow => Self::TooSlow,
-            AcceptError::NoKey
-            | AcceptError::Clear
-            | AcceptError::NotAllowed
-            | AcceptError::NeedlessKey
-            | AcceptError::WrongKey(_)
-            | AcceptError::ClientNotAccepted(_)
-            | AcceptError::NotForInvitations
-            | AcceptError::NotForTickets => Self::NotProved,
-            AcceptError::Version(_) => Self::Version,
-            AcceptError::NotCauseway(_) | AcceptError::Damaged(_) => Self::Damaged,
-        })
-    }
-}
-
-impl From<&SessionRefused> for Refusal {
-    fn from(refused: &SessionRefused) -> Self {
-        match refused {
-            SessionRefused::InAll { .. } => Self::Full,
-            SessionRefused::OfPeer { .. } | SessionRefused::OfClient { .. } => Self::FullOfPeer,
-        }
-    }
-}
 
 /// How a session has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -266,7 +185,5 @@ mod tests {
         }
         let labels: std::collections::BTreeSet<_> = Refusal::ALL.iter().map(|why| why.label()).collect();
         assert_eq!(labels.len(), Refusal::ALL.len());
-        assert_eq!(Refusal::of_handshake(&AcceptError::Ended), None);
-        assert_eq!(Refusal::of_handshake(&AcceptError::NoKey), Some(Refusal::NotProved));
     }
 }

@@ -1,10 +1,12 @@
-//! The memory that this worker shares with a client of the same host, as the GPU knows it.
+//! Arena: memory that this worker shares with a client of the same host, as the GPU knows it, and buffers that receive
+//! copies from a device.
 //!
 //! A segment is registered with the GPU when it is first used. Where that is refused, copies go through it
 //! all the same, only slower.
 
-use causeway_gpu::{Gpu, Registration};
-use causeway_link::{Lease, Region};
+use causeway_gpu::in_flight::{HostMemory, HostMemoryMut};
+use causeway_gpu::{Gpu, Registration, Staging};
+use causeway_link::{Lease, Piece, Region};
 use causeway_memory::pages::{self, Access};
 use causeway_transport::slots::SEGMENT;
 use parking_lot::Mutex;
@@ -203,5 +205,37 @@ impl Drop for Half {
     fn drop(&mut self) {
         // Before the memory may go.
         self.segments.clear();
+    }
+}
+
+/// Where the GPU puts what a client or another worker reads.
+pub enum ReceiveBuffer {
+    /// In memory of this process.
+    Staged(Staging),
+    /// In memory shared with the reader, and what it counts for there if it may stay for long.
+    Shared(Piece, Option<Credit>),
+}
+
+// SAFETY: staging owns its memory and a piece its slots, until they are dropped.
+unsafe impl HostMemory for ReceiveBuffer {
+    fn address(&self) -> *const u8 {
+        self.address_mut()
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Staged(staging) => staging.len(),
+            Self::Shared(piece, _) => piece.len(),
+        }
+    }
+}
+
+// SAFETY: as above; nobody reads a piece before it is sent.
+unsafe impl HostMemoryMut for ReceiveBuffer {
+    fn address_mut(&self) -> *mut u8 {
+        match self {
+            Self::Staged(staging) => staging.as_ptr(),
+            Self::Shared(piece, _) => piece.as_ptr(),
+        }
     }
 }

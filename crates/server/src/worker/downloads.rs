@@ -1,11 +1,10 @@
 //! Device-to-host copies.
 
-use super::arena::Arena;
+use super::arena::{Arena, ReceiveBuffer};
 use super::credit::{Account, Credit};
 use super::memory::mirrors::{MAX_READ_BYTES, Mirrors};
 use super::order;
 use super::rdma::RdmaCopies;
-use super::receive_buffer::ReceiveBuffer;
 use super::session::{Head, Session};
 use super::uploads_in_flight::UploadsInFlight;
 use causeway_api::calls::{copy_from_device, copy_from_device_now, mirror_read};

@@ -20,8 +20,7 @@
 //! | `credit` | Credit of device-to-host copies: bytes in flight, in all and per stream |
 //! | `incoming` | Bulk data on its way from the client: kept from its first chunk until the command that names it is issued |
 //! | `uploads_in_flight` | Host-to-device copies in flight, and release of their memory |
-//! | `receive_buffer` | Receive buffers of device-to-host copies |
-//! | `arena` | The memory that this worker shares with a client of the same host, as the GPU knows it |
+//! | `arena` | Arena: memory that this worker shares with a client of the same host, as the GPU knows it, and buffers that receive copies from a device |
 //! | `stream_task` | Work of others that has its task in a stream, of a network card or of the client: it begins when the stream gets there, and the stream goes on when it is done |
 //! | `session` | Session context of a worker: GPU, objects, link, and replies |
 //! | `device_memory` | Device memory of a session: what it has asked for, and the broker's leave to have more |
@@ -49,7 +48,6 @@ mod order;
 mod peers;
 mod pool;
 mod rdma;
-mod receive_buffer;
 mod release_check;
 mod residency;
 mod serve;

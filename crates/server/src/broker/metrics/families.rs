@@ -10,9 +10,10 @@ use causeway_wire::status::DeviceStatus;
 use super::text::Page;
 use crate::activity::Counts;
 use crate::admission::Source;
+use crate::broker::refusal::Refusal;
 use crate::broker::sessions::OwnedSession;
 use crate::broker::shared::Shared;
-use crate::broker::totals::{NO_TRANSPORT, Outcome, Refusal, via_label};
+use crate::broker::totals::{NO_TRANSPORT, Outcome, via_label};
 
 /// All that carries a session, as labels.
 fn transport_labels() -> impl Iterator<Item = &'static str> {

@@ -1,20 +1,22 @@
 //! Commands: the frames of the client in which they come; whether one is issued now or queued; and its issue:
-//! context, order and reply.
+//! context, order and reply. Commands of a journal, which another worker has carried out before, are issued here
+//! again.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_api::calls::{Opcode, Request};
+use causeway_api::calls::{Executor, Opcode, Request};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
-use causeway_gpu::CuResult;
+use causeway_gpu::{CuResult, dispatch};
 use causeway_sync::delays;
 use causeway_wire::message::{ClientMessage, Command, Messages};
 
 use crate::activity::Activity;
 use crate::worker::engine::queue::{Deferred, TooMuch};
 use crate::worker::engine::state::{Engine, ProtocolError, State};
+use crate::worker::journal::Entry;
 use crate::worker::order::{self, CommandOrder};
 use crate::worker::session::{Head, ReplyTime, Wake, status};
 use crate::worker::{rdma, waits};
@@ -202,6 +204,41 @@ impl Engine {
         };
         let native = || self.session.objects().native(order::handle(stream));
         state.fences.pass(self.session.gpu(), context, stream, state.queue.kinds(), native)
+    }
+}
+
+impl Engine {
+    /// Carries out a command again. It is noted as it was the first time.
+    ///
+    /// # Errors
+    /// When it fails, or answers something else than the client knows.
+    pub fn replay(self: &Arc<Self>, entry: &Entry) -> CuResult<()> {
+        let request = Request::decode(entry.opcode, &entry.arguments);
+        let request = request.map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let context = Handle::from_value(entry.context);
+        let head = Head { call: 0, context, opcode: entry.opcode, received_at: None };
+        self.session.enter_context(context)?;
+        let mut state = self.state.lock();
+        if let Some((stream, flags)) = request.new_stream() {
+            state.queue.stream_created(stream, context, flags);
+        }
+        let outcome = if let Executor::Background { .. } = request.executor() {
+            let bytes = entry.image.as_ref().map(|image| image.contents()).unwrap_or_default();
+            let mut reply = Vec::new();
+            let (gpu, objects) = (self.session.gpu(), self.session.objects());
+            let done = dispatch(gpu, objects, &request, &bytes, &mut reply);
+            if done.is_ok() {
+                let (context, image) = (entry.context, entry.image.clone());
+                self.journal.note(&request, entry.opcode, context, &entry.arguments, &reply, image);
+            }
+            done
+        } else {
+            let executed = self.execute(&mut state, head, &request, None, &entry.arguments);
+            let is_same = entry.reply.as_ref().is_none_or(|known| **known == *state.reply);
+            executed.and_then(|_| is_same.then_some(()).ok_or(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS))
+        };
+        self.state.release(state, |state| self.resume(state));
+        outcome
     }
 }
 

@@ -15,14 +15,12 @@
 //! | `state` | State of a session's engine: its parts, whether anything is under way or holds device memory, and memory of other servers that is unmapped later |
 //! | `queue` | Deferred commands by stream, and the progress of each stream |
 //! | `fences` | What a synchronous copy has brought to the device is there for all that comes after it, in whichever stream |
-//! | `replay` | Replay: commands of a journal, which another worker has carried out before |
 
 mod commands;
 mod events;
 mod execute;
 mod fences;
 mod queue;
-mod replay;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,7 @@
 //! Recording of a journal: what each command leaves behind.
 
 use super::Journal;
-use super::entry::Entry;
-use super::table::Key;
+use super::table::{Entry, Key};
 use crate::worker::incoming::Buffer;
 use causeway_api::calls::{Opcode, Request};
 use causeway_wire::codec::Decoder;

@@ -1,9 +1,8 @@
 //! Source side of copies between servers: offers and read requests.
 
-use crate::worker::arena::Arena;
+use crate::worker::arena::{Arena, ReceiveBuffer};
 use crate::worker::pool::Pool;
 use crate::worker::rdma::GpuDirect;
-use crate::worker::receive_buffer::ReceiveBuffer;
 use crate::worker::session::Session;
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
