@@ -56,8 +56,8 @@ fn without_a_driver_clients_are_told_why_and_what_to_do() {
             }
             assert_eq!(outcome.stderr.lines().count(), 1, "{outcome}");
         }
-        let turned_away = |line: &&String| line.contains("whoever comes now is turned away");
-        assert_eq!(warnings(&server).iter().filter(turned_away).count(), 1, "{}", server.log());
+        let refusal = |line: &&String| line.contains("new clients are refused");
+        assert_eq!(warnings(&server).iter().filter(refusal).count(), 1, "{}", server.log());
         match ask_monitor(&server) {
             Response::Refused { text } => {
                 assert!(text.contains("libnvidia-ml.so.1") && text.contains("`--allow-software`"), "{text}");

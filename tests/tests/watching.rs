@@ -23,7 +23,7 @@ fn watched(more: &[&str]) -> (Server, u16) {
     let mut arguments = vec!["--listen", "127.0.0.1:0", "--insecure-no-key", "--metrics", "127.0.0.1:0"];
     arguments.extend(more);
     let server = Server::start_with(&arguments);
-    server.must_log("metrics are told at http://127.0.0.1:");
+    server.must_log("metrics: http://127.0.0.1:");
     let log = server.log();
     let port = log.split("http://127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
     let port = port.parse().unwrap();

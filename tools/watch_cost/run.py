@@ -49,7 +49,7 @@ class Server:
 
     def metrics(self):
         text = self.log.read_text()
-        return text.split("metrics are told at ")[1].split()[0]
+        return text.split("metrics: ")[1].split()[0]
 
     def end(self):
         self.process.terminate()

@@ -12,8 +12,8 @@ use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::diagnosis::{DiagnosisRequest, MAX_QUERIES};
 use causeway_wire::handshake::Response;
 
-/// How long the client may think between questions.
-const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the client may take between two queries.
+const NEXT_QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answers the client until it goes, asks nothing for a while, or has asked too much.
 pub fn run(mut connection: Connection) -> ExitCode {
@@ -23,7 +23,7 @@ pub fn run(mut connection: Connection) -> ExitCode {
     let mut exchange = Exchange::new(connection);
     let mut facts = None;
     for _ in 0..MAX_QUERIES {
-        let bytes = match exchange.receive(Some(DIAGNOSIS_TIMEOUT)) {
+        let bytes = match exchange.receive(Some(NEXT_QUERY_TIMEOUT)) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => break,
             Err(error) => {

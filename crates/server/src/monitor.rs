@@ -161,7 +161,7 @@ fn serve(shared: &Shared, asker: &Asker, mut connection: Connection) {
 
 fn refuse(mut connection: Connection, text: &str) {
     let refusal = Response::Refused { text: text.into() };
-    // The client may be gone already; it is turned away either way.
+    // The client may be gone already; it is refused either way.
     let _ = connection.send_handshake(|out| refusal.encode(out));
     end_after_goodbye(connection.socket());
 }

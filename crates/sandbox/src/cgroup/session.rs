@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How often the removal of a group is tried: the kernel counts a process that has ended a moment longer.
 const ATTEMPTS: u32 = 50;
 /// The time between two of them.
-const PAUSE: Duration = Duration::from_millis(2);
+const REMOVE_RETRY_DELAY: Duration = Duration::from_millis(2);
 
 /// What a process may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,9 @@ impl Drop for SessionGroup {
             kill_all(folder, self.is_unified);
             for _ in 0..ATTEMPTS {
                 match fs::remove_dir(folder) {
-                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                        std::thread::sleep(REMOVE_RETRY_DELAY)
+                    }
                     // Removed, or never to be: the next server that starts here tries again.
                     _ => break,
                 }

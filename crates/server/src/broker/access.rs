@@ -74,7 +74,7 @@ impl ServerKey {
         let (key, new) = file::load_or_create(path)?;
         match &*read {
             Some((_, before)) if *before != key => {
-                tracing::warn!(file = %path.display(), new, "the key has been replaced; callers with the old one are turned away");
+                tracing::warn!(file = %path.display(), new, "the key has been replaced; clients with the old one are refused");
             }
             Some(_) => {}
             None => {

@@ -1,4 +1,4 @@
-//! The audit log: who has used the server for what, and who was turned away, a line of JSON for each.
+//! The audit log: who has used the server for what, and who was refused, a line of JSON for each.
 //!
 //! It is for accounts (`causeway usage`) and for whoever has to find out afterwards who was there. The broker alone
 //! writes it, into a file that only its user can read, and opens that for each line, so that programs which rotate logs
@@ -111,7 +111,7 @@ impl AuditLog {
         self.write("key-enrolled", peer, Some(hello), json!({ "client": name.as_str() }));
     }
 
-    /// Somebody was turned away.
+    /// A client was refused.
     pub fn refused(&self, peer: Origin, hello: Option<&ClientHello>, why: Refusal, text: &str) {
         self.write("refused", peer, hello, json!({ "why": why.label(), "text": text }));
     }

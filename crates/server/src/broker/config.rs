@@ -37,7 +37,7 @@ pub struct BrokerConfig {
     pub access: Access,
     /// The file with the clients that have keys of their own, if there may be any.
     pub clients: Option<PathBuf>,
-    /// Where it is written who has used the server and who was turned away, if anywhere.
+    /// Where it is written who has used the server and who was refused, if anywhere.
     pub audit_log: Option<PathBuf>,
     /// Whether callers over TCP may ask for a link in the clear when they have proved that they hold the key.
     pub clear: bool,

@@ -20,8 +20,8 @@ use crate::admission::{HandshakeSlot, Origin, Source};
 use crate::broker::spawn::Started;
 use crate::protocol::messages::{self, ControlError, ToWorker};
 
-/// How long one may take. A driver that hangs is given up after 40 s.
-const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long the process of a diagnosis may take. A driver that hangs is given up after 40 s.
+const DIAGNOSIS_PROCESS_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Gives a client a process that answers it, and waits for the end of that.
 pub fn answer(
@@ -35,7 +35,7 @@ pub fn answer(
     let seat = match shared.admission.take_diagnosis(Source::of(peer)) {
         Ok(seat) => seat,
         Err(error) => {
-            tracing::warn!(%peer, "{client} was turned away: {error}");
+            tracing::warn!(%peer, "{client} was refused: {error}");
             return refuse(&mut connection, &error.to_string());
         }
     };
@@ -45,7 +45,7 @@ pub fn answer(
     drop(slot);
     let (socket, keys) = match messages::take_apart(connection) {
         Ok(parts) => parts,
-        Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
+        Err(error) => return tracing::warn!(%peer, "{client} was refused: {error}"),
     };
     tracing::info!(%peer, "{client} asks what this machine is like");
     match start(&shared.spawner, &socket, &keys) {
@@ -81,7 +81,7 @@ fn start(
 /// Waits for the end of the process, and ends it when it takes too long.
 fn watch(mut child: Child) {
     let is_late = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
-        Ok(process) => !ends_within(&process, DIAGNOSIS_TIMEOUT),
+        Ok(process) => !ends_within(&process, DIAGNOSIS_PROCESS_TIMEOUT),
         Err(error) => {
             tracing::warn!("a diagnosis cannot be watched and is ended: {}", io::Error::from(error));
             true

@@ -44,7 +44,7 @@ pub enum StartError {
         cause: io::Error,
     },
     /// The address for metrics is taken or not ours.
-    #[error("metrics cannot be told at {address}: {}", explain_metrics(.cause))]
+    #[error("cannot serve metrics at {address}: {}", explain_metrics(.cause))]
     Metrics {
         /// The address.
         address: SocketAddr,

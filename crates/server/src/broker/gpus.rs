@@ -23,7 +23,7 @@ const FRESH: Duration = Duration::from_millis(900);
 const DEVICE_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long nobody asks again after the monitor did not answer.
-const PAUSE: Duration = Duration::from_secs(10);
+const QUERY_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// The most devices that are asked about.
 const MAX_DEVICES: u32 = 64;
@@ -65,7 +65,7 @@ impl Gpus {
             Err(error) => {
                 tracing::debug!("the monitor does not tell how the devices are: {error}");
                 state.devices.clear();
-                PAUSE
+                QUERY_RETRY_DELAY
             }
         };
         state.until = Some(Instant::now() + pause);

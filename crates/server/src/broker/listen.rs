@@ -33,7 +33,7 @@ use crate::admission::{HandshakeSlot, Handshakes, Origin, Source};
 use crate::protocol::messages::{self, SessionRequest, ToWorker};
 
 /// How long accepting pauses when the system has no descriptors or memory left.
-const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+const ACCEPT_RETRY_DELAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// How long those wait in the kernel's queue for whom there is no slot, before slots are looked for again.
 const SLOT_POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -43,7 +43,7 @@ const SLOT_POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 }
 /// until its own kernel asks again.
 const BACKLOG: i32 = 4096;
 
-/// How long the log says nothing more of crowds after it has.
+/// How long the log says nothing more of too many handshakes after it has.
 const OVERLOAD_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Accepts callers until the other end of `stopped` is closed.
@@ -67,7 +67,7 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
         waiting_for.extend(local.iter().map(|local| PollFd::new(&local.socket, from_host)));
         waiting_for.extend(listener.map(|listener| PollFd::new(listener, from_network)));
         let timeout = match (is_paused, from_network.is_empty() || from_host.is_empty()) {
-            (true, _) => Some(&PAUSE),
+            (true, _) => Some(&ACCEPT_RETRY_DELAY),
             (false, true) => Some(&SLOT_POLL_INTERVAL),
             (false, false) => None,
         };
@@ -99,17 +99,16 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
                     {
                         last_overload_log = Some(Instant::now());
                         tracing::warn!(
-                            "more callers than there are slots shake hands at the same time; the oldest of those of whom there \
-                             are most are hung up on, the last one for {incoming}"
+                            "too many handshakes at once: closed the oldest of the address with the most, for {incoming}"
                         );
                     }
                     let own = Arc::clone(shared);
                     if let Err(error) = threads::spawn("caller", move || incoming.serve(&own, slot)) {
-                        tracing::error!("a caller is turned away, for no thread can be started: {error}");
+                        tracing::error!("a connection was refused: starting a thread failed: {error}");
                     }
                 }
                 Ok((None, incoming)) => {
-                    tracing::warn!("{incoming} was turned away: there is no slot for it")
+                    tracing::warn!("{incoming} was refused: there is no slot for it")
                 }
                 Err(error) => is_paused = must_pause(&error, is_paused),
             }
@@ -180,7 +179,7 @@ impl Incoming {
                     shared.totals.refused(why);
                     shared.audit.refused(origin, None, why, &error.to_string());
                 }
-                return tracing::warn!(peer = %origin, "a caller was turned away: {error}");
+                return tracing::warn!(peer = %origin, "a connection was refused: {error}");
             }
         };
         // What is refused may take its time to go, and may have to give way meanwhile.
@@ -280,7 +279,7 @@ fn begin_session(
         Ok(seat) => seat,
         Err((why, text)) => {
             let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
-            tracing::warn!(%peer, "{client} was turned away: {text}");
+            tracing::warn!(%peer, "{client} was refused: {text}");
             shared.totals.refused(why);
             shared.audit.refused(peer, Some(&hello), why, &text);
             return refuse(&mut connection, &text);
@@ -304,10 +303,10 @@ pub fn lead_to_session(
 ) {
     let (session, what, outcome) = match request {
         SessionRequest::Peer(hello) => {
-            (hello.session, "another server was turned away", add_peer(shared, &hello, connection))
+            (hello.session, "another server was refused", add_peer(shared, &hello, connection))
         }
         SessionRequest::Lane(hello) => {
-            (hello.session, "a bulk lane was turned away", add_lane(shared, &hello, connection))
+            (hello.session, "a bulk lane was refused", add_lane(shared, &hello, connection))
         }
         SessionRequest::Verbs(hello) => {
             (hello.session, "verbs are not set up", hand_over_verbs(shared, &hello, connection))
@@ -322,7 +321,7 @@ pub fn lead_to_session(
 }
 
 /// Hands a caller on to the broker whose place this one has taken, since no session of this one's is meant, or tells it
-/// why it is turned away.
+/// why it is refused.
 fn forward_or_refuse(
     shared: &Shared,
     request: SessionRequest,

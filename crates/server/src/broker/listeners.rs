@@ -142,7 +142,7 @@ impl Listeners {
         self.accepting.lock().as_ref().is_some_and(Acceptor::runs)
     }
 
-    /// Where metrics are told, if they are.
+    /// Where metrics are served, if they are.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.network.lock().metrics.as_ref().and_then(|metrics| metrics.socket.local_addr().ok())
     }

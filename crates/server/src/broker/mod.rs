@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | [`access`] | Access control: keys for network clients, users and groups for Unix sockets |
 //! | `accounting` | Accounting of a worker: as the session of its peer, or not at all |
-//! | `audit` | The audit log: who has used the server for what, and who was turned away, a line of JSON for each |
+//! | `audit` | The audit log: who has used the server for what, and who was refused, a line of JSON for each |
 //! | `clients` | The clients that have keys of their own, as their file says at the moment |
 //! | `enrolment` | Enrolment of invited clients' keys |
 //! | `bandwidth` | Bandwidth of peers: how long their sessions wait so that all of them together keep to a rate |
@@ -220,7 +220,7 @@ impl Broker {
         follow_parent(&shared)?;
         shared.local.own_inherited();
         if let Some(address) = listeners.metrics() {
-            tracing::info!("metrics are told at http://{address}/metrics");
+            tracing::info!("metrics: http://{address}/metrics");
         }
         for target in &targets {
             tracing::info!(address = %target, protection = ?target.protection, "listening");
@@ -346,7 +346,7 @@ impl RunningBroker {
         accepts && runs(&self.spawner_thread) && runs(&self.monitor_thread)
     }
 
-    /// Where metrics are told, if they are, with the port that was really chosen.
+    /// Where metrics are served, if they are, with the port that was really chosen.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.listeners.as_ref().and_then(|listeners| listeners.metrics())
     }

@@ -207,7 +207,7 @@ impl MonitorSupervisor {
         let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
         let (socket, keys) = match messages::take_apart(connection) {
             Ok(parts) => parts,
-            Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
+            Err(error) => return tracing::warn!(%peer, "{client} was refused: {error}"),
         };
         let message = ToMonitor::Client {
             source: Source::of(peer),

@@ -63,7 +63,7 @@ pub fn run_session(
     let (socket, keys) = match messages::take_apart(connection) {
         Ok(parts) => parts,
         Err(error) => {
-            tracing::warn!(%peer, "{client} was turned away: {error}");
+            tracing::warn!(%peer, "{client} was refused: {error}");
             return None;
         }
     };

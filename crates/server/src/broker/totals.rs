@@ -86,12 +86,12 @@ impl Totals {
         self.started_at.elapsed()
     }
 
-    /// Somebody was turned away.
+    /// A client was refused.
     pub fn refused(&self, why: Refusal) {
         self.refused[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many were turned away for this.
+    /// How many were refused for this.
     pub fn refusals(&self, why: Refusal) -> u64 {
         self.refused[why as usize].load(Ordering::Relaxed)
     }

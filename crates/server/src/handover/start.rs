@@ -202,7 +202,7 @@ impl WorkerStart {
 
     /// Turns the client away, for the GPU cannot be started; `text` is a sentence for its user. Returns what the worker's process ends with.
     pub fn refuse(mut self, text: &str) -> ExitCode {
-        tracing::error!(session = %self.session, "the client is turned away: {text}");
+        tracing::error!(session = %self.session, "the client is refused: {text}");
         let response = Response::Refused { text: text.into() };
         // Broker and client may be gone already; the worker ends either way.
         let _ = messages::send(&self.control, &ToBroker::NoGpu { text: text.to_owned() }, None);

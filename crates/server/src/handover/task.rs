@@ -47,8 +47,8 @@ impl Task {
                     let ready = prepare(gpu);
                     // Each client is told; the log has it once.
                     match &ready {
-                        Err(why) if is_first => tracing::warn!("whoever comes now is turned away: {why}"),
-                        Err(why) => tracing::debug!("whoever comes now is turned away: {why}"),
+                        Err(why) if is_first => tracing::warn!("new clients are refused: {why}"),
+                        Err(why) => tracing::debug!("new clients are refused: {why}"),
                         Ok(_) => {}
                     }
                     let failure = ready.as_ref().err().cloned();

@@ -13,7 +13,7 @@ use causeway_transport::{Direction, Shared};
 use super::{LaneState, Lanes};
 
 /// A pause has parts, between which is looked whether it is over.
-const PART: Duration = Duration::from_millis(250);
+const MAX_PAUSE_SLICE: Duration = Duration::from_millis(250);
 
 impl Lanes {
     /// Waits as long as the pacer of the link says after so many bytes, or until the link has ended, or `is_over`, which is
@@ -27,7 +27,7 @@ impl Lanes {
     ) {
         let mut left = link.pause(direction, bytes);
         while !left.is_zero() {
-            let (started_at, part) = (Instant::now(), left.min(PART));
+            let (started_at, part) = (Instant::now(), left.min(MAX_PAUSE_SLICE));
             if self.has_ended_within(part) || is_over() {
                 return;
             }

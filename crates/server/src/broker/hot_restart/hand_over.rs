@@ -25,7 +25,7 @@ use crate::protocol::messages::{
 /// How long callers that shake hands may take when nobody else is accepted. Others wait meanwhile.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often is looked whether they are done.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Sessions in one reply, which are far fewer bytes than a message may have.
 const SESSIONS_IN_REPLY: usize = 32;
 /// Callers of the child's that are led to sessions at the same time; more are hung up on.
@@ -134,7 +134,7 @@ fn hand_over_all(
     }
 }
 
-/// Waits until those who were let in before are turned away or have a session. Who does not say for long what it wants is
+/// Waits until those who were let in before are refused or have a session. Who does not say for long what it wants is
 /// hung up on, as where a slot is needed for somebody else.
 fn finish_handshakes(shared: &Shared) {
     let kinds = [&shared.admission.network, &shared.admission.local];
@@ -150,7 +150,7 @@ fn finish_handshakes(shared: &Shared) {
 fn wait_until(is_so: &dyn Fn() -> bool) {
     let end = Instant::now() + HANDSHAKE_TIMEOUT;
     while !is_so() && Instant::now() < end {
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -186,7 +186,7 @@ fn serve_child(shared: &Arc<Shared>, link: &Arc<BrokerLink>) {
     }
 }
 
-/// Leads a caller of the child's to its session, on a thread of its own: it may have to be told why it is turned away.
+/// Leads a caller of the child's to its session, on a thread of its own: it may have to be told why it is refused.
 fn lead(
     shared: &Arc<Shared>,
     successors: &Arc<AtomicUsize>,
@@ -204,7 +204,7 @@ fn lead(
     });
     if let Err(error) = started {
         successors.fetch_sub(1, Ordering::Relaxed);
-        tracing::error!("a caller is turned away, for no thread can be started: {error}");
+        tracing::error!("a connection was refused: starting a thread failed: {error}");
     }
 }
 

@@ -102,7 +102,7 @@ fn server(page: &mut Page, shared: &Shared) {
         "From a client's request for a session to its worker's answer.",
     )
     .times(&[], &shared.totals.starts());
-    let mut refusals = page.counter("causeway_refusals_total", "Callers that were turned away.");
+    let mut refusals = page.counter("causeway_refusals_total", "Refused connections.");
     for why in Refusal::ALL {
         refusals.sample(&[("reason", why.label())], shared.totals.refusals(why));
     }

@@ -30,7 +30,7 @@ const MAX_REQUEST_BYTES: usize = 8 << 10;
 const MAX_HEADERS: usize = 64;
 
 /// How long accepting pauses when the system has no descriptors left.
-const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+const ACCEPT_RETRY_DELAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// Answers callers until the other end of `stopped` is closed.
 pub fn serve(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<Shared>) {
@@ -46,7 +46,7 @@ pub fn serve(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<Shared>)
             Ok((stream, _)) => respond_in_thread(stream, &requests, shared),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => {
-                let _ = poll(&mut waiting_for[..1], Some(&PAUSE));
+                let _ = poll(&mut waiting_for[..1], Some(&ACCEPT_RETRY_DELAY));
             }
         }
     }

@@ -53,7 +53,7 @@ pub enum ToBroker {
         /// What clients are told; nothing where the GPU works.
         failure: Option<String>,
     },
-    /// The client is to be turned away, for the GPU cannot be started.
+    /// The client is to be refused, for the GPU cannot be started.
     NoGpu {
         /// What the client is told.
         text: String,

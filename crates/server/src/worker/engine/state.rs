@@ -170,7 +170,7 @@ impl Engine {
 }
 
 /// After a command came in between: a client that goes on is asked about so often at most.
-const PAUSE: Duration = Duration::from_millis(5);
+const IDLE_QUERY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits, by being held, for the work of all contexts.
 struct IdleWait {
@@ -225,7 +225,7 @@ impl Engine {
         }
         self.state.release(state, |state| self.resume(state));
         if !is_idle && issued.is_some() {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(IDLE_QUERY_INTERVAL);
             self.wait_for_idle();
         }
     }

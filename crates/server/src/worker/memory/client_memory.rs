@@ -251,7 +251,7 @@ mod tests {
         let waiting = Waiting::<()>::default();
         (0..2 * MAX_QUEUED as u64).for_each(|number| waiting.arrive(number, None));
         assert_eq!(waiting.0.lock().len(), MAX_QUEUED);
-        // A command that names what was turned away is refused and waits for nothing.
+        // A command that names what was refused is refused, too, and waits for nothing.
         assert!(waiting.has_arrived(MAX_QUEUED as u64 + 1));
     }
 }
