@@ -202,25 +202,98 @@ EXPORT int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
     return error == MPI_SUCCESS && *flag ? complete(handle, status) : error;
 }
 
-// Waits for one after the other: MPICH 4.0.2 has errors for MPI_Testall of persistent collective requests.
-static int wait_all(int count, MPI_Request *requests, MPI_Status *statuses) {
-    MPI_Request *handles = copy_of(count, requests);
-    int *errors = calloc((size_t)(count > 0 ? count : 1), sizeof *errors);
-    if (errors == NULL) abort();
+// For one that is no plain receive.
+static int wait_other(MPI_Request *request, MPI_Status *status) {
+    // Polling takes longer than a wait, and nothing of this rank needs it.
+    return in_flight == 0 && plain_count == 0 ? PMPI_Wait(request, status) : wait_for(request, status);
+}
+
+enum { FEW = 64 };
+
+// Plain receives of an array, and their indices in it.
+struct few_plains {
+    int count, indices[FEW];
+    struct plain *list[FEW];
+    MPI_Request requests[FEW];
+};
+
+// Whether these are all plain receives in flight, and nothing else needs progress of this rank.
+static bool find_all_plains(int count, const MPI_Request *requests, struct few_plains *found) {
+    found->count = 0;
+    if (in_flight > 0 || apart_count > 0 || plain_count > FEW) return false;
+    for (int at = 0; at < count && found->count < FEW; at++) {
+        struct plain *plain = plain_with(requests[at]);
+        if (plain == NULL) continue;
+        found->indices[found->count] = at;
+        found->list[found->count] = plain;
+        found->requests[found->count++] = requests[at];
+    }
+    return found->count == plain_count && plain_count > 1;
+}
+
+// The MPI waits for these: to poll one after the other takes longer. A message of each is seen when it comes, so no
+// sender of a descriptor waits in vain.
+static void wait_for_plains(struct few_plains *plains, MPI_Request *requests, MPI_Status *statuses, int *errors) {
+    int ended, indices[FEW];
+    MPI_Status found[FEW];
+    while (plains->count > 0) {
+        int error = PMPI_Waitsome(plains->count, plains->requests, &ended, indices, found);
+        // The caller waits for each of them, and gets the error again.
+        if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) return;
+        for (int entry = 0; entry < ended; entry++) {
+            int plain = indices[entry], at = plains->indices[plain];
+            int own = error == MPI_ERR_IN_STATUS ? found[entry].MPI_ERROR : MPI_SUCCESS;
+            MPI_Status *status = statuses != MPI_STATUSES_IGNORE ? &statuses[at] : MPI_STATUS_IGNORE;
+            requests[at] = plains->requests[plain];
+            errors[at] = complete_plain(plains->list[plain], true, &found[entry], status, own);
+            plains->list[plain] = NULL;
+        }
+        int left = 0;
+        for (int plain = 0; plain < plains->count; plain++) {
+            if (plains->list[plain] == NULL) continue;
+            plains->indices[left] = plains->indices[plain];
+            plains->list[left] = plains->list[plain];
+            plains->requests[left++] = plains->requests[plain];
+        }
+        plains->count = left;
+    }
+}
+
+// Waits for one after the other: MPICH 4.0.2 has errors for MPI_Testall of persistent collective requests. Plain
+// receives come first: behind them the MPI waits for its sends by itself.
+static int wait_each(int count, MPI_Request *requests, MPI_Status *statuses, int *errors) {
+    enum { NOT_YET = -1 };
     bool has_status = statuses != MPI_STATUSES_IGNORE, has_failed = false;
+    struct few_plains plains;
+    for (int at = 0; at < count; at++) errors[at] = NOT_YET;
+    if (find_all_plains(count, requests, &plains)) wait_for_plains(&plains, requests, statuses, errors);
+    for (int at = 0; at < count && plain_count > 0; at++) {
+        MPI_Status *status = has_status ? &statuses[at] : MPI_STATUS_IGNORE;
+        struct plain *plain = errors[at] == NOT_YET ? plain_with(requests[at]) : NULL;
+        if (plain != NULL) errors[at] = wait_plain(plain, &requests[at], status);
+    }
     for (int at = 0; at < count; at++) {
         MPI_Status *status = has_status ? &statuses[at] : MPI_STATUS_IGNORE;
-        struct plain *plain = plain_with(requests[at]);
-        errors[at] = plain != NULL ? wait_plain(plain, &requests[at], status) : wait_for(&requests[at], status);
+        if (errors[at] == NOT_YET) errors[at] = wait_other(&requests[at], status);
         has_failed |= errors[at] != MPI_SUCCESS;
     }
-    int error = complete_all(count, NULL, handles, statuses);
+    return has_failed ? MPI_ERR_IN_STATUS : MPI_SUCCESS;
+}
+
+static int wait_all(int count, MPI_Request *requests, MPI_Status *statuses) {
+    int few[FEW], *errors = count <= FEW ? few : calloc((size_t)count, sizeof *errors);
+    if (errors == NULL) abort();
+    // Without operations, of which the MPI does not know the errors, there is nothing to report besides.
+    bool has_operations = in_flight > 0 || failures != NULL || unreported_count > 0;
+    MPI_Request *handles = has_operations ? copy_of(count, requests) : NULL;
+    int failed = wait_each(count, requests, statuses, errors);
+    int error = has_operations ? complete_all(count, NULL, handles, statuses) : MPI_SUCCESS;
     // The MPI has called the error handler for its own.
-    for (int at = 0; at < count && has_failed && has_status; at++)
+    for (int at = 0; at < count && failed != MPI_SUCCESS && statuses != MPI_STATUSES_IGNORE; at++)
         if (error == MPI_SUCCESS || errors[at] != MPI_SUCCESS) statuses[at].MPI_ERROR = errors[at];
-    free(errors);
+    if (errors != few) free(errors);
     free(handles);
-    return has_failed ? MPI_ERR_IN_STATUS : error;
+    return failed != MPI_SUCCESS ? failed : error;
 }
 
 static int test_all(int count, MPI_Request *requests, int *flag, MPI_Status *statuses) {

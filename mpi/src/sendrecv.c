@@ -28,11 +28,11 @@ static bool exchange_plain(const struct half *out, const struct half *in, MPI_Co
     if (!start_plain(in->buffer, in->count, in->type, in->peer, in->tag, comm, &receiving, error)) return false;
     if (*error != MPI_SUCCESS) return true;
     int sent = PMPI_Isend(out->buffer, (int)out->count, out->type, out->peer, out->tag, comm, &sending);
-    if (sent == MPI_SUCCESS)
-        sent = MPI_Wait(&sending, MPI_STATUS_IGNORE);
-    else
-        PMPI_Cancel(&receiving);
+    bool is_sending = sent == MPI_SUCCESS;
+    if (!is_sending) PMPI_Cancel(&receiving);
+    // Behind the receive the MPI waits for the send by itself.
     *error = MPI_Wait(&receiving, status);
+    if (is_sending) sent = MPI_Wait(&sending, MPI_STATUS_IGNORE);
     if (*error == MPI_SUCCESS) *error = sent;
     return true;
 }

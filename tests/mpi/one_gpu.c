@@ -1,8 +1,8 @@
 // Rank 0 sends from a GPU, rank 1 has none and has begun all its receives before: they end in each of the calls that
 // ask about requests.
 //
-// one_gpu [persistent|probed]: the receives are persistent requests, which are started again and again; `probed`: probes
-// have taken the messages out of the MPI's queue before that.
+// one_gpu [persistent|probed|at_once]: the receives are persistent requests, which are started again and again; `probed`:
+// probes have taken the messages out of the MPI's queue before that; `at_once`: one call waits for all of them.
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -106,6 +106,21 @@ static void receive_all(void) {
     must(is_there(8), "bytes are wrong", 8);
 }
 
+static void receive_at_once(void) {
+    MPI_Status statuses[MESSAGES];
+    int class;
+    MPI_Error_class(MPI_Waitall(MESSAGES, requests, statuses), &class);
+    must(class == MPI_ERR_IN_STATUS, "two are too long, and that is no error", MESSAGES);
+    for (int tag = 0; tag < MESSAGES; tag++) {
+        bool is_too_long = plan[tag].bytes > plan[tag].room;
+        must(requests[tag] == MPI_REQUEST_NULL, "the request is left", tag);
+        MPI_Error_class(statuses[tag].MPI_ERROR, &class);
+        must(class == (is_too_long ? MPI_ERR_TRUNCATE : MPI_SUCCESS), "the status has another error", tag);
+        if (!is_too_long && tag != NEVER) must_be(tag, &statuses[tag]);
+    }
+    must(received[9][4] == 0x5a, "there are bytes behind the room", 9);
+}
+
 static void make(int tag) {
     MPI_Recv_init(received[tag], plan[tag].room, MPI_BYTE, 0, tag, MPI_COMM_WORLD, &requests[tag]);
 }
@@ -125,7 +140,8 @@ static void start_again(bool is_probed) {
 
 int main(int argc, char **argv) {
     int rank;
-    bool is_persistent = argc > 1, is_probed = is_persistent && strcmp(argv[1], "probed") == 0;
+    bool is_at_once = argc > 1 && strcmp(argv[1], "at_once") == 0;
+    bool is_persistent = argc > 1 && !is_at_once, is_probed = is_persistent && strcmp(argv[1], "probed") == 0;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -133,9 +149,10 @@ int main(int argc, char **argv) {
     for (int tag = 0; tag < MESSAGES && rank == 1; tag++) {
         received[tag] = malloc(LONG + 200);
         memset(received[tag], 0x5a, LONG + 200);
+        requests[tag] = MPI_REQUEST_NULL;
         if (is_persistent)
             make(tag);
-        else
+        else if (tag != NEVER || !is_at_once)
             MPI_Irecv(received[tag], plan[tag].room, MPI_BYTE, 0, tag, MPI_COMM_WORLD, &requests[tag]);
     }
     for (int round = 0; round < (is_persistent ? 3 : 1); round++) {
@@ -145,7 +162,7 @@ int main(int argc, char **argv) {
         if (rank == 0)
             send_all();
         else if (rank == 1)
-            receive_all();
+            is_at_once ? receive_at_once() : receive_all();
         // The program has freed it.
         if (rank == 1 && is_persistent) make(8);
     }

@@ -385,7 +385,7 @@ fn messages_beside_other_calls_have_all_their_bytes() {
 fn rank_without_gpu_receives_from_gpu() {
     let server = Server::start();
     for mpi in Mpi::ALL {
-        for form in [None, Some("persistent"), Some("probed")] {
+        for form in [None, Some("persistent"), Some("probed"), Some("at_once")] {
             let mut command = mpi.command(&server, 2, Some(&new_nonce()));
             command.arg(mpi.folder().join("one_gpu")).args(form);
             let outcome = run(&mut command, Duration::from_secs(120));
