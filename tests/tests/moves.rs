@@ -8,10 +8,17 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use causeway_access::Target;
+use causeway_api::calls::COMMANDS;
+use causeway_connection::exchange::Exchange;
+use causeway_link::{ConnectOptions, connect_status, describe_process};
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::by_itself;
 use causeway_tests::process::{Outcome, Running, eventually, run};
 use causeway_tests::server::{OPEN, Server, forget_environment};
+use causeway_wire::codec::{Decoder, Encode as _};
+use causeway_wire::moves::{MoveReply, MoveRequest};
+use causeway_wire::status::{Reply, StatusRequest};
 use rustix::process::Signal;
 
 /// How long anything may take, on a busy machine.
@@ -360,4 +367,85 @@ fn a_program_that_lost_its_connection_meanwhile_hears_where_its_session_is() {
     std::thread::sleep(Duration::from_secs(1));
     run(&mut command(&["restore", path], &server), LIMIT).must_succeed();
     ends_well(program, &end);
+}
+
+/// A connection that asks a server, as `causeway move` does.
+fn conversation(target: &Target) -> Exchange {
+    connect_status(target, &describe_process(COMMANDS, Vec::new()), &ConnectOptions::default()).unwrap()
+}
+
+fn asked(conversation: &mut Exchange, request: StatusRequest) -> Reply {
+    conversation.send(|out| request.encode(out)).unwrap();
+    let reply = conversation.receive(Some(LIMIT)).unwrap().expect("an answer");
+    Decoder::new(&reply).value().unwrap()
+}
+
+/// What a request about a move is refused for.
+fn refusal(conversation: &mut Exchange, request: MoveRequest) -> String {
+    match asked(conversation, StatusRequest::Move(request)) {
+        Reply::Move(MoveReply::Refused { text }) | Reply::Refused { text } => text.to_string(),
+        other => panic!("refused: {other:?}"),
+    }
+}
+
+#[test]
+fn a_session_never_moves_to_less_protection() {
+    let folder = tempfile::tempdir().unwrap();
+    let end = folder.path().join("end");
+    let (keyed, open) = (Server::start_with_key(&folder.path().join("key")), Server::start_with(&OPEN));
+    let program = working(&keyed, &end, "");
+    let outcome = moved(&keyed, &open.connect_string());
+    assert_eq!(outcome.code(), Some(1), "{outcome}");
+    must_be_left(&open);
+    assert_eq!(session(&keyed).len(), 8, "it is where it began");
+    ends_well(program, &end);
+}
+
+#[test]
+fn what_is_no_state_keeps_neither_slot_nor_bytes() {
+    let server = Server::start_with(&[OPEN[0], OPEN[1], OPEN[2], "--max-sessions", "1"]);
+    let target: Target = server.connect_string().parse().unwrap();
+    let mut caller = conversation(&target);
+    let take_up = || StatusRequest::Move(MoveRequest::TakeUp);
+    assert!(matches!(asked(&mut caller, take_up()), Reply::Move(MoveReply::Done)));
+    let garbage = || MoveRequest::Write { bytes: vec![7; 1 << 20] };
+    let first = refusal(&mut caller, garbage());
+    assert!(first.contains("no session's state"), "{first}");
+    let second = refusal(&mut caller, garbage());
+    assert!(second.contains("no session is awaited"), "{second}");
+    // The only slot is free, though the caller is still there.
+    let mut other = conversation(&target);
+    assert!(matches!(asked(&mut other, take_up()), Reply::Move(MoveReply::Done)));
+    server.must_be_well();
+}
+
+#[test]
+fn a_replaced_key_opens_nothing_on_old_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    let server = Server::start_with_key(&key);
+    let target: Target = server.connect_string().parse().unwrap();
+    let mut caller = conversation(&target);
+    assert!(matches!(asked(&mut caller, StatusRequest::Status), Reply::Status(_)));
+    fs::remove_file(&key).unwrap();
+    let why = refusal(&mut caller, MoveRequest::TakeUp);
+    assert!(why.contains("key has been replaced"), "{why}");
+    assert!(caller.receive(Some(LIMIT)).unwrap().is_none(), "the conversation is over");
+}
+
+#[test]
+fn whoever_takes_all_status_slots_does_not_shut_out_the_owner() {
+    let server = Server::start_with(&OPEN);
+    let target: Target = server.connect_string().parse().unwrap();
+    let mut callers: Vec<_> = (0..16).map(|_| conversation(&target)).collect();
+    let Reply::Status(status) = asked(&mut callers[0], StatusRequest::Status) else { panic!("the status") };
+    let hello = describe_process(COMMANDS, Vec::new());
+    assert!(connect_status(&target, &hello, &ConnectOptions::default()).is_err(), "all slots are taken");
+    let mut drain = Command::new(causeway());
+    forget_environment(&mut drain);
+    // Its own sockets, at which the kernel says who is there.
+    drain.args(["drain", "--no-wait", "--on"]).arg(format!("unix:{}", status.sockets[0]));
+    let drained = run(&mut drain, LIMIT).must_succeed();
+    assert!(drained.stdout.contains("sessions left: 0"), "{drained}");
+    drop(callers);
 }

@@ -42,7 +42,7 @@
 //! | `pool` | Pools of servers, whose GPUs are given to one program or job at a time |
 //! | `pool_command` | `causeway pool`: the GPUs of a pool of servers, for people and for batch systems |
 //! | `ptxas` | Stand-in for NVIDIA's `ptxas`, which Triton and XLA call to make machine code of their PTX: the software GPU runs the PTX itself |
-//! | `xla` | Settings of XLA, the compiler of JAX and TensorFlow, where all servers are software GPUs |
+//! | `xla` | Settings of XLA, the compiler of JAX and TensorFlow, where all servers are software GPUs: where `ptxas` is, and not to measure kernels |
 //! | `status_query` | Status queries: a connection to a server that is asked how it is |
 //! | `watch` | `causeway top`, `sessions` and `drain`: servers, and what their sessions do |
 //! | `logging` | Logging: where log lines go, and how they look |

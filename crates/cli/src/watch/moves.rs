@@ -475,7 +475,7 @@ pub fn restore(arguments: &RestoreArguments) -> Result<ExitCode, WatchError> {
         OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path).map_err(in_file)?;
     let status = file.metadata().map_err(in_file)?;
     let own = rustix::process::geteuid().as_raw();
-    let is_private = status.is_file() && status.mode() & 0o077 == 0 && (status.uid() == own || own == 0);
+    let is_private = status.is_file() && status.mode() & 0o077 == 0 && status.uid() == own;
     if !is_private {
         return Err(WatchError::NotPrivate(path.clone()));
     }

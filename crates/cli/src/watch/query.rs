@@ -96,15 +96,15 @@ pub enum WatchError {
     },
     /// A session is named that there is not, or not alone.
     #[error(
-        "`{text}` is the beginning of {count} of the sessions of {server}, and this command uses one: `causeway sessions` lists them"
+        "`{text}` is the beginning of {} of the sessions of {server}, and this command uses one{}", found.len(), choices(found)
     )]
     WhichSession {
         /// The server.
         server: String,
         /// What was given.
         text: String,
-        /// How many sessions begin so.
-        count: usize,
+        /// The sessions that begin so, in full.
+        found: Vec<String>,
     },
     /// A session is not moved.
     #[error("session {session} was not moved: {why}")]
@@ -182,6 +182,14 @@ pub enum WatchError {
 }
 
 /// The sockets of a server by which it is reached on its own host.
+/// What to type instead of the beginning of several names, or of none.
+fn choices(found: &[String]) -> String {
+    match found {
+        [] => ": `causeway sessions` lists them".to_owned(),
+        _ => format!(": name {}", found.join(" or ")),
+    }
+}
+
 fn local_targets(status: &ServerStatus) -> Vec<Target> {
     status.sockets.iter().map(Target::unix).collect()
 }

@@ -118,14 +118,14 @@ fn head(server: &str, status: &ServerStatus) -> String {
 /// The session of a server whose name begins so.
 pub fn find(server: &mut ServerConnection, text: &str) -> Result<SessionId, WatchError> {
     let status = server.status()?;
-    let is_named = |session: &SessionId| !text.is_empty() && session.to_string().starts_with(text);
+    let is_named = |session: &SessionId| !text.is_empty() && session.in_full().starts_with(text);
     let found: Vec<_> = status.sessions.iter().map(|session| session.session).filter(is_named).collect();
     match found[..] {
         [session] => Ok(session),
         _ => Err(WatchError::WhichSession {
             server: server.name().to_owned(),
             text: text.to_owned(),
-            count: found.len(),
+            found: found.iter().map(SessionId::in_full).collect(),
         }),
     }
 }

@@ -12,6 +12,9 @@ use causeway_wire::handshake::LaneToken;
 use causeway_wire::relocation::Relocation;
 use parking_lot::Mutex;
 
+/// The longest time for which a server has its client look for a session, as of `CAUSEWAY_RESUME_TIMEOUT`.
+const MAX_WAIT: Duration = Duration::from_secs(86_400);
+
 /// A location where the session may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {
@@ -41,11 +44,11 @@ struct Pending {
 }
 
 impl Relocations {
-    /// The session goes elsewhere: connections are dialled there from now on.
+    /// The session, which began at `first`, goes elsewhere: connections are dialled there from now on.
     ///
     /// # Errors
-    /// When the address is none.
-    pub fn begin(&self, relocation: &Relocation) -> Result<(), String> {
+    /// When the address is none, or connections there would be protected less than the user has asked for.
+    pub fn begin(&self, first: &Target, relocation: &Relocation) -> Result<(), String> {
         let location = if relocation.address.is_empty() {
             // Where it came with a ticket, it comes back with a new one: its key is that of another server.
             let confirmed = self.0.lock().confirmed.clone();
@@ -58,10 +61,16 @@ impl Relocations {
             let Endpoint::Tcp { .. } = named.endpoint else {
                 return Err(format!("{named} is no address of a network"));
             };
+            if relocation.protection < first.protection {
+                return Err(format!(
+                    "{named} would protect its connections less than {first}, where it began"
+                ));
+            }
             let target = Target { protection: relocation.protection, key: None, ..named };
             Some(Location { target, ticket: Some(relocation.ticket) })
         };
-        let until = Instant::now() + Duration::from_secs(relocation.seconds.into());
+        let wait = Duration::from_secs(relocation.seconds.into()).min(MAX_WAIT);
+        let until = Instant::now() + wait;
         self.0.lock().pending = Some(Pending { location, until });
         Ok(())
     }
@@ -105,6 +114,8 @@ impl Relocations {
 
 #[cfg(test)]
 mod tests {
+    use core::str::FromStr as _;
+
     use super::*;
     use causeway_wire::handshake::Protection;
 
@@ -122,7 +133,7 @@ mod tests {
         let first: Target = "10.0.0.1:7000".parse().unwrap();
         let relocations = Relocations::default();
         assert_eq!(names(&relocations.candidates(&first)), ["10.0.0.1:7000"]);
-        relocations.begin(&relocation("10.0.0.2:7000")).unwrap();
+        relocations.begin(&first, &relocation("10.0.0.2:7000")).unwrap();
         let [new, old] = &relocations.candidates(&first)[..] else { panic!("two locations") };
         assert_eq!(names(&[new.clone(), old.clone()]), ["10.0.0.2:7000", "10.0.0.1:7000"]);
         assert!(new.ticket.is_some() && old.ticket.is_none() && relocations.time_left().is_some());
@@ -131,14 +142,14 @@ mod tests {
         assert_eq!(relocations.confirm(), None);
         assert_eq!(names(&relocations.candidates(&first)), ["10.0.0.1:7000"]);
         // It goes: the old one is.
-        relocations.begin(&relocation("10.0.0.2:7000")).unwrap();
+        relocations.begin(&first, &relocation("10.0.0.2:7000")).unwrap();
         relocations.opened(new.clone());
         assert_eq!(relocations.confirm(), Some(new.target.clone()));
         assert_eq!(relocations.candidates(&first), core::slice::from_ref(new));
         assert_eq!(relocations.current(&first), *new);
         // It comes back where it is: there it is known by a new ticket alone.
         let again = Relocation { ticket: LaneToken([8; 32]), ..relocation("") };
-        relocations.begin(&again).unwrap();
+        relocations.begin(&first, &again).unwrap();
         let [again, old] = &relocations.candidates(&first)[..] else { panic!("two tickets") };
         assert_eq!((again.ticket, old.ticket), (Some(LaneToken([8; 32])), Some(LaneToken([7; 32]))));
         assert_eq!((&again.target, &old.target), (&new.target, &new.target));
@@ -147,15 +158,29 @@ mod tests {
         assert_eq!(relocations.candidates(&first), core::slice::from_ref(again));
         // Where it began it is known by its key.
         let relocations = Relocations::default();
-        relocations.begin(&relocation("")).unwrap();
+        relocations.begin(&first, &relocation("")).unwrap();
         assert_eq!(relocations.candidates(&first), [Location { target: first.clone(), ticket: None }]);
     }
 
     #[test]
     fn what_is_no_address_of_a_network_is_refused() {
+        let first: Target = "10.0.0.1:7000".parse().unwrap();
         let relocations = Relocations::default();
-        assert!(relocations.begin(&relocation("unix:/tmp/socket")).is_err());
-        assert!(relocations.begin(&relocation("no address at all")).is_err());
+        assert!(relocations.begin(&first, &relocation("unix:/tmp/socket")).is_err());
+        assert!(relocations.begin(&first, &relocation("no address at all")).is_err());
         assert!(relocations.time_left().is_none());
+    }
+
+    #[test]
+    fn no_server_lowers_protection_or_has_its_client_wait_for_ever() {
+        let first = |protection| Target { protection, ..Target::from_str("10.0.0.1:7000").unwrap() };
+        let relocations = Relocations::default();
+        let there = |protection| Relocation { protection, seconds: u32::MAX, ..relocation("10.0.0.2:7000") };
+        let all = [Protection::Unprotected, Protection::Authenticated, Protection::Encrypted];
+        for (before, after) in all.into_iter().flat_map(|one| all.map(|other| (one, other))) {
+            let begun = relocations.begin(&first(before), &there(after));
+            assert_eq!(begun.is_ok(), after >= before, "{before:?} {after:?}");
+        }
+        assert!(relocations.time_left().unwrap() <= MAX_WAIT);
     }
 }

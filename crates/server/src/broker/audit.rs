@@ -6,27 +6,36 @@
 //! the server knows.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_access::ClientName;
 use causeway_wire::handshake::{ClientHello, SessionId};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::refusal::Refusal;
 use super::totals::{Outcome, via_label};
 use crate::activity::Counts;
-use crate::admission::Origin;
+use crate::admission::{Origin, Source};
+
+/// Lines about refused attempts in a period, of one source and of all: who needs no key to be refused must not fill the
+/// disk. A line has some 250 bytes, so these are 90 MB a day at most.
+const MAX_REFUSALS_PER_SOURCE: u32 = 30;
+const MAX_REFUSALS: u32 = 240;
+const REFUSAL_PERIOD: Duration = Duration::from_secs(60);
 
 /// Where the audit log is written, if it is.
 #[derive(Debug)]
 pub struct AuditLog {
     path: Option<PathBuf>,
+    refusals: Mutex<RefusalBudget>,
     /// Whether the last line could not be written, which the log says once.
     has_failed: AtomicBool,
 }
@@ -42,13 +51,51 @@ pub struct SessionEnd {
     pub reason: Option<&'static str>,
 }
 
+/// Lines about refused attempts that may still be written, and how many were left out.
+#[derive(Debug)]
+struct RefusalBudget {
+    since: Instant,
+    written: u32,
+    by_source: HashMap<Source, u32>,
+    left_out: u64,
+}
+
+impl RefusalBudget {
+    fn new(now: Instant) -> Self {
+        Self { since: now, written: 0, by_source: HashMap::new(), left_out: 0 }
+    }
+
+    /// How many lines were left out in a period that is over; nothing if none were, or it is not over.
+    fn end_period(&mut self, now: Instant) -> Option<u64> {
+        if now.duration_since(self.since) < REFUSAL_PERIOD {
+            return None;
+        }
+        let left_out = core::mem::replace(self, Self::new(now)).left_out;
+        (left_out > 0).then_some(left_out)
+    }
+
+    /// Whether a line about a refused attempt of this source may be written.
+    fn admit(&mut self, source: Source) -> bool {
+        let of_source = self.by_source.get(&source).copied().unwrap_or(0);
+        let is_admitted = self.written < MAX_REFUSALS && of_source < MAX_REFUSALS_PER_SOURCE;
+        if is_admitted {
+            self.written += 1;
+            self.by_source.insert(source, of_source + 1);
+        } else {
+            self.left_out += 1;
+        }
+        is_admitted
+    }
+}
+
 impl AuditLog {
     /// A log in this file, which is made if it is not there.
     ///
     /// # Errors
     /// When it cannot be made or written to.
     pub fn new(path: Option<PathBuf>) -> io::Result<Self> {
-        let log = Self { path, has_failed: AtomicBool::new(false) };
+        let refusals = Mutex::new(RefusalBudget::new(Instant::now()));
+        let log = Self { path, refusals, has_failed: AtomicBool::new(false) };
         log.append(b"")?;
         Ok(log)
     }
@@ -113,13 +160,17 @@ impl AuditLog {
 
     /// A client was refused.
     pub fn refused(&self, peer: Origin, hello: Option<&ClientHello>, why: Refusal, text: &str) {
-        self.write("refused", peer, hello, json!({ "why": why.label(), "text": text }));
+        self.report_left_out();
+        if self.refusals.lock().admit(Source::of(peer)) {
+            self.write("refused", peer, hello, json!({ "why": why.label(), "text": text }));
+        }
     }
 
     fn write(&self, event: &str, peer: Origin, hello: Option<&ClientHello>, fields: Value) {
         if self.path.is_none() {
             return;
         }
+        self.report_left_out();
         let mut line = json!({ "time": Timestamp::now().to_string(), "event": event });
         let (user, address) = match peer {
             Origin::Network(address) | Origin::Client { address, .. } => {
@@ -146,6 +197,19 @@ impl AuditLog {
                 line.extend(more);
             }
         }
+        self.append_or_report(&line);
+    }
+
+    /// Writes how many lines about refused attempts were left out, once their period is over.
+    fn report_left_out(&self) {
+        let left_out = self.refusals.lock().end_period(Instant::now());
+        if let Some(count) = left_out {
+            let time = Timestamp::now().to_string();
+            self.append_or_report(&json!({ "time": time, "event": "refused-more", "count": count }));
+        }
+    }
+
+    fn append_or_report(&self, line: &Value) {
         let written = self.append(format!("{line}\n").as_bytes());
         let fails = written.is_err();
         if let Err(error) = written
@@ -187,6 +251,22 @@ mod tests {
     use super::*;
     use causeway_link::describe_process;
     use causeway_wire::handshake::KeyId;
+
+    #[test]
+    fn refusals_are_counted_beyond_what_is_written() {
+        let start = Instant::now();
+        let source = |last: u32| Source::of(Origin::Host { process: 1, user: last, group: 0 });
+        let mut budget = RefusalBudget::new(start);
+        let admitted =
+            |budget: &mut RefusalBudget, user| (0..100).filter(|_| budget.admit(source(user))).count() as u32;
+        assert_eq!(admitted(&mut budget, 1), MAX_REFUSALS_PER_SOURCE);
+        // Others are not hidden by one.
+        let others: u32 = (2..100).map(|user| admitted(&mut budget, user)).sum();
+        assert_eq!(others, MAX_REFUSALS - MAX_REFUSALS_PER_SOURCE);
+        assert_eq!(budget.end_period(start + REFUSAL_PERIOD / 2), None);
+        assert_eq!(budget.end_period(start + REFUSAL_PERIOD), Some(99 * 100 - u64::from(MAX_REFUSALS)));
+        assert_eq!(admitted(&mut budget, 1), MAX_REFUSALS_PER_SOURCE);
+    }
 
     #[test]
     fn each_event_is_a_line_that_only_the_owner_reads() {

@@ -18,6 +18,7 @@ use super::move_state::MoveState;
 use super::restore::{self, Purpose};
 use super::shared::Shared;
 use crate::admission::{Origin, SessionSlot, Source};
+use crate::protocol::messages::Carried;
 use crate::state_file::{MAX_HEADER, StateFileError, StateHeader, StateReader};
 
 /// How long an answer is waited for before the caller learns that it is pending.
@@ -32,6 +33,10 @@ const PIPE_SIZE: usize = 1 << 20;
 /// The most bytes of a state in which there is a header.
 const MAX_BEGINNING: usize = MAX_HEADER + 64;
 
+/// How long the state's header may take to come. Its session may be busy for 30 s before it is held, and is asked to stop
+/// only once this server has a slot for it.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// A session that comes.
 pub struct IncomingSession {
     /// Its place among the sessions of its peer, until it is started.
@@ -42,10 +47,12 @@ pub struct IncomingSession {
 /// How far it is.
 enum Stage {
     /// The first bytes of its state, in which there is no whole header yet.
-    Beginning(Vec<u8>),
+    Beginning { bytes: Vec<u8>, since: Instant },
     /// Its worker reads the state.
     Started { session: SessionId, progress: Arc<MoveState>, state: Option<File> },
 }
+
+const DRAINED: &str = "the server is being drained, and takes no sessions";
 
 fn refused(text: impl Into<String>) -> MoveReply {
     MoveReply::Refused { text: text.into().into() }
@@ -57,9 +64,6 @@ impl IncomingSession {
     /// # Errors
     /// Why the peer may have none, for people.
     pub fn begin(shared: &Arc<Shared>, peer: Origin) -> Result<Self, String> {
-        if shared.drain.is_started() {
-            return Err("the server is being drained, and takes no sessions".to_owned());
-        }
         if shared.config.keepalive.resume == 0 {
             return Err("the server resumes no sessions (--resume-timeout 0), which one that is moved needs"
                 .to_owned());
@@ -71,12 +75,25 @@ impl IncomingSession {
             None => shared.admission.take_session(source),
         };
         let seat = Some(seat.map_err(|why| why.to_string())?);
-        Ok(Self { seat, stage: Stage::Beginning(Vec::new()) })
+        // With the slot: a drain waits for who has one, and who comes later sees that it has begun.
+        if shared.drain.is_started() {
+            return Err(DRAINED.to_owned());
+        }
+        Ok(Self { seat, stage: Stage::Beginning { bytes: Vec::new(), since: Instant::now() } })
+    }
+
+    /// How long its header may still take to come; nothing once it has a worker.
+    pub fn time_left(&self) -> Option<Duration> {
+        match &self.stage {
+            Stage::Beginning { since, .. } => Some(HEADER_TIMEOUT.saturating_sub(since.elapsed())),
+            Stage::Started { .. } => None,
+        }
     }
 
     /// Takes the next bytes of its state.
     pub fn write(&mut self, shared: &Arc<Shared>, peer: Origin, bytes: &[u8]) -> MoveReply {
-        if let Stage::Beginning(beginning) = &mut self.stage {
+        self.pace(shared, peer, bytes.len());
+        if let Stage::Beginning { bytes: beginning, .. } = &mut self.stage {
             beginning.extend_from_slice(bytes);
             let header = match StateReader::begin(&beginning[..]) {
                 Ok((_, header)) => header,
@@ -92,9 +109,20 @@ impl IncomingSession {
         self.pass_on(bytes)
     }
 
+    /// Waits until the peer may bring so many bytes more.
+    fn pace(&self, shared: &Shared, peer: Origin, bytes: usize) {
+        let source = Source::of(peer);
+        let rate = shared.clients.limits(source).bandwidth;
+        let carried = Carried { is_received: true, is_bulk: true, bytes: bytes as u64 };
+        std::thread::sleep(shared.bandwidth.carried(source, carried, rate));
+    }
+
     /// Starts its worker.
     fn start(&mut self, shared: &Arc<Shared>, peer: Origin, header: StateHeader) -> Result<(), String> {
         let session = header.session;
+        if shared.drain.is_started() {
+            return Err(DRAINED.to_owned());
+        }
         if shared.sessions.move_state(session).is_some() {
             return Err(format!("session {session} is here already"));
         }
@@ -135,7 +163,7 @@ impl IncomingSession {
     /// All of its state has come.
     pub fn finish(&mut self) -> MoveReply {
         match &mut self.stage {
-            Stage::Beginning(_) => refused(StateFileError::CutShort.to_string()),
+            Stage::Beginning { .. } => refused(StateFileError::CutShort.to_string()),
             Stage::Started { state, .. } => match state.take() {
                 Some(_) => MoveReply::Pending,
                 None => refused("the session was brought already"),

@@ -49,10 +49,12 @@
 //! | `moves` | Moves of sessions to and from this server, for `causeway move`, `causeway checkpoint` and `causeway restore` |
 //! | `session_watch` | Watch over a session's worker: what it reports, when it is killed, and how it has ended |
 //! | `worker_log` | Log forwarding from workers to the server's log |
+//! | `authorization` | Authorization of a conversation that lasts: whether the key that its caller has proved still counts |
 
 pub mod access;
 mod accounting;
 mod audit;
+mod authorization;
 mod bandwidth;
 mod clients;
 mod config;

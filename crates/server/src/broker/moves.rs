@@ -29,6 +29,9 @@ use crate::protocol::messages::{self, CheckpointStart, ToWorker, WrittenState};
 /// How often is looked whether more of a state has been written.
 const GROWTH_INTERVAL: Duration = Duration::from_millis(1);
 
+/// How long a worker may write nothing of a session's state. It waits for 30 s for what the session has under way.
+const GROWTH_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// The sessions that a caller moves.
 pub struct Moves<'a> {
     shared: &'a Arc<Shared>,
@@ -44,6 +47,8 @@ struct Leaving {
     progress: Arc<MoveState>,
     number: u32,
     file: File,
+    /// When the last of its state was read, or it was asked for.
+    grown_at: Instant,
     /// Whether it ends here, to be taken up some time.
     stops: bool,
     trial: Option<Trial>,
@@ -70,8 +75,14 @@ impl<'a> Moves<'a> {
         Self { shared, peer, leaving: None, incoming: None }
     }
 
+    /// For how long the next question may be waited for.
+    pub fn time_left(&self) -> Duration {
+        self.incoming.as_ref().and_then(IncomingSession::time_left).unwrap_or(Duration::MAX)
+    }
+
     /// Answers a question.
     pub fn reply(&mut self, request: MoveRequest) -> MoveReply {
+        self.incoming.take_if(|incoming| incoming.time_left().is_some_and(|left| left.is_zero()));
         match request {
             MoveRequest::Hold { session, relocation, stops } => self.hold(session, relocation, stops),
             MoveRequest::TakeUp => {
@@ -93,11 +104,16 @@ impl<'a> Moves<'a> {
                 let Some(incoming) = &mut self.incoming else {
                     return refused("no session is awaited from this caller");
                 };
-                match request {
+                let reply = match request {
                     MoveRequest::Write { bytes } => incoming.write(self.shared, self.peer, &bytes),
                     MoveRequest::Restore => incoming.finish(),
                     _ => incoming.is_restored(),
+                };
+                // What was refused before it had a worker keeps neither its bytes nor its slot.
+                if let MoveReply::Refused { .. } = reply {
+                    self.incoming.take_if(|incoming| incoming.time_left().is_some());
                 }
+                reply
             }
             MoveRequest::IsHeld
             | MoveRequest::Read { .. }
@@ -170,6 +186,7 @@ impl<'a> Moves<'a> {
             progress,
             number,
             file,
+            grown_at: Instant::now(),
             stops,
             trial: None,
             has_proceeded: false,
@@ -186,7 +203,7 @@ impl<'a> Moves<'a> {
 
 impl Leaving {
     /// What has been written of the state from here on; where that is nothing yet, waits for it a little.
-    fn read(&self, offset: u64) -> io::Result<MoveReply> {
+    fn read(&mut self, offset: u64) -> io::Result<MoveReply> {
         let started_at = Instant::now();
         let mut bytes = vec![0; MAX_STATE_PIECE];
         loop {
@@ -195,8 +212,13 @@ impl Leaving {
                 self.progress.change(|progress| progress.checkpoint.is_some() || progress.has_ended);
             let count = self.file.read_at(&mut bytes, offset)?;
             if count > 0 || is_written {
+                self.grown_at = Instant::now();
                 bytes.truncate(count);
                 return Ok(MoveReply::State { bytes });
+            }
+            if self.grown_at.elapsed() >= GROWTH_TIMEOUT {
+                let seconds = GROWTH_TIMEOUT.as_secs();
+                return Ok(refused(format!("its worker has written nothing of its state for {seconds} s")));
             }
             if started_at.elapsed() >= WAIT {
                 return Ok(MoveReply::Pending);

@@ -184,6 +184,9 @@ impl SessionWorker {
             log.finish();
         }
         shared.monitor.session_ended(number);
+        // Before its identifier is free: one that is brought with the same would lose its account.
+        shared.exports.session_ends(session);
+        shared.device_memory.session_ends(session);
         let done = shared.sessions.remove(session);
         let outcome = outcome(&ending, &status);
         let reason = match &ending {
@@ -195,8 +198,6 @@ impl SessionWorker {
             let end = SessionEnd { open: started_at.elapsed(), outcome, reason };
             shared.audit.session_ends(session, peer, hello, end, &done);
         }
-        shared.exports.session_ends(session);
-        shared.device_memory.session_ends(session);
         self.refuse_if_unanswered(&status);
         let seconds = started_at.elapsed().as_secs_f64();
         match (ending, &status) {
@@ -230,6 +231,8 @@ impl SessionWorker {
     fn start(shared: &Shared, peer: Origin, beginning: &Beginning) -> Result<Self, ControlError> {
         let Beginning { session, token, version, ticket, accounting, .. } = *beginning;
         let (hello, socket, keys) = (beginning.hello.clone(), &beginning.connection, beginning.keys.clone());
+        // What may fail for want of descriptors comes before there is a worker.
+        let local_address = TcpStream::from(socket.try_clone()?).local_addr().ok();
         let limits = accounting.limits(&shared.clients, peer);
         let is_paced = limits.bandwidth.is_some();
         let max_lanes = if is_paced { MAX_PACED_LANES } else { shared.config.max_lanes.clamp(1, MAX_LANES) };
@@ -338,7 +341,6 @@ impl SessionWorker {
             child.wait()?;
             return Err(error);
         }
-        let local_address = TcpStream::from(socket.try_clone()?).local_addr().ok();
         let requests =
             WorkerRequests::new(Arc::clone(&control), images, local_address, Source::of(peer), accounting);
         Ok(Self { child, process, control, requests, jail, log: Some(log), unanswered: None, accounting })

@@ -10,6 +10,7 @@ use causeway_wire::handshake::{ClientHello, Response, SessionId};
 use causeway_wire::status::{Reply, ServerStatus, StatusRequest};
 use crossbeam_channel::RecvTimeoutError;
 
+use super::authorization::Authorization;
 use super::drain::may_drain;
 use super::ending::drain;
 use super::moves::Moves;
@@ -35,7 +36,10 @@ pub fn answer(
 ) {
     let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
     let source = Source::of(peer);
-    match shared.askers.lock().take(source) {
+    // Others may take all slots; who may end the server can always ask.
+    let is_owner = may_drain(peer, rustix::process::geteuid().as_raw());
+    let taken = if is_owner { Ok(()) } else { shared.askers.lock().take(source) };
+    match taken {
         Ok(()) => {}
         Err(Full::InAll) => return refuse(&mut connection, "too many programs ask how it is already"),
         Err(Full::OfSource) => {
@@ -49,7 +53,9 @@ pub fn answer(
             tracing::debug!(%peer, "{client} asks no more: {error}");
         }
     }
-    shared.askers.lock().release(source);
+    if !is_owner {
+        shared.askers.lock().release(source);
+    }
 }
 
 fn converse(
@@ -58,9 +64,15 @@ fn converse(
     mut connection: Connection,
 ) -> Result<(), Box<dyn core::error::Error>> {
     connection.send_handshake(|out| Response::StatusReady.encode(out))?;
+    let authorization = Authorization::new(shared, peer);
     let mut exchange = Exchange::new(connection);
     let mut moves = Moves::new(shared, peer);
-    while let Some(request) = exchange.receive(Some(STATUS_TIMEOUT))? {
+    while let Some(request) = exchange.receive(Some(moves.time_left().min(STATUS_TIMEOUT)))? {
+        if let Err(why) = authorization.check(shared) {
+            tracing::warn!(%peer, "a conversation is ended: {why}");
+            exchange.send(|out| Reply::Refused { text: why.into() }.encode(out))?;
+            return Ok(());
+        }
         let reply = match Decoder::new(&request).value() {
             Ok(StatusRequest::Status) => Reply::Status(Box::new(status_for(shared, peer))),
             Ok(StatusRequest::Drain { seconds }) => begin_to_drain(shared, peer, seconds),

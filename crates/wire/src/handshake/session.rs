@@ -13,6 +13,13 @@ pub struct SessionId(pub [u8; 16]);
 
 record!(SessionId { 0 });
 
+impl SessionId {
+    /// All 128 bits, of which [`Display`](fmt::Display) shows the first 32.
+    pub fn in_full(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
 impl fmt::Display for SessionId {
     /// The first 32 bits, which tell sessions apart in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

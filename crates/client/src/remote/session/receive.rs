@@ -104,7 +104,7 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
 impl Session {
     /// The worker says that the session goes elsewhere.
     fn move_to(&self, relocation: &Relocation) {
-        match self.relocations.begin(relocation) {
+        match self.relocations.begin(&self.target, relocation) {
             Ok(()) => info!("the session moves to {}", Printable::from(relocation.address.as_str())),
             Err(cause) => info!("the session cannot move: {cause}"),
         }

@@ -191,6 +191,7 @@ pub fn restore<R: Read>(
         are_loaded: Vec::new(),
         relocation: None,
         transfers: HashMap::new(),
+        accumulated: 0,
     };
     let mut stages = Stages::begin("taken up");
     let Some(first) = next else { return making.finish() };
@@ -223,6 +224,10 @@ impl LinkPart {
     }
 }
 
+/// The most bytes of images, code records and transfers under way that a state may bring: what a client of its own may
+/// have sent and not used. Compressed records are some hundred times smaller.
+const MAX_ACCUMULATED: u64 = 4 << 30;
+
 /// Code that commands load.
 enum Image {
     /// Pieces that have come.
@@ -239,9 +244,20 @@ struct Making<'a> {
     /// Once all code is loaded: where its variables lie.
     relocation: Option<Relocation>,
     transfers: HashMap<u64, Vec<u8>>,
+    /// Bytes that are kept until the state has ended.
+    accumulated: u64,
 }
 
 impl Making<'_> {
+    /// Counts bytes that are kept.
+    fn keep(&mut self, bytes: usize) -> Result<(), NotRestored> {
+        self.accumulated = self.accumulated.saturating_add(bytes as u64);
+        if self.accumulated > MAX_ACCUMULATED {
+            return Err(NotRestored::Senseless("it has more code and transfers than a session may have"));
+        }
+        Ok(())
+    }
+
     fn gpu(&self) -> &dyn Gpu {
         self.engine.session().gpu()
     }
@@ -249,21 +265,25 @@ impl Making<'_> {
     fn take(&mut self, record: Record) -> Result<(), NotRestored> {
         match record {
             Record::Image { number, bytes } => {
+                self.keep(bytes.len())?;
                 match self.images.entry(number).or_insert_with(|| Image::Growing(Vec::new())) {
                     Image::Growing(image) => image.extend(bytes),
                     Image::Whole(_) => return Err(NotRestored::Senseless("an image grows after its use")),
                 }
             }
-            Record::Code(code) => match self.code.last_mut() {
-                Some(last) if last.is_of_the_same(&code) => {
-                    last.ranges.extend(code.ranges);
-                    last.variables.extend(code.variables);
+            Record::Code(code) => {
+                self.keep(size_of_val(&*code.ranges) + size_of_val(&*code.variables) + size_of_val(&code))?;
+                match self.code.last_mut() {
+                    Some(last) if last.is_of_the_same(&code) => {
+                        last.ranges.extend(code.ranges);
+                        last.variables.extend(code.variables);
+                    }
+                    _ => {
+                        self.code.push(code);
+                        self.are_loaded.push(false);
+                    }
                 }
-                _ => {
-                    self.code.push(code);
-                    self.are_loaded.push(false);
-                }
-            },
+            }
             Record::Command(command) => self.command(command)?,
             Record::Recorded { event, stream, flags, context } => {
                 let mut arguments = Vec::new();
@@ -272,8 +292,14 @@ impl Making<'_> {
                 let recorded = self.engine.replay(&entry);
                 recorded.map_err(|error| failed(Opcode::event_record, error))?;
             }
-            Record::Taken(numbers) => self.engine.uploads().incoming().set_stale(numbers),
-            Record::Transfer { number, bytes } => self.transfers.entry(number).or_default().extend(bytes),
+            Record::Taken(numbers) => {
+                self.keep(size_of_val(&*numbers))?;
+                self.engine.uploads().incoming().set_stale(numbers);
+            }
+            Record::Transfer { number, bytes } => {
+                self.keep(bytes.len())?;
+                self.transfers.entry(number).or_default().extend(bytes);
+            }
             Record::Memory { context, address, bytes } => {
                 let engine = self.engine;
                 write_piece(engine, self.relocation()?, context, address, &bytes)?;
