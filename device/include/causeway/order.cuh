@@ -107,6 +107,40 @@ __device__ inline void fence_local() { asm volatile("fence.acq_rel.gpu;" ::: "me
 // said nothing.
 __device__ inline void fence_sequential() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
+// The scope of one GPU again, for what its own threads agree on alone: words in its memory that neither the host nor
+// a device reads. What such a chain of releases and acquires has ordered, a fence of the system's scope at its end
+// orders for all the machine.
+__device__ inline u64 load_relaxed_local(const u64 *from) {
+    u64 value;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
+
+__device__ inline u32 load_relaxed_local(const u32 *from) {
+    u32 value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+
+__device__ inline u64 load_acquire_local(const u64 *from) {
+    u64 value;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
+
+__device__ inline void store_relaxed_local(u64 *to, u64 value) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+__device__ inline u64 compare_and_swap_local(u64 *at, u64 expected, u64 desired) {
+    u64 before;
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(before)
+                 : "l"(at), "l"(expected), "l"(desired)
+                 : "memory");
+    return before;
+}
+
 // Nanoseconds of a clock that all multiprocessors of a GPU have in common.
 __device__ inline u64 now() {
     u64 time;

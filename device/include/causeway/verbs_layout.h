@@ -77,11 +77,15 @@ struct WorkCompletion {
     u32 reserved;
 };
 
-// What a ring remembers of the request that begins in a slot. `end` counts slots from the queue's beginning,
-// and is written last: who finds it beyond what is published knows that the request is written.
-struct alignas(16) Slot {
+// What a ring remembers of the request that begins in a slot. `end` counts slots from the queue's beginning. `mark` is
+// of the first of the requests that the threads of a warp have written together: where the last of them ends. It is
+// written last, so who finds it beyond what is published knows that all of them are written. `control` is then what
+// the doorbell is told of the last one.
+struct alignas(32) Slot {
     u64 wr_id;
     u64 end;
+    u64 mark;
+    u64 control;
 };
 
 // A ring of requests. Three counts of slots from the queue's beginning: reserved by threads that write
@@ -96,8 +100,8 @@ struct Ring {
     u64 reserved_[3];
     alignas(64) u64 reserved;
     alignas(64) u64 published;
-    u64 last;      // first slot of the last request that is published
-    u32 publisher; // 1 while a thread publishes
+    u64 unused;
+    u32 unpublished; // marks that were written and not yet looked at: not 0 while a thread publishes
     u32 mutex;     // 1 while a thread of the one-at-a-time form posts
     alignas(64) u64 completed;
 };
@@ -134,7 +138,7 @@ struct CompletionQueue {
 static_assert(sizeof(SendRequest) == 64);
 static_assert(sizeof(ReceiveRequest) == 24);
 static_assert(sizeof(WorkCompletion) == 40);
-static_assert(sizeof(Slot) == 16);
+static_assert(sizeof(Slot) == 32);
 static_assert(sizeof(Ring) == 256);
 static_assert(sizeof(QueuePair) == 576);
 static_assert(sizeof(CompletionQueue) == 384);

@@ -26,18 +26,20 @@ __device__ inline void take_completion(const CompletionQueue &cq, u64 cqe, u32 t
     u32 code = tail >> 28;
     bool is_error = code == CAUSEWAY_MLX5_CQE_REQUESTER_ERROR || code == CAUSEWAY_MLX5_CQE_RESPONDER_ERROR;
     bool is_send = code == CAUSEWAY_MLX5_CQE_REQUESTER || code == CAUSEWAY_MLX5_CQE_REQUESTER_ERROR;
-    u32 operation_and_queue = causeway_mlx5_be32(read_word(cqe, 56));
+    // All are asked for before the first is used: each is a trip across the bus.
+    u32 words[4] = {read_word(cqe, 56), read_word(cqe, 52), read_word(cqe, 44), read_word(cqe, 36)};
+    u32 operation_and_queue = causeway_mlx5_be32(words[0]);
     u32 slot = (tail & 0xff) << 8 | (tail >> 8 & 0xff);
     wc->queue_pair = operation_and_queue & 0xffffff;
     wc->has_immediate = code == CAUSEWAY_MLX5_CQE_WRITE_IMM || code == CAUSEWAY_MLX5_CQE_RECEIVE_IMM;
     wc->operation = is_send ? static_cast<Operation>(operation_and_queue >> 24)
                     : code == CAUSEWAY_MLX5_CQE_WRITE_IMM ? Operation::receive_rdma_with_imm
                                                           : Operation::receive;
-    u32 syndromes = read_word(cqe, 52);
+    u32 syndromes = words[1];
     wc->syndrome = is_error ? syndromes >> 24 : 0;
     wc->vendor_syndrome = is_error ? syndromes >> 16 & 0xff : 0;
-    wc->bytes = is_error ? 0 : causeway_mlx5_be32(read_word(cqe, 44));
-    wc->immediate = wc->has_immediate ? causeway_mlx5_be32(read_word(cqe, 36)) : 0;
+    wc->bytes = is_error ? 0 : causeway_mlx5_be32(words[2]);
+    wc->immediate = wc->has_immediate ? causeway_mlx5_be32(words[3]) : 0;
     wc->wr_id = 0;
     wc->reserved = 0;
     // Bytes that the card left in the completion, which queue pairs are made without: nobody has them.
@@ -47,12 +49,13 @@ __device__ inline void take_completion(const CompletionQueue &cq, u64 cqe, u32 t
     if (qp == nullptr) return;
     if (wc->syndrome != 0) atomicCAS(&qp->failure, 0u, wc->syndrome);
     Ring *ring = is_send ? &qp->send : &qp->receive;
+    // Relaxed: another thread has written it, and the card has done its request since.
     const Slot *begins = &ring->slots[slot & (ring->count - 1)];
-    wc->wr_id = begins->wr_id;
-    u64 end = order::load_relaxed(&begins->end);
+    wc->wr_id = order::load_relaxed_local(&begins->wr_id);
+    u64 end = order::load_relaxed_local(&begins->end);
     // A request without a completion of its own ends with a later one's. Released, for the slots are written
     // again once this is seen.
-    if (end > order::load_relaxed(&ring->completed)) order::store_release(&ring->completed, end);
+    if (end > order::load_relaxed_local(&ring->completed)) order::store_release_local(&ring->completed, end);
 }
 
 } // namespace detail
@@ -65,7 +68,7 @@ __device__ inline void take_completion(const CompletionQueue &cq, u64 cqe, u32 t
 // into memory of the host, are there when the completion is.
 __device__ inline u32 poll_cq(CompletionQueue *cq, u32 entries, WorkCompletion *completions) {
     if (!detail::try_lock(&cq->poller)) return 0;
-    u64 consumed = order::load_relaxed(&cq->consumed);
+    u64 consumed = order::load_relaxed_local(&cq->consumed);
     u32 found = 0;
     for (; found < entries; found++) {
         u64 entry = cq->buffer + (consumed & (cq->count - 1)) * cq->entry_bytes;
@@ -79,7 +82,7 @@ __device__ inline u32 poll_cq(CompletionQueue *cq, u32 entries, WorkCompletion *
         consumed++;
     }
     if (found != 0) {
-        order::store_relaxed(&cq->consumed, consumed);
+        order::store_relaxed_local(&cq->consumed, consumed);
         // Released: the card writes entries again that it has been told are read.
         order::store_release(cq->doorbell_record, causeway_mlx5_be32(static_cast<u32>(consumed & 0xffffff)));
     }

@@ -1,9 +1,13 @@
 // How does a kernel hand work requests to a network card? `post_send` and `post_recv`.
 //
 // A thread reserves slots, writes its request into them, and marks it as written. Whichever thread finds that
-// nobody publishes then publishes all that is written in one piece: the doorbell record, and the doorbell. No
-// thread waits for another one, so threads of a warp may post in different branches. `OneAtATime` is the
-// published form instead, of one thread in each block: a mutex of atomic operations around all of it.
+// nobody publishes then publishes all that is written in one piece: the doorbell record, and the doorbell. Threads of
+// a warp that come at the same time do it as one. No thread waits for another one else, so threads of a warp may post
+// in different branches. `OneAtATime` is the published form instead, of one thread in each block: a mutex of atomic
+// operations around all of it.
+//
+// Counts, marks and locks are in memory of the GPU, and of its own scope: nobody else reads them. What a post does
+// across the bus are stores alone, and the two fences of `ring_doorbell`, which wait for these.
 #pragma once
 
 #include "mlx5.h"
@@ -35,30 +39,32 @@ class Deadline {
     u32 polls_ = 0;
 };
 
-// Takes a lock, if nobody has it.
+// Takes a lock, if nobody has it. Only threads of the GPU do.
 __device__ inline bool try_lock(u32 *lock) {
     u32 before;
-    asm volatile("atom.acq_rel.sys.global.exch.b32 %0, [%1], 1;" : "=r"(before) : "l"(lock) : "memory");
+    asm volatile("atom.acq_rel.gpu.global.exch.b32 %0, [%1], 1;" : "=r"(before) : "l"(lock) : "memory");
     return before == 0;
 }
 
-__device__ inline void unlock(u32 *lock) { order::store_release(lock, 0u); }
+__device__ inline void unlock(u32 *lock) {
+    asm volatile("st.release.gpu.global.u32 [%0], 0;" ::"l"(lock) : "memory");
+}
 
-// Slots of its own for a request, or `again` where the ring has none left: a slot is free once the card has
+// Slots of its own for requests, or `again` where the ring has not so many left: a slot is free once the card has
 // completed its request, which poll_cq finds out.
 __device__ inline Status try_reserve(Ring *ring, u32 slots, u64 *first) {
-    u64 reserved = order::load_relaxed(&ring->reserved);
+    u64 reserved = order::load_relaxed_local(&ring->reserved);
     for (;;) {
         // Acquired: what poll_cq has read of a slot it has read before the slot is written again.
-        u64 completed = order::load_acquire(&ring->completed);
+        u64 completed = order::load_acquire_local(&ring->completed);
         if (reserved + slots > completed + ring->count) {
             // `completed` is newer than `reserved`: only where that is still so the ring is full.
-            u64 now = order::load_relaxed(&ring->reserved);
+            u64 now = order::load_relaxed_local(&ring->reserved);
             if (now == reserved) return Status::again;
             reserved = now;
             continue;
         }
-        u64 before = order::compare_and_swap(&ring->reserved, reserved, reserved + slots);
+        u64 before = order::compare_and_swap_local(&ring->reserved, reserved, reserved + slots);
         if (before == reserved) {
             *first = before;
             return Status::ok;
@@ -75,15 +81,11 @@ __device__ inline void write_segment(const Ring &ring, u64 first, u32 at, causew
     order::store_pair(to, segment.words[0], segment.words[1]);
 }
 
-// Tells the card of all requests before `published`, the last of which begins at `last`.
-__device__ inline void ring_doorbell(Ring *ring, u32 record, u64 published, u64 last) {
-    // Read before the record is written: a doorbell of before may make the card read the new record and do the
-    // request, and then another one may be in the slot.
-    u64 control = order::load_relaxed(
-        reinterpret_cast<const u64 *>(ring->buffer + (last & (ring->count - 1)) * ring->slot_bytes));
+// Tells the card of all requests before `published`, the last of which has this control word.
+__device__ inline void ring_doorbell(Ring *ring, u32 record, u64 published, u64 control) {
     // The card reads requests when it has read the record: without this fence it could find the new count
-    // and, behind it, the old bytes of a slot. What the requests name, and other threads wrote, is ordered
-    // with them, since this thread has acquired their marks.
+    // and, behind it, the old bytes of a slot. Of the system's scope it is for all threads whose marks this one has
+    // acquired: for their requests, and for what these name.
     order::fence();
     order::store_relaxed(ring->doorbell_record + record,
                          causeway_mlx5_be32(static_cast<u32>(published & 0xffff)));
@@ -95,43 +97,62 @@ __device__ inline void ring_doorbell(Ring *ring, u32 record, u64 published, u64 
     order::store_relaxed(ring->doorbell, control);
 }
 
-// Publishes all requests that are written, in the order of their slots.
-__device__ inline void publish(Ring *ring, u32 record) {
+// Marks requests from `first` to `end` as written, and sees that they are published: by this thread, with all others
+// whose marks it finds, or by one that publishes at this moment.
+__device__ inline void commit(Ring *ring, u32 record, u64 first, u64 end, u64 control) {
     u64 mask = ring->count - 1;
-    for (;;) {
-        // The mark of this thread's request, and then whether somebody publishes; who does ends that, and
-        // then looks for marks. With a weaker fence both could miss the other, and a request would stay
-        // unpublished.
-        order::fence_sequential();
-        if (!try_lock(&ring->publisher)) return;
-        u64 before = order::load_relaxed(&ring->published), published = before;
-        u64 last = 0;
+    Slot *slot = &ring->slots[first & mask];
+    order::store_relaxed_local(&slot->control, control);
+    // Released: who publishes finds the requests whole, and all that their threads wrote for them to send.
+    order::store_release_local(&slot->mark, end);
+    u32 seen;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(seen) : "l"(&ring->unpublished) : "memory");
+    // Who publishes finds the number changed, and looks for marks once more.
+    if (seen != 0) return;
+    for (seen = 1;;) {
+        u64 before = order::load_relaxed_local(&ring->published), published = before, last = 0;
         for (;;) {
             // A mark of an earlier round is never beyond what is published.
-            u64 end = order::load_acquire(&ring->slots[published & mask].end);
-            if (end <= published) break;
-            last = published;
-            published = end;
+            const Slot *next = &ring->slots[published & mask];
+            u64 until = order::load_acquire_local(&next->mark);
+            if (until <= published) break;
+            last = order::load_relaxed_local(&next->control);
+            published = until;
         }
         if (published != before) {
             ring_doorbell(ring, record, published, last);
-            order::store_relaxed(&ring->last, last);
-            order::store_relaxed(&ring->published, published);
+            order::store_relaxed_local(&ring->published, published);
         }
-        // Released at the scope of the system: a doorbell of the next thread is behind this one's.
-        unlock(&ring->publisher);
-        order::fence_sequential();
-        if (order::load_acquire(&ring->slots[published & mask].end) <= published) return;
+        u32 now;
+        // Released: the next one finds what is published. Its doorbell is behind this one's, as its fences are.
+        asm volatile("atom.acq_rel.gpu.global.cas.b32 %0, [%1], %2, 0;"
+                     : "=r"(now)
+                     : "l"(&ring->unpublished), "r"(seen)
+                     : "memory");
+        if (now == seen) return;
+        seen = now;
     }
 }
 
-// Marks a request as written, and sees that it is published.
-__device__ inline void commit(Ring *ring, u32 record, u64 first, u32 slots, u64 wr_id) {
-    Slot *slot = &ring->slots[first & (ring->count - 1)];
-    slot->wr_id = wr_id;
-    // Released: who publishes finds the request whole, and all that this thread wrote for it to send.
-    order::store_release(&slot->end, first + slots);
-    publish(ring, record);
+// Threads of a warp that post to one queue pair at the same time: their requests lie side by side in the ring, and one
+// of them reserves and publishes for all.
+struct Together {
+    u32 lanes;
+    u32 leader, last; // the first of the lanes, and the last
+    u32 index, count; // of this one, and of all
+};
+
+// Whose requests take several slots posts alone.
+__device__ inline Together together(const QueuePair *qp, u32 slots) {
+    u32 lane, below;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    asm("mov.u32 %0, %%lanemask_lt;" : "=r"(below));
+    // Queue pairs lie at multiples of 64.
+    u64 which = reinterpret_cast<u64>(qp) | (slots == 1 ? 0 : lane + 1);
+    u32 lanes = __match_any_sync(__activemask(), which);
+    return {lanes, static_cast<u32>(__ffs(static_cast<int>(lanes)) - 1),
+            static_cast<u32>(31 - __clz(static_cast<int>(lanes))), static_cast<u32>(__popc(lanes & below)),
+            static_cast<u32>(__popc(lanes))};
 }
 
 __device__ inline bool is_atomic(Operation operation) {
@@ -173,17 +194,18 @@ __device__ inline u64 inline_word(const u8 *bytes, u32 count, u32 at) {
     return word;
 }
 
-__device__ inline void write_request(const QueuePair &qp, u64 first, u32 segments, const SendRequest &request) {
+// Writes a request, and gives what the doorbell is told of it.
+__device__ inline u64 write_request(const QueuePair &qp, u64 first, u32 segments, const SendRequest &request) {
     const Ring &ring = qp.send;
     bool has_immediate = request.operation == Operation::rdma_write_with_imm ||
                          request.operation == Operation::send_with_imm;
     u32 flags = ((request.flags & SEND_SIGNALED) != 0 ? CAUSEWAY_MLX5_CQ_UPDATE : 0) |
                 ((request.flags & SEND_SOLICITED) != 0 ? CAUSEWAY_MLX5_SOLICITED : 0) |
                 ((request.flags & SEND_FENCE) != 0 ? CAUSEWAY_MLX5_FENCE : 0);
-    write_segment(ring, first, 0,
-                  causeway_mlx5_control_segment(qp.number, static_cast<u32>(first),
-                                                static_cast<u32>(request.operation), segments, flags,
-                                                has_immediate ? request.immediate : 0));
+    causeway_mlx5_segment control =
+        causeway_mlx5_control_segment(qp.number, static_cast<u32>(first), static_cast<u32>(request.operation),
+                                      segments, flags, has_immediate ? request.immediate : 0);
+    write_segment(ring, first, 0, control);
     u32 at = 1;
     if (has_remote(request.operation))
         write_segment(ring, first, at++,
@@ -204,24 +226,55 @@ __device__ inline void write_request(const QueuePair &qp, u64 first, u32 segment
         write_segment(ring, first, at,
                       causeway_mlx5_data_segment(request.address, request.bytes, request.lkey));
     }
+    return control.words[0];
+}
+
+// Writes a request into slots that were reserved for it, and what poll_cq is to know of it.
+__device__ inline u64 write_at(QueuePair *qp, const SendRequest &request, u32 segments, u64 first, u32 slots) {
+    Slot *slot = &qp->send.slots[first & (qp->send.count - 1)];
+    slot->wr_id = request.wr_id;
+    slot->end = first + slots;
+    return write_request(*qp, first, segments, request);
 }
 
 __device__ inline Status try_post(QueuePair *qp, const SendRequest &request, u32 segments) {
-    if (order::load_relaxed(&qp->failure) != 0) return Status::failed;
-    u32 slots = (segments + 3) / 4;
-    u64 first;
-    Status status = try_reserve(&qp->send, slots, &first);
+    if (order::load_relaxed_local(&qp->failure) != 0) return Status::failed;
+    u32 slots = (segments + 3) / 4, record = CAUSEWAY_MLX5_SEND_RECORD;
+    Ring *ring = &qp->send;
+    u64 first = 0;
+    Together all = together(qp, slots);
+    if (all.count > 1) {
+        u32 lane;
+        asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+        Status status = Status::again;
+        if (lane == all.leader) status = try_reserve(ring, all.count, &first);
+        status = static_cast<Status>(__shfl_sync(all.lanes, static_cast<u32>(status), all.leader));
+        first = __shfl_sync(all.lanes, first, all.leader);
+        if (status == Status::ok) {
+            u64 control = write_at(qp, request, segments, first + all.index, 1);
+            control = __shfl_sync(all.lanes, control, all.last);
+            // What the others have written is in front of the leader's mark.
+            __syncwarp(all.lanes);
+            if (lane == all.leader) commit(ring, record, first, first + all.count, control);
+            return Status::ok;
+        }
+        // There may be room for some of them.
+    }
+    Status status = try_reserve(ring, slots, &first);
     if (status != Status::ok) return status;
-    write_request(*qp, first, segments, request);
-    commit(&qp->send, CAUSEWAY_MLX5_SEND_RECORD, first, slots, request.wr_id);
+    u64 control = write_at(qp, request, segments, first, slots);
+    commit(ring, record, first, first + slots, control);
     return Status::ok;
 }
 
 __device__ inline Status try_post(QueuePair *qp, const ReceiveRequest &request) {
-    if (order::load_relaxed(&qp->failure) != 0) return Status::failed;
+    if (order::load_relaxed_local(&qp->failure) != 0) return Status::failed;
     u64 first;
     Status status = try_reserve(&qp->receive, 1, &first);
     if (status != Status::ok) return status;
+    Slot *slot = &qp->receive.slots[first & (qp->receive.count - 1)];
+    slot->wr_id = request.wr_id;
+    slot->end = first + 1;
     u32 at = 0;
     if (request.bytes > 0)
         write_segment(qp->receive, first, at++,
@@ -229,7 +282,7 @@ __device__ inline Status try_post(QueuePair *qp, const ReceiveRequest &request) 
     // A slot may have room for more segments than are used: then one of this key ends them.
     if (at < qp->receive.slot_bytes / CAUSEWAY_MLX5_SEGMENT_BYTES)
         write_segment(qp->receive, first, at, causeway_mlx5_data_segment(0, 0, CAUSEWAY_MLX5_INVALID_KEY));
-    commit(&qp->receive, CAUSEWAY_MLX5_RECEIVE_RECORD, first, 1, request.wr_id);
+    commit(&qp->receive, CAUSEWAY_MLX5_RECEIVE_RECORD, first, first + 1, 0);
     return Status::ok;
 }
 

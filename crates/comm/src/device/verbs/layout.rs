@@ -110,12 +110,16 @@ pub struct WorkCompletion {
 
 /// What a ring remembers of the request that begins in a slot.
 #[derive(Debug, Clone, Copy, Default)]
-#[repr(C, align(16))]
+#[repr(C, align(32))]
 pub struct Slot {
     /// The request's.
     pub wr_id: u64,
     /// Where it ends, counted from the queue's beginning.
     pub end: u64,
+    /// Where the requests end that were written together, of which it is the first.
+    pub mark: u64,
+    /// What the doorbell is told of the last of them.
+    pub control: u64,
 }
 
 /// A count in a line of its own.
@@ -140,10 +144,10 @@ impl Count {
 pub struct Publishing {
     /// Slots.
     pub published: u64,
-    /// First slot of the last request.
-    pub last: u64,
-    /// 1 while a thread publishes.
-    pub publisher: u32,
+    /// 0.
+    pub unused: u64,
+    /// Marks that were written and not yet looked at: not 0 while a thread publishes.
+    pub unpublished: u32,
     /// 1 while a thread posts by the one-at-a-time form.
     pub mutex: u32,
     padding: [u64; 5],
