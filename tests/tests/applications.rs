@@ -1,5 +1,4 @@
-//! Do the applications of `bench/apps` run, are their results right, and does their report say what was
-//! measured?
+//! Applications of `bench/apps`: their results, and the report of what was measured.
 //!
 //! Here they run through the server on the software GPU, at small sizes and with kernels of their own in
 //! place of NVIDIA's libraries.

@@ -1,5 +1,4 @@
-//! Does `causeway bench` measure several targets, write what it promises, and survive trouble with one of
-//! them?
+//! `causeway bench`: several targets, its files, and targets that fail.
 
 use causeway_tests::built::{causeway, client_library};
 use causeway_tests::process::{Outcome, Running, run};

@@ -1,4 +1,4 @@
-//! Is anything lost, doubled or out of order, and does anything hang, wherever and however connections fail?
+//! Connections that fail at any point: nothing is lost, doubled, out of order or hung.
 //!
 //! Programs that count what they do work behind a relay that fails at exact points of the session: at every
 //! frame and chunk, at every byte of a connection's handshake, and by schedules of chance.

@@ -1,4 +1,4 @@
-//! Does `causeway check` say what the software GPU lacks for a program, and survive any file?
+//! `causeway check`: what the software GPU lacks for a program, for any file.
 
 use causeway_tests::built::{causeway, cuda_program, source_tree};
 use causeway_tests::hostile::Random;

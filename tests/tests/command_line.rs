@@ -1,4 +1,4 @@
-//! Does the program `causeway` say and do what its help promises, and do the environment variables work?
+//! Command line of `causeway`: its help, and the environment variables.
 
 use causeway_access::Endpoint;
 use causeway_api::coverage::{FUNCTIONS, Kind};

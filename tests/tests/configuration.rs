@@ -1,5 +1,4 @@
-//! Do configuration files name servers and say what options and variables say, in the order that the book
-//! states, and are mistakes in them named?
+//! Configuration files: servers, options and variables, their order of precedence, and errors in them.
 
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run, through_run_as_configured};

@@ -1,4 +1,4 @@
-//! Do programs on the software GPU get a cuBLAS that computes what NVIDIA's does, and only there?
+//! Stand-in for cuBLAS: its results on the software GPU, and nowhere else.
 
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::through_run;

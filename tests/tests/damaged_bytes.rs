@@ -1,4 +1,4 @@
-//! What if the bytes that reach a server are not those of a client?
+//! Damaged bytes that reach a server.
 //!
 //! The worker of the connection ends, or there never was one; the server and its other clients go on. Bytes
 //! of a kind of their own are kept and replayed: whole connections in `tests/corpus`, and those that the fuzz

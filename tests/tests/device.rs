@@ -1,5 +1,5 @@
-//! Do programs whose kernels communicate run through Causeway? Teams come from `libcauseway_comm.so`, the
-//! kernels run in a worker, and the proxies in the program's own process.
+//! Kernels that communicate, through Causeway. Teams come from `libcauseway_comm.so`, the kernels run in a
+//! worker, and the proxies in the program's own process.
 
 use causeway_tests::built::{causeway, cuda_program, programs_folder, source_tree};
 use causeway_tests::client::through_run;

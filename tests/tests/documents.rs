@@ -1,4 +1,4 @@
-//! Do the commands that README and book show work, and does the book say what the program says?
+//! Documents: commands that README and book show, and outputs that they quote.
 
 use causeway_tests::built::{causeway, cuda_program, source_tree};
 use causeway_tests::process::run;

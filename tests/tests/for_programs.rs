@@ -1,4 +1,4 @@
-//! Do commands say to programs, shells and manuals what they say to people?
+//! Output for programs: JSON, completions and manual pages say what people are shown.
 
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::through_run;

@@ -1,4 +1,4 @@
-//! Idle sessions return their device memory: does all of it come back, in company, and does what is busy keep it?
+//! Idle release: device memory of idle sessions goes and comes back, and that of busy ones stays.
 
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::by_itself;

@@ -1,4 +1,4 @@
-//! Does Causeway fit in with what runs on a machine: systemd, container engines, Jupyter?
+//! Installation: systemd, container engines, Jupyter.
 
 use causeway_access::keys::file;
 use causeway_tests::built::causeway;

@@ -1,4 +1,4 @@
-//! Is the log of a server bounded, whatever callers do, and does it say what is missing?
+//! Floods of log lines: a bounded log that counts what is missing.
 
 use causeway_access::Key;
 use causeway_connection::noise::Handshake;

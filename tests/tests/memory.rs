@@ -1,4 +1,4 @@
-//! Who gives memory out, who may have it, and what happens where addresses cannot be reserved?
+//! Memory: allocation, access, and addresses that cannot be reserved.
 
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Handle};

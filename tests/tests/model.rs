@@ -1,5 +1,4 @@
-//! Do random programs of asynchronous work leave in memory what CUDA's order says, whatever carries their
-//! copies?
+//! Random programs of asynchronous work, compared with a model of CUDA's order.
 //!
 //! `causeway-model` (`tests/model`) makes the programs, runs them and reduces one that goes wrong; its last
 //! lines then say how to run that again. Threads of client and server hand over to each other with delays by

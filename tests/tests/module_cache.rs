@@ -1,4 +1,4 @@
-//! Does an image cross the wire once, for those who may have it, whatever happens to the server's disk?
+//! Module cache: an image crosses the wire once, for those who may have it, whatever happens to the disk.
 
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::by_itself;

@@ -1,4 +1,4 @@
-//! Does a session go on at another server, or from a file, as if nothing had been, and stay where it is when that fails?
+//! Moves of sessions to another server, or into a file and back.
 
 use std::fs;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! What does `causeway bench mpi` measure and tell? On the software GPU.
+//! `causeway bench mpi` on the software GPU.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The network plugin for NCCL with memory of GPUs: by which way do messages go, and are their bytes right?
+//! NCCL's network plugin with GPU memory: paths of messages, and their bytes.
 
 use causeway_tests::built::{nccl_plugin, source_tree};
 use causeway_tests::client::through_run;

@@ -1,5 +1,4 @@
-//! Does everything work over a network that is long, that loses packets, that is cut, or whose other end
-//! stops reading?
+//! Networks that are long, lose packets, are cut, or whose other end stops reading.
 //!
 //! Each test has two network namespaces of its own, which takes root's rights; where those are missing it
 //! says so and passes. Times are for `make net-test`; here only what can be counted is looked at.

@@ -1,4 +1,4 @@
-//! Does a program that was built for a later CUDA than the server has get the errors that CUDA gives?
+//! Programs for a later CUDA than the server has.
 
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::by_itself;

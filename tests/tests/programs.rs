@@ -1,4 +1,4 @@
-//! Does every CUDA program run unchanged, through the real server on the software GPU?
+//! CUDA programs, unchanged, through the real server on the software GPU.
 //!
 //! `CAUSEWAY_TEST_ONLY=scan cargo test -p causeway-tests --test programs` runs only the programs with that in
 //! their title.

@@ -1,5 +1,5 @@
-//! Does a program that asks for it go on as if nothing had been when its connection over TCP is lost? It works at a
-//! server behind a relay that cuts its connections.
+//! Resumption of programs whose connection over TCP is lost. It works at a server behind a relay that cuts
+//! its connections.
 
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::by_itself;

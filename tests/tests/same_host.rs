@@ -1,4 +1,4 @@
-//! Do program and server share memory where they can, use TCP where they cannot or shall not, and say why?
+//! Program and server on one host: shared memory, or TCP with the reason.
 
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};

@@ -1,4 +1,4 @@
-//! Are the workers of a real server confined, and does its log say what they lack and how they end?
+//! Sandbox of the workers of a real server, and its log.
 
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::by_itself;

@@ -1,4 +1,4 @@
-//! What if a client sends commands that can be decoded and make no sense?
+//! Senseless commands: they can be decoded and make no sense.
 //!
 //! Each is refused or carried out; none ends or hangs the worker, and the session can be used afterwards.
 

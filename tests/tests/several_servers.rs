@@ -1,5 +1,4 @@
-//! Does a program have the devices of several servers as if they were one machine's, and lose no more than
-//! what it loses?
+//! Several servers: their devices as one machine's, and the loss of one.
 
 use causeway_api::calls::COMMANDS;
 use causeway_api::calls::{self, Call as _};

@@ -1,5 +1,5 @@
-//! What happens when something on the way, as a proxy or a port forward, keeps connections open and forwards nothing
-//! any more? TCP itself goes on as if all were well.
+//! Silent network: a proxy or port forward keeps connections open and forwards nothing any more. TCP itself
+//! goes on as if all were well.
 
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::by_itself;

@@ -1,4 +1,4 @@
-//! Does nobody get the software GPU in the place of a real one who was not told?
+//! Software GPU in the place of a real one: never without a word.
 
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};

@@ -1,4 +1,4 @@
-//! Is the software GPU what the server's environment says?
+//! Software GPU: the settings of the server's environment.
 
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::by_itself;

@@ -1,5 +1,4 @@
-//! What do the statistics of a program (`CAUSEWAY_STATS`, `--stats`) say, and what do they show of how calls
-//! are sent?
+//! Statistics of a program (`CAUSEWAY_STATS`, `--stats`), and what they show of how calls are sent.
 
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::through_run;

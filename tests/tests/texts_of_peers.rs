@@ -1,4 +1,4 @@
-//! Can what a peer says of itself do anything to the terminal or the log of the other end?
+//! Texts of peers, and the other end's terminal and log.
 
 use causeway_api::snapshot::{Device, Snapshot};
 use causeway_connection::channel::Connection;

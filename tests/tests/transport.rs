@@ -1,4 +1,4 @@
-//! Do connections come about as they should, and do those that must not come about end with a clear sentence?
+//! Connections: those that come about, and the errors of those that must not.
 
 use causeway_access::{Key, Target};
 use causeway_tests::built::cuda_program;

@@ -1,4 +1,4 @@
-//! Are plans for copies measured, kept, used and shown, and are mistakes in them told?
+//! `causeway tune`: plans for copies, and errors in them.
 
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::through_run;

@@ -1,5 +1,4 @@
-//! With `CAUSEWAY_DEDUP=on`, do data that the server has stay at home, and are results right whatever becomes
-//! of its cache?
+//! Deduplicated uploads (`CAUSEWAY_DEDUP=on`), whatever becomes of the cache.
 
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::by_itself;

@@ -1,4 +1,4 @@
-//! Do Python programs use a configured server once the wheel is installed, and nothing else?
+//! Python wheel: programs use a configured server once it is installed, and nothing else.
 
 use causeway_tests::built::{causeway, cuda_program, source_tree};
 use causeway_tests::process::run;

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tables import HeaderError, first_sentence, renewed
 
-FOLDERS = ("crates/*/src", "tools/*/src", "tests/src")
+FOLDERS = ("crates/*/src", "crates/*/tests", "tools/*/src", "tests/src", "tests/tests", "tests/*/src")
 # Made by bindgen; a list of imports.
 WITHOUT_HEADER = ("crates/api/src/sys.rs", "crates/transport-tcp/src/schedule/tests.rs")
 

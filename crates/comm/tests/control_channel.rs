@@ -1,5 +1,5 @@
-//! Do ranks of one host exchange the words of collective calls by mailboxes? Random words and lengths, several
-//! groups at once, mailboxes that are used again, ranks that are late, that make another call, and that end.
+//! Control channels of one host: random words and lengths, several groups at once, mailboxes that are used
+//! again, ranks that are late, that make another call, and that end.
 
 use std::ffi::OsString;
 use std::sync::Barrier;

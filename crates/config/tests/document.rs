@@ -1,4 +1,4 @@
-//! Is the book's page about variables the table's?
+//! The book's page about variables, compared with the table.
 //!
 //! `CAUSEWAY_WRITE_TABLES=1 cargo test -p causeway-config --test document` writes it anew.
 

@@ -1,13 +1,14 @@
 //! The real driver's back end against a library that only writes down how it is called (`driver_fake.c`):
 //! checks the passing of arguments, which needs no GPU.
 //!
-//! | module | question |
+//! | module | contents |
 //! | --- | --- |
-//! | `code` | How are images and launches passed on? |
-//! | `memory` | How are copies, staging and allocations? |
-//! | `completions` | When is the end of work told, and what stops a stream? |
-//! | `suspension` | How does device memory go to the host and come back? |
-//! | `in_flight` | Who gets memory that the device may still use? |
+//! | `code` | Images and launches, passed on to the driver |
+//! | `memory` | Copies, staging and allocations, passed on to the driver |
+//! | `completions` | Completions: when the end of work is reported, and what stops a stream |
+//! | `suspension` | The driver's checkpoints of this process: their order, and what is undone when one fails |
+//! | `in_flight` | Memory that the device may still use is given to nobody else, whatever fails |
+//! | `fake` | The library that stands in for the driver (`driver_fake.c`), and a back end that uses it |
 
 #![cfg(not(shuttle))]
 

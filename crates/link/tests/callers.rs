@@ -1,4 +1,4 @@
-//! Who is let in, and who is not? Callers over TCP and at Unix sockets, honest and otherwise.
+//! Admission of callers over TCP and at Unix sockets, honest and otherwise.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What becomes of transfers when lanes die in the middle of them? Every connection goes through a relay that
-//! cuts it, with everything that is on its way, once it has carried so many bytes.
+//! Lanes that die in the middle of transfers. Every connection goes through a relay that cuts it, with
+//! everything that is on its way, once it has carried so many bytes.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Does a link go on as if nothing had been when its connections are lost? Every connection goes through a relay that
-//! cuts it after a number of bytes, or when it is told to.
+//! Resumption of a link whose connections are lost. Every connection goes through a relay that cuts it after
+//! a number of bytes, or when it is told to.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What becomes of a link when something on the way keeps its connections open and forwards nothing any more? Every
-//! connection goes through a relay that can be told to fall silent, in either direction.
+//! Silent connections: something on the way keeps them open and forwards nothing any more. Every connection
+//! goes through a relay that can be told to fall silent, in either direction.
 
 mod common;
 

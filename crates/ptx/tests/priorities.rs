@@ -1,4 +1,4 @@
-//! Which launch's blocks begin first where several wait for a thread?
+//! Priorities of launches: whose blocks begin first where several wait for a thread.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Which kernels are refused before they run, and with what words?
+//! Kernels that are refused before they run, and the texts of the refusals.
 
 mod common;
 

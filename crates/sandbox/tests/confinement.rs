@@ -1,5 +1,4 @@
-//! What can a process still do that has confined itself? Each test has one of its own
-//! (`examples/confined.rs`).
+//! Confinement of a process: what it can still do. Each test has one of its own (`examples/confined.rs`).
 
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! What can a worker do that has come to run foreign code?
+//! Sandbox of a worker that runs foreign code.
 //!
 //! A broker starts one that tries (`examples/hostile_worker.rs`). What the machine of the test cannot give is
 //! skipped, and said.

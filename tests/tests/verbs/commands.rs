@@ -1,4 +1,4 @@
-//! Do `fabric-perf` and `causeway doctor` find and measure the devices?
+//! `fabric-perf` and `causeway doctor` with RDMA devices.
 
 use crate::setup::{Far, LIMIT, hosts, is_roce};
 use causeway_tests::built;

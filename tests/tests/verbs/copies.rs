@@ -1,4 +1,4 @@
-//! Do programs do what they must, and do all bytes come?
+//! Programs and their copies over verbs.
 
 use crate::setup::{Far, LIMIT, hosts, is_roce, runs_all};
 use causeway_tests::built;

@@ -1,4 +1,4 @@
-//! What happens when packets are lost, the link goes down, a peer misbehaves, or something cannot be had?
+//! Faults of verbs: lost packets, links that go down, misbehaving peers, lacking resources.
 
 use crate::setup::{Far, LIMIT, hostile_library, hosts, is_roce, runs_all};
 use causeway_tests::network::Side;

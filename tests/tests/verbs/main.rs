@@ -1,5 +1,4 @@
-//! Does everything work over InfiniBand verbs, also when packets are lost, the link goes down, or a peer
-//! misbehaves?
+//! InfiniBand verbs, also when packets are lost, the link goes down, or a peer misbehaves.
 //!
 //! `make verbs-test` runs these in a guest with two hosts that have RDMA devices; elsewhere each says so and
 //! passes.

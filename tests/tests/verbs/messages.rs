@@ -1,4 +1,4 @@
-//! Do messages between GPUs in MPI programs come by RDMA devices, from host to host and within one?
+//! GPU messages of MPI programs by RDMA devices, from host to host and within one.
 //!
 //! The MPI's own messages go over TCP, or by shared memory within the host. It is Open MPI: MPICH waits without
 //! letting others have the guest's one processor, and its jobs between hosts hang at their end now and then

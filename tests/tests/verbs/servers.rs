@@ -1,4 +1,4 @@
-//! Do copies between the devices of two servers go from card to card?
+//! Copies between the devices of two servers, from card to card.
 
 use crate::setup::{Far, LIMIT, hostile_library, hosts, runs_all};
 use causeway_tests::built::cuda_program;

@@ -1,4 +1,4 @@
-//! Do many sessions get on beside each other, and beside TCP?
+//! Many sessions beside each other, and beside TCP.
 
 use crate::setup::{Far, LIMIT, hosts, runs_all};
 use causeway_tests::network::{Network, Side};

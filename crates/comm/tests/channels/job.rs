@@ -1,4 +1,4 @@
-//! How are two ranks started, and what becomes of them?
+//! Jobs of two ranks: their start, and what they report.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::PathBuf;

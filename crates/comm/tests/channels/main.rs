@@ -1,4 +1,4 @@
-//! Do messages arrive by each channel alone, byte by byte?
+//! Messages by each channel alone, compared byte by byte.
 //!
 //! Two ranks, each a process of this program, send each other random messages of random sizes from a GPU that
 //! is none (`fake_gpu.c`): its memory is memory of the host, which RDMA devices and the "BAR" reach. Where

@@ -1,5 +1,5 @@
-//! Where do the kernels run? On the software GPU inside of this process, or on whatever the CUDA driver has,
-//! with `CAUSEWAY_DEVICE_GPU=cuda`: natively on a GPU, or through Causeway.
+//! Machine on which kernels run: on the software GPU inside of this process, or on whatever the CUDA driver
+//! has, with `CAUSEWAY_DEVICE_GPU=cuda`: natively on a GPU, or through Causeway.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
-//! Do kernels of several ranks communicate as they must? The headers of `device/include`, compiled by nvcc,
-//! run on the software GPU with the proxies of this crate: random programs against a model, litmus tests,
-//! mistakes.
+//! Communication of kernels of several ranks: the headers of `device/include`, compiled by nvcc, run on the
+//! software GPU with the proxies of this crate: random programs against a model, litmus tests, mistakes.
 //!
 //! `make programs` compiles the kernels.
 

@@ -1,4 +1,4 @@
-//! Do the kernels that copy ranges copy these and nothing else, and nothing where their guard says so?
+//! Kernels that copy ranges: these and nothing else, and nothing where their guard says so.
 
 use std::sync::Arc;
 

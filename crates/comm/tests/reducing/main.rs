@@ -1,5 +1,5 @@
-//! Do the kernels that put elements together do what the operations say? All elements and operations, with
-//! random numbers of sources and targets, counts, places and numbers, on the software GPU beside a model.
+//! Reduction kernels: all elements and operations, with random numbers of sources and targets, counts, places
+//! and numbers, on the software GPU beside a model.
 
 mod copies;
 mod model;

@@ -1,4 +1,4 @@
-//! What do operations do with elements? On the processor, one element after another.
+//! Model of the reduction operations: on the processor, one element after another.
 
 use causeway_comm::collective::element::{Element, Number, Operation};
 

@@ -1,4 +1,4 @@
-//! How are images and launches passed on?
+//! Images and launches, passed on to the driver.
 
 use super::Fake;
 use causeway_api::handle::Native;

@@ -1,4 +1,4 @@
-//! When is the end of work told, and what stops a stream?
+//! Completions: when the end of work is reported, and what stops a stream.
 
 use super::{BUSY, Fake};
 use causeway_api::handle::{Native, Stream};

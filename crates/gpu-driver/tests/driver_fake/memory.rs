@@ -1,4 +1,4 @@
-//! How are copies, staging and allocations passed on?
+//! Copies, staging and allocations, passed on to the driver.
 
 use super::Fake;
 use causeway_api::handle::{Native, Stream};

@@ -1,4 +1,4 @@
-//! How does a link end, and who learns of it?
+//! End of a link, and its notification.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Do messages arrive whole and in order, and is a receiver that sleeps woken for them?
+//! Messages over a link: whole, in order, and waking a receiver that sleeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Do transfers arrive where they belong, and what becomes of those that nobody wants?
+//! Transfers over a link: to their destinations, and those that nobody wants.
 
 use core::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What do a warp's instructions on matrices give? Small integers, whose products every type holds exactly.
+//! Matrix instructions of a warp: small integers, whose products every type holds exactly.
 
 use half::{bf16, f16};
 

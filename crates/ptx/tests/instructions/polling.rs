@@ -1,4 +1,4 @@
-//! How do threads that poll and those that they wait for get their turns: in a warp, a block and a grid?
+//! Polling threads: their turns beside the threads that they wait for, in a warp, a block and a grid.
 
 use causeway_ptx::{Fault, LaunchConfig};
 

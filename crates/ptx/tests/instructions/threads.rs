@@ -1,4 +1,4 @@
-//! Where does a thread go on, and how do threads meet? Branches, calls, atomics, barriers.
+//! Control flow and synchronization of threads: branches, calls, atomics, barriers.
 
 use crate::common::{Device, Params, kernel};
 use crate::evaluate::{check, d, f, i};

@@ -1,4 +1,4 @@
-//! What do instructions make of values? Arithmetic, bits, conversions, comparisons.
+//! Values of instructions: arithmetic, bits, conversions, comparisons.
 
 use crate::evaluate::{check, d, f, i};
 

@@ -1,5 +1,5 @@
-//! Do kernels write the work requests of a network card as its own driver does, and does a card that reads them
-//! do what was asked for?
+//! Verbs on the GPU: work requests that kernels write, compared with those of the card's own driver, and a
+//! software card that executes them.
 
 mod crowd;
 mod faults;

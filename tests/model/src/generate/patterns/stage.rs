@@ -1,4 +1,4 @@
-//! What do all patterns play with, and how do they put work into streams?
+//! Stage of a pattern: the memory and streams that all patterns use.
 
 use super::super::builder::Builder;
 use crate::program::{Call, CopyForm, Region, Work};
