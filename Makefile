@@ -44,6 +44,7 @@ help:
 	@echo 'make metrics-test'
 	@echo '                 have Prometheus execute every query of the dashboard and the alerts against a server'
 	@echo 'make slurm-test  run jobs of a small Slurm on a pool of servers with the software GPU; installs Slurm, and needs root'
+	@echo 'make vsock-test  run the tests that want a vsock in a virtual machine whose kernel has one; installs QEMU, and needs root'
 	@echo 'make compat      run programs with client and server of two releases, both ways; COMPAT=COMMIT names the other one'
 	@echo 'make trace-browser-test'
 	@echo '                 open a trace in speedscope, in Chromium without a screen; needs npm and its registry'
@@ -149,6 +150,10 @@ slurm-test: programs slurm
 	cargo build --locked -p causeway-cli -p causeway-client -p causeway-comm -p causeway-nvml -p causeway-stubs
 	@tests/slurm/run $(CARGO_TARGET_DIR)/debug/causeway build/cuda/vector_add
 
+vsock-test: programs
+	cargo build --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs
+	@tests/vsock/run
+
 compat: programs
 	@tools/compat/run.py $(COMPAT)
 
@@ -182,5 +187,5 @@ gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs bitcode bitcode-test apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis slurm slurm-test demo test lint book notices bench fuzz fuzz-bundle chaos check-concurrency metrics-test compat trace-browser-test aarch64-test net-test verbs-guest \
+.PHONY: help setup programs bitcode bitcode-test apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis slurm slurm-test demo test lint book notices bench fuzz fuzz-bundle chaos check-concurrency metrics-test compat trace-browser-test aarch64-test net-test vsock-test verbs-guest \
         verbs-test gpu-bundle gpu-test

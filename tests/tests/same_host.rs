@@ -1,5 +1,7 @@
 //! Program and server on one host: shared memory, or TCP with the reason.
 
+use causeway_access::{Key, VsockAddress};
+use causeway_connection::vsock::{VsockListener, why_no_listener};
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::network::{Cable, Network, Side};
@@ -172,4 +174,39 @@ fn whoever_is_killed_in_the_middle_of_a_copy_does_not_leave_the_other_waiting() 
     }
     let outcome = program.finish(LIMIT);
     assert!(outcome.code() == Some(1) && outcome.stdout.contains("FAIL copy_rate"), "{outcome}");
+}
+
+/// Over this machine's own loopback, where its kernel has that: `make vsock-test` runs it in a guest that does.
+#[test]
+fn a_vsock_carries_sessions_and_demands_the_key() {
+    let address = VsockAddress { cid: VsockAddress::LOCAL, port: 100_000 + std::process::id() };
+    if let Err(error) = VsockListener::bind(address) {
+        return eprintln!(
+            "SKIP: no loopback for vsock on this machine: {}",
+            why_no_listener(address, &error)
+        );
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let key = folder.path().join("key");
+    let key = key.to_str().expect("temporary folders have ordinary names");
+    let server = Server::start_with(&["--listen", &address.to_string(), "--key-file", key]);
+    assert!(server.connect_string().ends_with(&format!("@{address}")), "{}", server.target());
+    let said = stats(&server, "tcp");
+    assert!(said.contains("via      tcp; not shm: only tcp was asked for"), "{said}");
+    // Both are on one machine.
+    assert!(stats(&server, "auto").contains("via      shm"), "memory is shared");
+    server.must_log(&format!("peer=vsock:{}:", VsockAddress::LOCAL));
+    let refused = |on: &str| {
+        let mut command = Command::new(causeway());
+        forget_environment(&mut command);
+        command.args(["devices", "--on", on]).env("HOME", folder.path());
+        let outcome = run(&mut command, LIMIT);
+        assert_eq!(outcome.code(), Some(1), "{outcome}");
+        outcome.stderr
+    };
+    let other_key = format!("causeway://{}@{address}", *Key::generate().to_text());
+    assert!(refused(&other_key).contains("key"), "{}", refused(&other_key));
+    let nobody = VsockAddress { port: address.port + 1_000_000, ..address };
+    let said = refused(&format!("causeway://{}@{nobody}", *Key::generate().to_text()));
+    assert!(said.contains(&format!("nothing listens at {nobody}")), "{said}");
 }

@@ -17,5 +17,7 @@ mod user;
 
 pub use local::{machine_service, private_folder, service_key_file};
 pub use servers::{ServersError, servers};
-pub use target::{ClientName, DEFAULT_PORT, Endpoint, Invitation, Key, KeyError, Target, TargetError};
+pub use target::{
+    ClientName, DEFAULT_PORT, Endpoint, Invitation, Key, KeyError, Target, TargetError, VsockAddress,
+};
 pub use user::current_user;

@@ -146,6 +146,7 @@ fn device_name(endpoint: &Endpoint) -> String {
     let text = match endpoint {
         Endpoint::Tcp { host, port: DEFAULT_PORT } => host.clone(),
         Endpoint::Tcp { host, port } => format!("{host}-{port}"),
+        Endpoint::Vsock(address) => address.to_string(),
         Endpoint::Unix(path) => {
             Path::new(path).file_stem().unwrap_or_default().to_string_lossy().into_owned()
         }

@@ -49,7 +49,7 @@ pub fn library_mounts(program: &Path, files: &[(&str, PathBuf)]) -> Vec<Mount> {
 pub fn socket_mounts<'a>(servers: impl IntoIterator<Item = &'a Target>) -> Vec<Mount> {
     let folder = |server: &'a Target| match &server.endpoint {
         Endpoint::Unix(path) => Path::new(path).parent().filter(|folder| folder.is_absolute()),
-        Endpoint::Tcp { .. } => None,
+        Endpoint::Tcp { .. } | Endpoint::Vsock(_) => None,
     };
     let mount =
         |folder: &Path| Mount { host: folder.to_owned(), container: folder.to_owned(), is_read_only: false };

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
 
-use causeway_access::{Endpoint, Target};
+use causeway_access::{Endpoint, Target, VsockAddress};
 use causeway_link::TransportChoice;
 
 use crate::library;
@@ -93,7 +93,7 @@ impl<'a> Server<'a> {
     fn resolve(server: &'a Target) -> Self {
         let addresses = match &server.endpoint {
             Endpoint::Tcp { host, port } => (host.as_str(), *port).to_socket_addrs().ok(),
-            Endpoint::Unix(_) => None,
+            Endpoint::Unix(_) | Endpoint::Vsock(_) => None,
         };
         Self { endpoint: &server.endpoint, addresses: addresses.into_iter().flatten().collect() }
     }
@@ -108,7 +108,8 @@ impl<'a> Server<'a> {
     fn shares_memory(&self, via: Option<TransportChoice>) -> bool {
         match (via, self.endpoint) {
             (Some(TransportChoice::Only(kind)), _) => kind.is_within_host(),
-            (_, Endpoint::Unix(_)) => true,
+            (_, Endpoint::Unix(_) | Endpoint::Vsock(VsockAddress { cid: VsockAddress::LOCAL, .. })) => true,
+            (_, Endpoint::Vsock(_)) => false,
             // The system lets a socket have the machine's own addresses alone.
             (_, Endpoint::Tcp { .. }) => {
                 self.addresses.iter().any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())

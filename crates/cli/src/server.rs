@@ -22,7 +22,7 @@ use crate::pool::{self, Held, Holder, Pool, PoolError, Reference, ServerState};
 /// The options that name servers, with the same grammar everywhere.
 #[derive(Debug, Args)]
 pub struct OnArguments {
-    /// The server: a name from a configuration file, HOST:PORT, unix:PATH, or the connect string that
+    /// The server: a name from a configuration file, HOST:PORT, unix:PATH, vsock:CID:PORT, or the connect string that
     /// `causeway serve` printed; `local` for the GPUs of this machine itself, `software` for the software GPU,
     /// `pool:NAME` for a free GPU of a pool of servers and `pool:NAME:2` for two (`causeway pool --help`).
     /// Several, with commas between them or by several --on, give a program the GPUs of all, one after the

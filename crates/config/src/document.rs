@@ -144,7 +144,7 @@ pub fn example(section: &Section) -> String {
         let _ = writeln!(out, "#{key} = {value}\n");
     };
     if matches!(section, Section::Server(_)) {
-        let text = "where the server is: HOST:PORT, unix:PATH, or the connect string that `causeway serve` printed, if \
+        let text = "where the server is: HOST:PORT, unix:PATH, vsock:CID:PORT, or the connect string that `causeway serve` printed, if \
                     no other user can read this file";
         entry(text, ADDRESS, "\"gpu-box.example.org:7690\"");
         entry("nothing is encrypted, for servers that were started with --clear", CLEAR, "false");

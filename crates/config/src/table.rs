@@ -82,7 +82,7 @@ table! {
         "the only configuration file that is read",
         "If it is empty, none is. See the guide on configuration.";
     ON: "CAUSEWAY_ON", [Client], ANY, NOTHING,
-        "the server: a name from a configuration file, `HOST:PORT`, `unix:PATH`, or the connect string that \
+        "the server: a name from a configuration file, `HOST:PORT`, `unix:PATH`, `vsock:CID:PORT`, or the connect string that \
          `causeway serve` printed; `local` for this machine's own GPUs; or several, with commas between them",
         "`unix:@NAME` is an abstract socket of this machine. Behind the address `?clear` is for a server \
          that was started with `--clear` and is to send in the clear, `?insecure-no-key` for one that \

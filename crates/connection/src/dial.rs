@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::socket::{self, DialError};
 use crate::unix;
+use crate::vsock;
 use causeway_access::Endpoint;
 
 /// Makes connections for a process that may not make them itself: a server's worker has its broker do it.
@@ -25,6 +26,7 @@ pub fn dial_here(endpoint: &Endpoint, timeout: Duration) -> Result<TcpStream, Di
             // The standard library's type for TCP serves for any stream socket.
             .map(TcpStream::from)
             .map_err(|cause| DialError::NoSocket { name: name.clone(), cause }),
+        Endpoint::Vsock(address) => vsock::dial(*address, timeout).map_err(DialError::from),
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`channel`] | The two directions of a connection, encrypted or not |
 //! | `splice` | Zero-copy sending with `vmsplice` and `splice` |
 //! | [`unix`] | Unix sockets whose path is longer than `sockaddr_un` allows |
+//! | [`vsock`] | vsock connections: byte streams between a virtual machine and its host, without a network |
 //! | `transmit` | System calls on sockets that go on until everything is done, also on memory that is not ours alone |
 //! | [`keepalive`] | Keepalive timeouts: when a connection on which nothing is received counts as dead, although TCP still acknowledges |
 //! | [`exchange`] | Questions and answers over one connection: what a monitoring session needs, which has no posted calls, no transfers and no threads |
@@ -27,5 +28,6 @@ pub mod socket;
 mod splice;
 mod transmit;
 pub mod unix;
+pub mod vsock;
 
 pub use dial::{Dial, dial_here};

@@ -15,6 +15,7 @@ use causeway_access::Endpoint;
 use causeway_access::servers::names_instead;
 
 use crate::keepalive::Traffic;
+use crate::vsock::VsockError;
 
 /// How long an unanswered segment or keep-alive probe may last before the peer counts as dead. With the
 /// one-second steps in which it is looked at, a program hears of a dead server within 5 s.
@@ -23,7 +24,7 @@ pub const DEAD_AFTER: Duration = Duration::from_secs(3);
 /// How often a waiting receiver looks whether the peer's machine still answers.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Why no TCP connection could be made.
+/// Why no connection could be made.
 #[derive(Debug, Error)]
 pub enum DialError {
     /// The host name is unknown.
@@ -64,6 +65,9 @@ pub enum DialError {
         /// What the system said.
         cause: io::Error,
     },
+    /// A machine cannot be reached over vsock.
+    #[error(transparent)]
+    Vsock(#[from] VsockError),
     /// Something else.
     #[error("{target} cannot be reached: {cause}")]
     Other {
@@ -170,13 +174,16 @@ pub fn limit_unsent(stream: &TcpStream) -> io::Result<()> {
     set_number(stream, libc::TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)
 }
 
-/// Sets the options of a connection: nothing waits to be joined with later bytes, and an idle peer is asked
+/// Sets the options of a connection over TCP; others have none of them: nothing waits to be joined with later bytes, and an idle peer is asked
 /// for a sign of life every 2 s. What shares a network with others is left to the system's administrator.
 ///
 /// Buffer sizes are left to the kernel: setting them switches its own tuning off and caps them at a
 /// system limit that is usually lower. `TCP_USER_TIMEOUT` is not set, since it would also end a connection
 /// whose peer is alive and merely does not read for a while; [`PeerWatch`] looks at acknowledgements instead.
 pub fn tune(stream: &TcpStream) -> io::Result<()> {
+    if !is_tcp(stream)? {
+        return Ok(());
+    }
     sockopt::set_tcp_nodelay(stream, true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(2))?;
@@ -188,6 +195,10 @@ pub fn tune(stream: &TcpStream) -> io::Result<()> {
         let _ = set_number(stream, libc::TCP_WINDOW_CLAMP, WINDOW_WITHIN_A_HOST);
     }
     Ok(())
+}
+
+fn is_tcp(stream: &TcpStream) -> io::Result<bool> {
+    Ok(matches!(sockopt::socket_domain(stream)?, AddressFamily::INET | AddressFamily::INET6))
 }
 
 /// Whether both ends have one address, so that no network lies between them.

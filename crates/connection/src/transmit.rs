@@ -87,16 +87,21 @@ pub unsafe fn send_vectored(socket: BorrowedFd<'_>, parts: &mut [libc::iovec]) -
 pub unsafe fn receive_vectored(socket: BorrowedFd<'_>, parts: &mut [libc::iovec]) -> io::Result<()> {
     let mut parts = advance(parts, 0);
     let mut started = false;
+    let mut flags = libc::MSG_WAITALL;
     while !parts.is_empty() {
         let mut header = message_header(parts);
         // SAFETY: the header points at live vectors; the caller vouches for what they point at.
-        let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_WAITALL) };
+        let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) };
         match usize::try_from(count) {
             Ok(0) if started => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, EndedBetween)),
             Ok(count) => {
                 started = true;
                 parts = advance(parts, count);
+            }
+            // A vsock waits for no more at a time than its buffer holds (256 KiB), and says so by this error.
+            Err(_) if flags != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM) => {
+                flags = 0
             }
             Err(_) => interrupted_or_failed()?,
         }

@@ -9,6 +9,7 @@ use thiserror::Error;
 use zeroize::Zeroizing;
 
 use crate::target::key::{Key, KeyError};
+use crate::target::vsock::{VSOCK, VsockAddress, VsockAddressError};
 
 /// The port that `causeway serve` listens on unless told otherwise.
 pub const DEFAULT_PORT: u16 = 7690;
@@ -40,6 +41,8 @@ pub enum Endpoint {
     /// At a Unix socket of this host: a path, or `@` and an abstract name. The kernel says who is at the
     /// other end.
     Unix(String),
+    /// Between a virtual machine and its host, without a network.
+    Vsock(VsockAddress),
 }
 
 impl Endpoint {
@@ -48,6 +51,9 @@ impl Endpoint {
         match self {
             Self::Tcp { host, .. } => host,
             Self::Unix(_) => "localhost",
+            Self::Vsock(VsockAddress { cid: VsockAddress::HOST, .. }) => "host",
+            Self::Vsock(VsockAddress { cid: VsockAddress::LOCAL, .. }) => "localhost",
+            Self::Vsock(_) => "guest",
         }
     }
 }
@@ -58,11 +64,13 @@ impl fmt::Display for Endpoint {
             Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Tcp { host, port } => write!(f, "{host}:{port}"),
             Self::Unix(name) => write!(f, "{UNIX}{name}"),
+            Self::Vsock(address) => address.fmt(f),
         }
     }
 }
 
 /// A server to connect to: `HOST:PORT`, `causeway://HOST:PORT`, `causeway://KEY@HOST:PORT` or `unix:PATH`.
+/// `vsock:CID:PORT` may stand for `HOST:PORT`.
 ///
 /// The port may be left out ([`DEFAULT_PORT`]); an IPv6 address stands in brackets. `?clear` behind it asks
 /// for a connection on which both ends prove that they hold the key and nothing is encrypted,
@@ -84,6 +92,11 @@ impl Target {
     /// A server that is reached over TCP.
     pub fn tcp(host: impl Into<String>, port: u16, protection: Protection, key: Option<Key>) -> Self {
         Self { endpoint: Endpoint::Tcp { host: host.into(), port }, protection, key, name: None }
+    }
+
+    /// A server that is reached over vsock.
+    pub fn vsock(address: VsockAddress, protection: Protection, key: Option<Key>) -> Self {
+        Self { endpoint: Endpoint::Vsock(address), protection, key, name: None }
     }
 
     /// A server that is reached at a Unix socket: a path, or `@` and an abstract name.
@@ -202,6 +215,9 @@ pub enum TargetError {
         "the address of a server that was started with --insecure-no-key has no key: leave it out, or leave ?{INSECURE} out"
     )]
     NeedlessKey,
+    /// The address of a vsock is malformed.
+    #[error(transparent)]
+    Vsock(#[from] VsockAddressError),
     /// The part before the `@` is not a key.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -257,6 +273,9 @@ impl FromStr for Target {
             } else {
                 TargetError::Empty
             });
+        }
+        if address.starts_with(VSOCK) {
+            return Ok(Self::vsock(address.parse()?, protection, key));
         }
         let (host, port) = split_address(address)?;
         Ok(Self::tcp(host, port, protection, key))
@@ -320,6 +339,9 @@ mod tests {
         );
         assert_eq!(target("unix:/run/a.sock"), Ok(Target::unix("/run/a.sock")));
         assert_eq!(target("unix:@a"), Ok(Target::unix("@a")));
+        let host = VsockAddress { cid: 2, port: 7690 };
+        assert_eq!(target("vsock:2:7690"), Ok(Target::vsock(host, Protection::Encrypted, None)));
+        assert_eq!(target("vsock:2:7690?clear").unwrap().protection, Protection::Authenticated);
         assert_eq!(target("gpuhost?clear").unwrap().protection, Protection::Authenticated);
         assert_eq!(target("causeway://a:1?insecure-no-key").unwrap().protection, Protection::Unprotected);
     }
@@ -332,6 +354,7 @@ mod tests {
             Target::tcp("::1", 1, Protection::Authenticated, key.clone()),
             Target::tcp("::1", 1, Protection::Unprotected, None),
             Target::unix("/run/a b.sock"),
+            Target::vsock(VsockAddress { cid: 3, port: 1 }, Protection::Encrypted, key.clone()),
         ];
         for server in servers {
             assert_eq!(server.connect_string().parse(), Ok(server.clone()));
@@ -353,6 +376,7 @@ mod tests {
         assert!(message("causeway://short@gpuhost").contains("43 characters"));
         assert!(message("gpu host:1").contains("no host name"));
         assert!(message("gpuhost?fast").contains("?clear"));
+        assert!(message("vsock:7690").contains("vsock:CID:PORT") && message("vsock:a:1").contains("no CID"));
         assert!(message("unix:relative").contains("unix:/PATH") && target("unix:@").is_err());
         let key = Key::generate();
         let both = format!("causeway://{}@gpuhost?insecure-no-key", *key.to_text());

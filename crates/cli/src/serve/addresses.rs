@@ -2,32 +2,46 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
-use causeway_access::{DEFAULT_PORT, Endpoint, Target, TargetError};
+use causeway_access::{DEFAULT_PORT, Endpoint, Target, TargetError, VsockAddress};
+use causeway_connection::vsock;
 
 use super::error::ServeError;
 
-/// Where to listen over TCP, and at which Unix socket.
-pub fn listen_addresses(list: &str) -> Result<(Option<SocketAddr>, Option<String>), ServeError> {
-    let (mut network, mut socket) = (None, None);
+/// Where a server listens.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ListenAddresses {
+    /// Over TCP.
+    pub network: Option<SocketAddr>,
+    /// Over vsock.
+    pub vsock: Option<VsockAddress>,
+    /// At a Unix socket: a path, or `@` and an abstract name.
+    pub socket: Option<String>,
+}
+
+/// Where to listen: at most once over each kind of socket.
+pub fn listen_addresses(list: &str) -> Result<ListenAddresses, ServeError> {
+    let mut addresses = ListenAddresses::default();
     for text in list.split(',').map(str::trim) {
-        let is_first = match text.strip_prefix("unix:") {
-            Some(_) => {
-                let wrong = |cause: TargetError| ServeError::Address {
-                    address: text.to_owned(),
-                    cause: cause.to_string(),
-                };
+        let wrong = |cause: String| ServeError::Address { address: text.to_owned(), cause };
+        let is_first = match text.split_once(':') {
+            Some(("vsock", _)) => {
+                let address = VsockAddress::to_listen_at(text).map_err(|cause| wrong(cause.to_string()))?;
+                addresses.vsock.replace(address).is_none()
+            }
+            Some(("unix", _)) => {
+                let wrong = |cause: TargetError| wrong(cause.to_string());
                 let Endpoint::Unix(name) = text.parse::<Target>().map_err(wrong)?.endpoint else {
                     unreachable!("an address that begins with unix: is a Unix socket's")
                 };
-                socket.replace(name).is_none()
+                addresses.socket.replace(name).is_none()
             }
-            None => network.replace(resolve(text)?).is_none(),
+            _ => addresses.network.replace(resolve(text)?).is_none(),
         };
         if !is_first {
             return Err(ServeError::TooMany(list.to_owned()));
         }
     }
-    Ok((network, socket))
+    Ok(addresses)
 }
 
 /// Address of the metrics. There is no default port.
@@ -86,7 +100,13 @@ fn only_address(mut addresses: Vec<SocketAddr>) -> Result<SocketAddr, String> {
 
 /// What a user at a terminal does with a target that has just been printed; nothing for a Unix socket's.
 pub fn hint(target: &Target) -> Option<String> {
-    let Endpoint::Tcp { host, .. } = &target.endpoint else { return None };
+    let host = match &target.endpoint {
+        Endpoint::Tcp { host, .. } => host,
+        Endpoint::Unix(_) => return None,
+        Endpoint::Vsock(VsockAddress { cid: VsockAddress::LOCAL, .. }) => "localhost",
+        Endpoint::Vsock(VsockAddress { cid: VsockAddress::HOST, .. }) => "a guest",
+        Endpoint::Vsock(_) => "the host",
+    };
     // A shell would take the question mark of what is not protected for a pattern.
     let on = if target.protection.needs_key() {
         target.endpoint.to_string()
@@ -99,12 +119,19 @@ pub fn hint(target: &Target) -> Option<String> {
         ));
     }
     let first = if target.key.is_some() { "`causeway key add`, paste that line, then " } else { "" };
-    Some(format!("On the other machine: {first}`causeway run --on {on} -- PROGRAM`"))
+    let machine = match target.endpoint {
+        Endpoint::Vsock(_) => format!("In {host}"),
+        _ => "On the other machine".to_owned(),
+    };
+    Some(format!("{machine}: {first}`causeway run --on {on} -- PROGRAM`"))
 }
 
 /// The address under which other machines reach a server that listens at all addresses of this one.
 pub fn reachable(target: &Target) -> Target {
     let mut target = target.clone();
+    if let Endpoint::Vsock(address @ VsockAddress { cid: VsockAddress::ANY, .. }) = &mut target.endpoint {
+        address.cid = vsock::local_cid().unwrap_or(VsockAddress::HOST);
+    }
     if let Endpoint::Tcp { host, .. } = &mut target.endpoint
         && host.parse().is_ok_and(|address: IpAddr| address.is_unspecified())
     {
@@ -160,6 +187,8 @@ mod tests {
         let here = signals("127.0.0.1:7690");
         assert!(here.contains("--on 127.0.0.1:7690") && here.contains("--listen 0.0.0.0"), "{here}");
         assert_eq!(signals("unix:@causeway"), "");
+        assert!(signals("vsock:2:1").starts_with("In a guest: `causeway run --on vsock:2:1"));
+        assert!(signals("vsock:3:1").starts_with("In the host: "));
     }
 
     #[test]
@@ -175,9 +204,14 @@ mod tests {
 
     #[test]
     fn a_server_listens_over_tcp_and_at_a_unix_socket() {
-        let (network, socket) = listen_addresses("127.0.0.1:5, unix:/run/a.sock").unwrap();
-        assert!(network == "127.0.0.1:5".parse().ok() && socket.as_deref() == Some("/run/a.sock"));
-        assert!(matches!(listen_addresses("unix:@a"), Ok((None, Some(name))) if name == "@a"));
+        let all = listen_addresses("127.0.0.1:5, unix:/run/a.sock,vsock:7690").unwrap();
+        let vsock = VsockAddress { cid: VsockAddress::ANY, port: 7690 };
+        let network = "127.0.0.1:5".parse().ok();
+        assert_eq!(all, ListenAddresses { network, vsock: Some(vsock), socket: Some("/run/a.sock".into()) });
+        let socket = Some("@a".into());
+        assert_eq!(listen_addresses("unix:@a").unwrap(), ListenAddresses { socket, ..Default::default() });
+        assert!(matches!(listen_addresses("vsock:5,vsock:1:6"), Err(ServeError::TooMany(_))));
+        assert!(matches!(listen_addresses("vsock:a"), Err(ServeError::Address { .. })));
         assert!(matches!(listen_addresses("127.0.0.1:5,127.0.0.1:6"), Err(ServeError::TooMany(_))));
         assert!(matches!(listen_addresses("unix:a"), Err(ServeError::Address { .. })));
     }

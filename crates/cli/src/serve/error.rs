@@ -84,7 +84,7 @@ pub enum ServeError {
     Key(#[from] KeyFileError),
     /// More is to be listened at than one server does.
     #[error(
-        "`{0}` names several addresses of one kind: a server listens at one address over TCP and at one Unix socket"
+        "`{0}` names several addresses of one kind: a server listens at one address over TCP, at one vsock and at one Unix socket"
     )]
     TooMany(String),
     /// The broker does not start.

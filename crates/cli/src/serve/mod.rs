@@ -41,7 +41,7 @@ use values::must_have_folder;
 
 use crate::try_driver::try_driver;
 use crate::{inherited, launch, logging};
-use addresses::{hint, listen_addresses, metrics_address, reachable};
+use addresses::{ListenAddresses, hint, listen_addresses, metrics_address, reachable};
 use restart::{Restart, Successor};
 use service::{Reports, report};
 
@@ -53,12 +53,12 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     let signals = launch::Signals::block(&awaited.collect::<Vec<_>>());
     let program = restart::Program::of_this_process();
     let _at_end = logging::start(&arguments.logging);
-    let (listen, socket) = listen_addresses(&arguments.listen)?;
+    let ListenAddresses { network: listen, vsock, socket } = listen_addresses(&arguments.listen)?;
     let gpu = gpu(arguments)?;
     let devices = arguments.devices.as_ref().map(|list| devices_for(gpu, list));
     let access = match &arguments.key_file {
         // At a Unix socket nobody needs a key.
-        _ if arguments.insecure_no_key || listen.is_none() => Access::NoKey,
+        _ if arguments.insecure_no_key || (listen.is_none() && vsock.is_none()) => Access::NoKey,
         Some(path) => {
             must_have_folder(path, "the key file")?;
             Access::KeyFile(path.clone())
@@ -78,6 +78,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         clients: key_file.as_deref().map(Clients::path_in_folder_of),
         audit_log: arguments.audit_log.clone(),
         listen,
+        vsock,
         metrics,
         metrics_sessions: arguments.metrics_sessions,
         socket,

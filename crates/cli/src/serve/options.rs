@@ -25,9 +25,9 @@ use std::path::PathBuf;
 /// accepts new connections; open sessions continue.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Address to listen at: HOST:PORT, or HOST alone; unix:PATH, or unix:@NAME for an abstract socket; or
-    /// one of each, separated by a comma. :PORT and 0.0.0.0:PORT mean all addresses of this machine; port 0
-    /// takes any free port.
+    /// Address to listen at: HOST:PORT, or HOST alone; unix:PATH, or unix:@NAME for an abstract socket;
+    /// vsock:PORT for virtual machines of this host (or, in a guest, for its host); or one of each, separated by
+    /// commas. :PORT and 0.0.0.0:PORT mean all addresses of this machine; port 0 takes any free port of TCP.
     #[arg(long, value_name = "ADDRESS", default_value_t = format!("127.0.0.1:{DEFAULT_PORT}"))]
     pub(super) listen: String,
     /// Key file. It is created if it does not exist; its folder must exist. If it is deleted or replaced, the

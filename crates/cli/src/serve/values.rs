@@ -49,7 +49,7 @@ fn is_own(file: &Path) -> bool {
 fn check_value(option: &str, value: &str, own: bool) -> Result<(), ServeError> {
     let path = Path::new(value);
     match option {
-        "listen" => match listen_addresses(value)?.1 {
+        "listen" => match listen_addresses(value)?.socket {
             Some(name) if !name.starts_with('@') => must_have_folder(Path::new(&name), "the Unix socket"),
             _ => Ok(()),
         },

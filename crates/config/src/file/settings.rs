@@ -64,7 +64,7 @@ impl Settings {
             let location: SourceLocation = first(server.name)?.location.clone();
             let section = Some(Section::Server(server.name.to_owned()));
             let text = format!(
-                "[servers.{}] has no `{ADDRESS}`: give HOST:PORT, unix:PATH or a connect string",
+                "[servers.{}] has no `{ADDRESS}`: give HOST:PORT, unix:PATH, vsock:CID:PORT or a connect string",
                 server.name
             );
             Some(ConfigFileError { location, section, text })

@@ -30,8 +30,14 @@ impl Facts<'_> {
 }
 
 fn probe(facts: &Facts<'_>) -> Result<Cost, String> {
-    if let Endpoint::Unix(_) = facts.endpoint {
-        return Err(ONLY_WITHIN_A_HOST.to_owned());
+    match facts.endpoint {
+        Endpoint::Unix(_) => return Err(ONLY_WITHIN_A_HOST.to_owned()),
+        Endpoint::Vsock(_) => {
+            return Err("RDMA devices reach each other over a network, and a vsock is none; connect to the \
+                        server's address there"
+                .to_owned());
+        }
+        Endpoint::Tcp { .. } => {}
     }
     let rdma = facts.rdma().as_ref().map_err(String::clone)?;
     let is_exposed = facts.protection == Protection::Encrypted && rdma.is_ethernet;

@@ -31,8 +31,8 @@ pub use limits::raise_limit;
 pub use limits::{Limits, LimitsError, RequestedLimits};
 pub use session_slots::Attempts;
 pub use session_slots::{Full, SessionSlots};
-pub use source::Origin;
 pub use source::Source;
+pub use source::{NetworkAddress, Origin};
 
 /// Who is let in by one broker.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use core::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 
-use causeway_access::ClientName;
+use causeway_access::{ClientName, VsockAddress};
 use causeway_connection::host_socket::peer_credentials;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::handshake::KeyId;
@@ -16,6 +16,8 @@ pub enum Source {
     /// An address of the network. Of an IPv6 address only the first 64 bits count: whoever has one address of
     /// such a network can have all (RFC 4291, 2.5.1).
     Network(IpAddr),
+    /// A virtual machine of this host, or this guest's host, by its number (CID).
+    Machine(u32),
     /// A client with a key of its own, wherever it comes from.
     Client(ClientName),
     /// A user of this host; `u32::MAX` is nobody, of whom the kernel says nothing.
@@ -26,7 +28,8 @@ impl Source {
     /// That of a caller.
     pub fn of(origin: Origin) -> Self {
         match origin {
-            Origin::Network(address) => Self::of_address(address.ip()),
+            Origin::Network(NetworkAddress::Ip(address)) => Self::of_address(address.ip()),
+            Origin::Network(NetworkAddress::Vsock(address)) => Self::Machine(address.cid),
             Origin::Client { name, .. } => Self::Client(name),
             Origin::Host { user, .. } => Self::User(user),
         }
@@ -46,6 +49,7 @@ impl fmt::Display for Source {
         match self {
             Self::Network(IpAddr::V4(address)) => address.fmt(f),
             Self::Network(IpAddr::V6(network)) => write!(f, "{network}/64"),
+            Self::Machine(cid) => write!(f, "vsock:{cid}"),
             Self::Client(name) => write!(f, "client {name}"),
             Self::User(user) => write!(f, "user {user} of its host"),
         }
@@ -55,6 +59,7 @@ impl fmt::Display for Source {
 const NETWORK: u8 = 1;
 const USER: u8 = 2;
 const CLIENT: u8 = 3;
+const MACHINE: u8 = 4;
 
 impl Encode for Source {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -71,6 +76,10 @@ impl Encode for Source {
                 USER.encode(out);
                 user.encode(out);
             }
+            Self::Machine(cid) => {
+                MACHINE.encode(out);
+                cid.encode(out);
+            }
             Self::Client(name) => {
                 CLIENT.encode(out);
                 name.as_str().encode(out);
@@ -84,6 +93,7 @@ impl<'a> Decode<'a> for Source {
         match input.value()? {
             NETWORK => Ok(Self::of_address(IpAddr::from(input.value::<[u8; 16]>()?))),
             USER => Ok(Self::User(input.value()?)),
+            MACHINE => Ok(Self::Machine(input.value()?)),
             CLIENT => {
                 let name: ClientName =
                     input.value::<&str>()?.parse().map_err(|_| DecodeError::MalformedText)?;
@@ -94,11 +104,46 @@ impl<'a> Decode<'a> for Source {
     }
 }
 
+/// The address of a caller on a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NetworkAddress {
+    /// Over TCP.
+    Ip(SocketAddr),
+    /// Over vsock, from a virtual machine or its host.
+    Vsock(VsockAddress),
+}
+
+impl NetworkAddress {
+    /// The machine that has it. What it has of ports, any of its programs may use; of a vsock it is left in, since a number
+    /// alone names none.
+    pub fn machine(&self) -> String {
+        match self {
+            Self::Ip(address) => address.ip().to_string(),
+            Self::Vsock(address) => address.to_string(),
+        }
+    }
+}
+
+impl From<SocketAddr> for NetworkAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self::Ip(address)
+    }
+}
+
+impl fmt::Display for NetworkAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Vsock(address) => address.fmt(f),
+        }
+    }
+}
+
 /// Where a caller comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// From a network address.
-    Network(SocketAddr),
+    Network(NetworkAddress),
     /// A client that has proved who it is by a key of its own.
     Client {
         /// Its name.
@@ -106,7 +151,7 @@ pub enum Origin {
         /// Which of its keys that was.
         key: KeyId,
         /// From where.
-        address: SocketAddr,
+        address: NetworkAddress,
     },
     /// From this host, at a Unix socket.
     Host {
@@ -170,6 +215,7 @@ mod tests {
             source("2001:db8::1"),
             Source::User(1000),
             Source::Client("ada".parse().unwrap()),
+            Source::Machine(3),
         ];
         for source in sources {
             let mut bytes = Vec::new();
@@ -177,7 +223,16 @@ mod tests {
             assert_eq!(Decoder::new(&bytes).value(), Ok(source));
         }
         let texts = sources.map(|source| source.to_string());
-        assert_eq!(texts, ["10.0.0.1", "2001:db8::/64", "user 1000 of its host", "client ada"]);
+        assert_eq!(texts, ["10.0.0.1", "2001:db8::/64", "user 1000 of its host", "client ada", "vsock:3"]);
+    }
+
+    #[test]
+    fn a_caller_over_vsock_is_known_by_its_machine() {
+        let caller = |port| Origin::Network(NetworkAddress::Vsock(VsockAddress { cid: 3, port }));
+        assert_eq!(Source::of(caller(1)), Source::of(caller(2)));
+        assert_eq!(caller(1).to_string(), "vsock:3:1");
+        let of_network: SocketAddr = "10.0.0.1:5".parse().unwrap();
+        assert_ne!(Source::of(caller(1)), Source::of(Origin::Network(of_network.into())));
     }
 
     #[test]

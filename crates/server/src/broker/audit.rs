@@ -173,9 +173,7 @@ impl AuditLog {
         self.report_left_out();
         let mut line = json!({ "time": Timestamp::now().to_string(), "event": event });
         let (user, address) = match peer {
-            Origin::Network(address) | Origin::Client { address, .. } => {
-                (None, Some(address.ip().to_string()))
-            }
+            Origin::Network(address) | Origin::Client { address, .. } => (None, Some(address.machine())),
             Origin::Host { user, .. } => (Some(user), None),
         };
         let from = json!({
@@ -278,7 +276,7 @@ mod tests {
             job: "slurm 7".into(),
             ..describe_process(causeway_api::calls::COMMANDS, Vec::new())
         };
-        let address = "10.0.0.1:5".parse().unwrap();
+        let address = crate::admission::NetworkAddress::Ip("10.0.0.1:5".parse().unwrap());
         let ada = Origin::Client { name: "ada".parse().unwrap(), key: KeyId([0; 8]), address };
         let session = SessionId([7; 16]);
         log.session_begins(session, ada, &hello);

@@ -128,7 +128,7 @@ impl AcceptedClients {
     pub fn limits(&self, peer: Source) -> ClientLimits {
         let name = match peer {
             Source::Client(name) => Some(name),
-            Source::Network(_) | Source::User(_) => None,
+            Source::Network(_) | Source::Machine(_) | Source::User(_) => None,
         };
         self.current().limits(name)
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use causeway_access::Key;
+use causeway_access::{Key, VsockAddress};
 use causeway_sandbox::SandboxRequest;
 use causeway_wire::handshake::CommandTable;
 
@@ -33,6 +33,8 @@ pub const DEFAULT_SESSIONS_PER_PEER: usize = 256;
 pub struct BrokerConfig {
     /// Where to listen over TCP, if at all; port 0 takes any free port.
     pub listen: Option<SocketAddr>,
+    /// Where to listen for virtual machines of this host, or for the host of this one, if at all.
+    pub vsock: Option<VsockAddress>,
     /// What callers over TCP must prove.
     pub access: Access,
     /// The file with the clients that have keys of their own, if there may be any.
@@ -100,6 +102,7 @@ impl BrokerConfig {
     pub fn new(commands: CommandTable) -> Self {
         Self {
             listen: None,
+            vsock: None,
             access: Access::Key(Key::generate()),
             clients: None,
             audit_log: None,

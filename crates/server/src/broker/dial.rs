@@ -167,6 +167,10 @@ pub fn dial(
             }
             dial_one_of(&[address], timeout).map(OwnedFd::from).map_err(|error| error.to_string())
         }
+        // The number means another machine here than it does to the client.
+        Endpoint::Vsock(_) => {
+            Err(format!("the server does not connect to {endpoint}: servers reach each other over a network"))
+        }
     }
 }
 

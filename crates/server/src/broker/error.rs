@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use causeway_access::VsockAddress;
 use causeway_access::keys::clients::ClientsError;
 use causeway_access::keys::file::KeyFileError;
 use causeway_sandbox::PlanError;
@@ -16,7 +17,7 @@ use crate::back_end::BackEndError;
 #[derive(Debug, Error)]
 pub enum StartError {
     /// There is nowhere to listen.
-    #[error("there is neither an address nor a Unix socket to listen at")]
+    #[error("there is neither an address nor a Unix socket nor a vsock to listen at")]
     Nowhere,
     /// The key cannot be used.
     #[error(transparent)]
@@ -42,6 +43,14 @@ pub enum StartError {
         address: SocketAddr,
         /// What the system said.
         cause: io::Error,
+    },
+    /// The vsock is taken, or this machine has none.
+    #[error("cannot listen at {address}: {cause}")]
+    Vsock {
+        /// The address.
+        address: VsockAddress,
+        /// Why, and what to do.
+        cause: String,
     },
     /// The address for metrics is taken or not ours.
     #[error("cannot serve metrics at {address}: {}", explain_metrics(.cause))]

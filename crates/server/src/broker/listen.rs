@@ -4,7 +4,7 @@
 
 use core::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,11 +25,12 @@ use rustix::net::listen;
 
 use super::drain::Drain;
 use super::hot_restart::Forward;
+use super::network_listener::NetworkListener;
 use super::refusal::{Refusal, refuse};
 use super::sessions::Upgrader;
 use super::shared::{SecretsFor, Shared};
 use super::{diagnosis, enrolment, session, status};
-use crate::admission::{HandshakeSlot, Handshakes, Origin, Source};
+use crate::admission::{HandshakeSlot, Handshakes, NetworkAddress, Origin, Source};
 use crate::protocol::messages::{self, SessionRequest, ToWorker};
 
 /// How long accepting pauses when the system has no descriptors or memory left.
@@ -47,11 +48,12 @@ const BACKLOG: i32 = 4096;
 const OVERLOAD_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Accepts callers until the other end of `stopped` is closed.
-pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared: &Arc<Shared>) {
+pub fn accept_until(network: &[NetworkListener], stopped: &UnixStream, shared: &Arc<Shared>) {
     let admission = &shared.admission;
     let local = shared.local.listeners();
     let lengthened = local.iter().try_for_each(|local| listen(&local.socket, BACKLOG));
-    let lengthened = lengthened.and_then(|()| listener.map_or(Ok(()), |listener| listen(listener, BACKLOG)));
+    let lengthened =
+        lengthened.and_then(|()| network.iter().try_for_each(|listener| listen(listener, BACKLOG)));
     if let Err(error) = lengthened {
         tracing::warn!("many callers at a time may have to wait: {}", io::Error::from(error));
     }
@@ -65,7 +67,7 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
         let (from_network, from_host) = (events(&admission.network), events(&admission.local));
         let mut waiting_for = vec![PollFd::new(stopped, PollFlags::IN)];
         waiting_for.extend(local.iter().map(|local| PollFd::new(&local.socket, from_host)));
-        waiting_for.extend(listener.map(|listener| PollFd::new(listener, from_network)));
+        waiting_for.extend(network.iter().map(|listener| PollFd::new(listener, from_network)));
         let timeout = match (is_paused, from_network.is_empty() || from_host.is_empty()) {
             (true, _) => Some(&ACCEPT_RETRY_DELAY),
             (false, true) => Some(&SLOT_POLL_INTERVAL),
@@ -83,7 +85,7 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
             if is_silent || !handshakes.has_capacity() {
                 continue;
             }
-            let accepted = match (local.get(i - 1), listener) {
+            let accepted = match (local.get(i - 1), network.get((i - 1).saturating_sub(local.len()))) {
                 (Some(local), _) => local.socket.accept().map(|(stream, _)| Incoming::Local(stream)),
                 (None, Some(listener)) => {
                     listener.accept().map(|(stream, peer)| Incoming::Network(stream, peer))
@@ -118,7 +120,7 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
 
 /// Somebody who has connected.
 enum Incoming {
-    Network(TcpStream, SocketAddr),
+    Network(TcpStream, NetworkAddress),
     /// From this host.
     Local(UnixStream),
 }

@@ -7,12 +7,15 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use causeway_access::VsockAddress;
+use causeway_connection::vsock::{VsockListener, why_no_listener};
 use causeway_sync::threads;
 use parking_lot::Mutex;
 
 use super::config::BrokerConfig;
 use super::error::StartError;
 use super::hot_restart::InheritedSockets;
+use super::network_listener::NetworkListener;
 use super::shared::Shared;
 use super::{listen, metrics};
 use crate::protocol::messages::ListenerAddress;
@@ -21,6 +24,7 @@ use crate::protocol::messages::ListenerAddress;
 #[derive(Default)]
 pub struct NetworkSockets {
     clients: Option<NetworkSocket>,
+    vsock: Option<VsockSocket>,
     metrics: Option<NetworkSocket>,
 }
 
@@ -29,6 +33,13 @@ pub struct NetworkSockets {
 struct NetworkSocket {
     address: SocketAddr,
     socket: Arc<TcpListener>,
+}
+
+/// A socket for virtual machines or their host, and its address in the configuration.
+#[derive(Clone)]
+struct VsockSocket {
+    address: VsockAddress,
+    socket: Arc<VsockListener>,
 }
 
 impl NetworkSockets {
@@ -44,10 +55,24 @@ impl NetworkSockets {
             let socket = socket.map_or_else(|| TcpListener::bind(address), Ok);
             NetworkSocket::new(address, socket).map_err(|cause| StartError::Metrics { address, cause })
         });
-        Ok(Self { clients: clients.transpose()?, metrics: metrics.transpose()? })
+        let vsock = config.vsock.map(|address| {
+            let socket = inherited.take(&ListenerAddress::Network(address.to_string()));
+            let socket = socket.map_or_else(|| VsockListener::bind(address), Ok);
+            let socket = socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
+            socket
+                .map(|socket| VsockSocket { address, socket: Arc::new(socket) })
+                .map_err(|cause| StartError::Vsock { address, cause: why_no_listener(address, &cause) })
+        });
+        Ok(Self { clients: clients.transpose()?, vsock: vsock.transpose()?, metrics: metrics.transpose()? })
     }
 
-    /// The socket for callers, if there is one.
+    /// Where callers from a network are accepted.
+    fn listeners(&self) -> Vec<NetworkListener> {
+        let tcp = self.clients.iter().map(|one| NetworkListener::Tcp(Arc::clone(&one.socket)));
+        tcp.chain(self.vsock.iter().map(|one| NetworkListener::Vsock(Arc::clone(&one.socket)))).collect()
+    }
+
+    /// The socket for callers over TCP, if there is one.
     pub fn clients(&self) -> Option<&TcpListener> {
         self.clients.as_ref().map(|clients| &*clients.socket)
     }
@@ -113,8 +138,7 @@ impl Listeners {
     pub fn open(&self) -> io::Result<()> {
         let (clients, metrics) = {
             let network = self.network.lock();
-            let socket = |socket: &Option<NetworkSocket>| socket.as_ref().map(|one| Arc::clone(&one.socket));
-            (socket(&network.clients), socket(&network.metrics))
+            (network.listeners(), network.metrics.as_ref().map(|one| Arc::clone(&one.socket)))
         };
         if let Some(socket) = metrics {
             let shared = Arc::clone(&self.shared);
@@ -124,7 +148,7 @@ impl Listeners {
         }
         let shared = Arc::clone(&self.shared);
         let accepting = Acceptor::start("accept", move |stopped| {
-            listen::accept_until(clients.as_deref(), stopped, &shared);
+            listen::accept_until(&clients, stopped, &shared);
         })?;
         *self.accepting.lock() = Some(accepting);
         Ok(())
@@ -154,6 +178,9 @@ impl Listeners {
             let network = self.network.lock();
             if let Some(NetworkSocket { address, socket }) = &network.clients {
                 copies.push((ListenerAddress::Network(address.to_string()), socket.try_clone()?.into()));
+            }
+            if let Some(VsockSocket { address, socket }) = &network.vsock {
+                copies.push((ListenerAddress::Network(address.to_string()), socket.try_clone()?));
             }
             if let Some(NetworkSocket { address, socket }) = &network.metrics {
                 copies.push((ListenerAddress::Metrics(address.to_string()), socket.try_clone()?.into()));

@@ -50,6 +50,7 @@
 //! | `session_watch` | Watch over a session's worker: what it reports, when it is killed, and how it has ended |
 //! | `worker_log` | Log forwarding from workers to the server's log |
 //! | `authorization` | Authorization of a conversation that lasts: whether the key that its caller has proved still counts |
+//! | `network_listener` | Network listener: a socket over TCP or vsock at which callers are accepted |
 
 pub mod access;
 mod accounting;
@@ -80,6 +81,7 @@ mod metrics;
 mod monitor;
 mod move_state;
 mod moves;
+mod network_listener;
 mod prestarted;
 mod refusal;
 mod restore;
@@ -159,7 +161,7 @@ impl Broker {
     }
 
     fn start_after(config: BrokerConfig, predecessor: Option<OwnedFd>) -> Result<RunningBroker, StartError> {
-        if config.listen.is_none() && config.socket.is_none() {
+        if config.listen.is_none() && config.vsock.is_none() && config.socket.is_none() {
             return Err(StartError::Nowhere);
         }
         back_end::check(config.gpu)?;
@@ -226,8 +228,7 @@ impl Broker {
         }
         for target in &targets {
             tracing::info!(address = %target, protection = ?target.protection, "listening");
-            if target.protection == Protection::Unprotected && matches!(target.endpoint, Endpoint::Tcp { .. })
-            {
+            if target.protection == Protection::Unprotected && !matches!(target.endpoint, Endpoint::Unix(_)) {
                 tracing::warn!(
                     "whoever reaches {target} may use this server and its GPUs, for it was told to ask for no key"
                 );
@@ -271,8 +272,9 @@ fn targets(
     let tcp = listener
         .map(TcpListener::local_addr)
         .transpose()?
-        .map(|address| Target::tcp(address.ip().to_string(), address.port(), protection, key));
-    Ok(tcp.into_iter().chain(config.socket.as_ref().map(Target::unix)).collect())
+        .map(|address| Target::tcp(address.ip().to_string(), address.port(), protection, key.clone()));
+    let vsock = config.vsock.map(|address| Target::vsock(address, protection, key));
+    Ok(tcp.into_iter().chain(vsock).chain(config.socket.as_ref().map(Target::unix)).collect())
 }
 
 /// What workers may do here. The log says what of the sandbox cannot be had.

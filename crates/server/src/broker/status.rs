@@ -165,11 +165,12 @@ pub fn status(shared: &Shared) -> ServerStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::NetworkAddress;
 
     #[test]
     fn who_has_a_session_and_the_servers_owner_release_its_memory() {
         let host = |user| Origin::Host { process: 1, user, group: 0 };
-        let address = "127.0.0.1:1".parse().unwrap();
+        let address = NetworkAddress::Ip("127.0.0.1:1".parse().unwrap());
         let client = |name: &str| Origin::Client {
             name: name.parse().unwrap(),
             key: causeway_wire::handshake::KeyId([0; 8]),
@@ -188,6 +189,6 @@ mod tests {
         let host = |user| Origin::Host { process: 1, user, group: 0 };
         assert!(may_drain(host(1000), 1000) && may_drain(host(0), 1000));
         assert!(!may_drain(host(1001), 1000) && !may_drain(host(u32::MAX), 1000));
-        assert!(!may_drain(Origin::Network("127.0.0.1:1".parse().unwrap()), 0));
+        assert!(!may_drain(Origin::Network(NetworkAddress::Ip("127.0.0.1:1".parse().unwrap())), 0));
     }
 }
