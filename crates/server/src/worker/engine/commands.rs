@@ -16,7 +16,7 @@ use causeway_wire::message::{ClientMessage, Command, Messages};
 use crate::activity::Activity;
 use crate::worker::engine::queue::{Deferred, TooMuch};
 use crate::worker::engine::state::{Engine, ProtocolError, State};
-use crate::worker::journal::Entry;
+use crate::worker::journal::{Entry, Executed};
 use crate::worker::order::{self, CommandOrder};
 use crate::worker::session::{Head, ReplyTime, Wake, status};
 use crate::worker::{rdma, waits};
@@ -228,8 +228,14 @@ impl Engine {
             let (gpu, objects) = (self.session.gpu(), self.session.objects());
             let done = dispatch(gpu, objects, &request, &bytes, &mut reply);
             if done.is_ok() {
-                let (context, image) = (entry.context, entry.image.clone());
-                self.journal.note(&request, entry.opcode, context, &entry.arguments, &reply, image);
+                self.journal.record(&Executed {
+                    request: &request,
+                    opcode: entry.opcode,
+                    context: entry.context,
+                    arguments: &entry.arguments,
+                    reply: &reply,
+                    image: entry.image.clone(),
+                });
             }
             done
         } else {

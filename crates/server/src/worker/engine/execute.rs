@@ -1,11 +1,13 @@
-//! Command dispatch: which part of the engine, or of the back end, executes each. A part of the engine, or
-//! the back end.
+//! Command dispatch: which part of the engine executes a command, or whether the back end does.
 //!
 //! Slow commands are carried out by other threads while the engine goes on.
 
 use std::sync::Arc;
 
-use causeway_api::calls::{EngineRequest, Executor, Request};
+use causeway_api::calls::{
+    EngineRequest, Executor, Request, copy_to_device, managed_variable, memory_free_async,
+    primary_context_release, stream_destroy,
+};
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
 use causeway_gpu::{CuResult, dispatch};
@@ -13,9 +15,20 @@ use causeway_wire::codec::Encode;
 
 use crate::worker::engine::state::{Engine, State};
 use crate::worker::incoming::Buffer;
+use crate::worker::journal::Executed;
 use crate::worker::memory::mirrors::Found;
 use crate::worker::session::{Head, ReplyTime};
 use crate::worker::{exports, waits};
+
+/// A command that is answered when this has been carried out.
+fn now(outcome: CuResult<()>) -> CuResult<ReplyTime> {
+    outcome.map(|()| ReplyTime::Now)
+}
+
+/// A command that a completion answers, if this could be carried out.
+fn later(outcome: CuResult<()>) -> CuResult<ReplyTime> {
+    outcome.map(|()| ReplyTime::Later)
+}
 
 impl Engine {
     /// Carries out a command in the current context.
@@ -36,7 +49,7 @@ impl Engine {
         let memory = self.session.device_memory();
         let reservation = memory.reserve_for(request)?;
         let outcome = match request.executor() {
-            Executor::Engine(own) => self.execute_own(state, head, request, own, payload)?,
+            Executor::Engine(own) => self.execute_engine_command(state, head, request, own, payload)?,
             Executor::BackEnd => {
                 self.dispatch(state, request)?;
                 ReplyTime::Now
@@ -49,14 +62,20 @@ impl Engine {
         memory.carried_out(request, head.context, &state.reply, reservation);
         // Those in the background note themselves.
         if self.journal.is_recording() && !matches!(request.executor(), Executor::Background { .. }) {
-            self.journal.note(request, head.opcode, head.context.value(), arguments, &state.reply, None);
+            self.journal.record(&Executed {
+                request,
+                opcode: head.opcode,
+                context: head.context.value(),
+                arguments,
+                reply: &state.reply,
+                image: None,
+            });
         }
         Ok(outcome)
     }
 
-    /// Carries out a command of the engine's own, `own`, with the back end's help where `request` is
-    /// dispatched to it.
-    fn execute_own(
+    /// Executes a command of the engine's own, `own`, with the back end's help where `request` is dispatched to it.
+    fn execute_engine_command(
         self: &Arc<Self>,
         state: &mut State,
         head: Head,
@@ -64,171 +83,211 @@ impl Engine {
         own: EngineRequest<'_, '_>,
         payload: Option<Buffer>,
     ) -> CuResult<ReplyTime> {
-        let (session, gpu) = (&self.session, self.session.gpu());
+        let (session, memory) = (&self.session, &self.memory);
         self.note_sharing(&own);
         match own {
-            EngineRequest::stream_synchronize(wait) => return waits::synchronize_stream(session, head, wait),
-            EngineRequest::event_synchronize(wait) => return waits::synchronize_event(session, head, wait),
-            EngineRequest::context_synchronize(_) => return waits::synchronize_context(session, head),
-            EngineRequest::memory_free(free) => return waits::free_memory(session, head, free),
-            EngineRequest::mirror_free(free) => return waits::free_mirror(session, &self.memory, head, free),
+            // Waits and queries.
+            EngineRequest::stream_synchronize(wait) => waits::synchronize_stream(session, head, wait),
+            EngineRequest::event_synchronize(wait) => waits::synchronize_event(session, head, wait),
+            EngineRequest::context_synchronize(_) => waits::synchronize_context(session, head),
+            EngineRequest::stream_query(query) => {
+                now(waits::query_stream(session, &mut state.reply, head, query))
+            }
+            EngineRequest::event_query(query) => {
+                now(waits::query_event(session, &mut state.reply, head, query))
+            }
+            EngineRequest::event_watch(watch) => now(waits::watch_event(session, watch)),
+            EngineRequest::host_function(call) => {
+                let stream = session.objects().native(call.stream)?;
+                now(self.host_functions.enqueue(session, stream, call.token))
+            }
+            // What ends once the work that uses it has.
+            EngineRequest::memory_free(free) => waits::free_memory(session, head, free),
+            EngineRequest::memory_free_async(free) => now(self.free_async(state, request, free)),
+            EngineRequest::mirror_free(free) => waits::free_mirror(session, memory, head, free),
             EngineRequest::client_memory_unmap(unmap) => {
-                return waits::unmap_client_memory(session, &self.memory, head, unmap);
+                waits::unmap_client_memory(session, memory, head, unmap)
             }
-            EngineRequest::cuArrayDestroy(destroy) => return waits::destroy_array(session, head, destroy),
-            EngineRequest::green_context_destroy(destroy) => {
-                return waits::destroy_green_context(session, head, destroy);
-            }
+            EngineRequest::cuArrayDestroy(destroy) => waits::destroy_array(session, head, destroy),
             EngineRequest::cuMipmappedArrayDestroy(destroy) => {
-                return waits::destroy_mipmapped_array(session, head, destroy);
+                waits::destroy_mipmapped_array(session, head, destroy)
+            }
+            EngineRequest::green_context_destroy(destroy) => {
+                waits::destroy_green_context(session, head, destroy)
             }
             EngineRequest::primary_context_reset(reset) => {
-                return waits::reset_primary_context(session, &self.memory, head, reset);
+                waits::reset_primary_context(session, memory, head, reset)
             }
-            EngineRequest::context_destroy(destroy) => {
-                return waits::destroy_context(session, &self.memory, head, destroy);
+            EngineRequest::context_destroy(destroy) => waits::destroy_context(session, memory, head, destroy),
+            EngineRequest::primary_context_release(release) => {
+                now(self.release_primary_context(state, request, release))
             }
-            EngineRequest::cuMemGetInfo_v2(_) => {
-                let (free, total) = gpu.cuMemGetInfo_v2()?;
-                session.device_memory().visible(free, total).encode(&mut state.reply);
-            }
-            EngineRequest::memory_free_async(free) => {
-                let stream = session.objects().native(free.stream)?;
-                self.dispatch(state, request)?;
-                waits::release_after(session, stream, session.device_memory().take_address(free.address));
-            }
-            EngineRequest::stream_query(query) => {
-                waits::query_stream(session, &mut state.reply, head, query)?
-            }
-            EngineRequest::event_query(query) => waits::query_event(session, &mut state.reply, head, query)?,
-            EngineRequest::event_watch(watch) => waits::watch_event(session, watch)?,
+            EngineRequest::stream_destroy(destroy) => now(self.destroy_stream(state, head, request, destroy)),
+            EngineRequest::module_unload(unload) => now(self.unload(state, request, unload.module.value())),
+            EngineRequest::library_unload(unload) => now(self.unload(state, request, unload.library.value())),
+            // Copies.
             EngineRequest::copy_from_device_now(copy) => {
-                self.downloads.copy_now(session, &mut state.in_flight, head, copy)?;
-                return Ok(ReplyTime::Later);
+                later(self.downloads.copy_now(session, &mut state.in_flight, head, copy))
             }
             EngineRequest::copy_from_device(copy) => {
-                self.downloads.copy(session, &mut state.in_flight, &self.rdma, head, copy)?
+                now(self.downloads.copy(session, &mut state.in_flight, &self.rdma, head, copy))
             }
-            EngineRequest::copy_to_device(copy) => {
-                self.uploads.copy(session, &mut state.in_flight, &self.rdma, head, copy, payload)?;
-                if copy.publish {
-                    let stream = session.objects().native(copy.stream)?;
-                    state.fences.set(gpu, head.context, copy.stream, stream)?;
-                }
-            }
+            EngineRequest::copy_to_device(copy) => now(self.copy_to_device(state, head, copy, payload)),
+            // Memory that the client and the device share.
             EngineRequest::mirror_create(create) => {
-                self.memory.mirrors.create(gpu, head.context, create)?.encode(&mut state.reply);
-            }
-            EngineRequest::managed_variable(variable) => {
-                let library = session.objects().native(variable.library)?;
-                let (address, memory) = gpu.managed_variable(library, variable.name)?;
-                (address, memory.len()).encode(&mut state.reply);
-                self.memory.mirrors.adopt(address, memory)?;
-            }
-            EngineRequest::client_memory_map(map) => {
-                self.memory.shared.map(gpu, head.context, map.address, map.size, map.number)?;
-            }
-            EngineRequest::client_file_map(map) => {
-                let (address, number) = (map.address, map.number);
-                self.memory.shared.map_file(gpu, head.context, address, map.size, map.offset, number)?;
-            }
-            EngineRequest::client_allocation_create(create) => {
-                let made = self.memory.shared.allocate(gpu, create.size, create.number)?;
-                session.objects().insert(create.allocation, made)?;
+                let created = memory.mirrors.create(session.gpu(), head.context, create);
+                now(created.map(|address| address.encode(&mut state.reply)))
             }
             EngineRequest::mirror_of_allocation(mirror) => {
                 let allocation = session.objects().native(mirror.allocation)?;
-                self.memory.mirrors.create_of_allocation(gpu, allocation, mirror.address, mirror.size)?;
+                let (address, size) = (mirror.address, mirror.size);
+                now(memory.mirrors.create_of_allocation(session.gpu(), allocation, address, size))
             }
-            EngineRequest::mirror_write(write) => self.memory.mirrors.write(write.changes)?,
+            EngineRequest::mirror_write(write) => now(memory.mirrors.write(write.changes)),
             EngineRequest::mirror_changes(query) => {
-                let start = query.start;
-                if self.memory.mirrors.are_few() {
-                    self.report_changes(head, start);
-                } else {
-                    // Other commands go on meanwhile; the client sends no changes for what is looked through.
-                    let engine = Arc::clone(self);
-                    self.searcher.run(move || engine.report_changes(head, start));
-                }
-                return Ok(ReplyTime::Later);
+                self.find_changes(head, query.start);
+                Ok(ReplyTime::Later)
             }
             EngineRequest::mirror_read(read) => {
-                self.downloads.read_mirror(session, &self.memory.mirrors, read)?
+                now(self.downloads.read_mirror(session, &memory.mirrors, read))
             }
-            EngineRequest::allocation_export(export) => {
-                exports::export_allocation(session, head, export)?;
-                return Ok(ReplyTime::Later);
+            EngineRequest::managed_variable(variable) => now(self.find_managed_variable(state, variable)),
+            EngineRequest::client_memory_map(map) => {
+                now(memory.shared.map(session.gpu(), head.context, map.address, map.size, map.number))
             }
-            EngineRequest::allocation_import(import) => {
-                exports::import_allocation(session, head, import);
-                return Ok(ReplyTime::Later);
+            EngineRequest::client_file_map(map) => {
+                let (address, number) = (map.address, map.number);
+                let (gpu, context) = (session.gpu(), head.context);
+                now(memory.shared.map_file(gpu, context, address, map.size, map.offset, number))
             }
-            EngineRequest::event_export(export) => {
-                exports::export_event(session, head, export)?;
-                return Ok(ReplyTime::Later);
-            }
-            EngineRequest::event_import(import) => {
-                exports::import_event(session, head, import)?;
-                return Ok(ReplyTime::Later);
-            }
-            EngineRequest::peer_ticket(_) => {
-                self.peers.issue_ticket(session, head);
-                return Ok(ReplyTime::Later);
-            }
-            EngineRequest::peer_connect(connect) => {
-                self.peers.connect(session, head, connect);
-                return Ok(ReplyTime::Later);
-            }
-            EngineRequest::peer_offer(offer) => self.peers.offer(session, head, offer)?,
-            EngineRequest::peer_copy(copy) => self.peers.copy(session, head, copy)?,
-            EngineRequest::peer_export(export) => {
-                self.peers.export(session, head, export)?;
-                return Ok(ReplyTime::Later);
-            }
-            EngineRequest::peer_import(import) => {
-                self.peers.import(session, head, import)?;
-                return Ok(ReplyTime::Later);
-            }
-            EngineRequest::peer_copy_imported(copy) => self.peers.copy_imported(session, head, copy)?,
-            EngineRequest::peer_release(ended) => self.peers.release(session, ended.import),
-            EngineRequest::export_withdraw(export) => session.exchange().withdraw(export.token.0),
-            EngineRequest::host_function(call) => {
-                self.host_functions.enqueue(session, session.objects().native(call.stream)?, call.token)?;
-            }
-            EngineRequest::stream_destroy(destroy) => {
-                let stream = session.objects().native(destroy.stream)?;
-                // What cannot be reclaimed is set aside, and the stream can go.
-                let _ = state.in_flight.reclaim(gpu, head.context, stream);
-                state.fences.stream_ends(gpu, destroy.stream);
-                self.dispatch(state, request)?;
-            }
-            EngineRequest::primary_context_release(release) => {
-                // What is registered in the context must not be known to anybody once that has ended.
-                self.memory.end_context(release.context);
-                self.dispatch(state, request)?;
-                session.device_memory().context_ended(release.context);
-            }
-            // The client was told that the load went well, and learnt the error when it used the module.
-            EngineRequest::module_unload(unload) => {
-                if !session.objects().forget_failed(unload.module.value()) {
-                    self.dispatch(state, request)?;
-                }
-            }
-            EngineRequest::library_unload(unload) => {
-                if !session.objects().forget_failed(unload.library.value()) {
-                    self.dispatch(state, request)?;
-                }
+            EngineRequest::client_allocation_create(create) => {
+                let made = memory.shared.allocate(session.gpu(), create.size, create.number)?;
+                now(session.objects().insert(create.allocation, made))
             }
             EngineRequest::memory_block_create(block) => {
-                self.dispatch(state, request)?;
-                self.rdma.blocks().add(block);
+                let created = self.dispatch(state, request);
+                now(created.map(|()| self.rdma.blocks().add(block)))
             }
             EngineRequest::memory_block_release(block) => {
                 self.rdma.blocks().remove(block);
-                self.dispatch(state, request)?;
+                now(self.dispatch(state, request))
+            }
+            EngineRequest::cuMemGetInfo_v2(_) => {
+                let (free, total) = session.gpu().cuMemGetInfo_v2()?;
+                session.device_memory().visible(free, total).encode(&mut state.reply);
+                Ok(ReplyTime::Now)
+            }
+            // Other sessions and their workers.
+            EngineRequest::allocation_export(export) => {
+                later(exports::export_allocation(session, head, export))
+            }
+            EngineRequest::allocation_import(import) => {
+                exports::import_allocation(session, head, import);
+                Ok(ReplyTime::Later)
+            }
+            EngineRequest::event_export(export) => later(exports::export_event(session, head, export)),
+            EngineRequest::event_import(import) => later(exports::import_event(session, head, import)),
+            EngineRequest::peer_ticket(_) => {
+                self.peers.issue_ticket(session, head);
+                Ok(ReplyTime::Later)
+            }
+            EngineRequest::peer_connect(connect) => {
+                self.peers.connect(session, head, connect);
+                Ok(ReplyTime::Later)
+            }
+            EngineRequest::peer_offer(offer) => now(self.peers.offer(session, head, offer)),
+            EngineRequest::peer_copy(copy) => now(self.peers.copy(session, head, copy)),
+            EngineRequest::peer_export(export) => later(self.peers.export(session, head, export)),
+            EngineRequest::peer_import(import) => later(self.peers.import(session, head, import)),
+            EngineRequest::peer_copy_imported(copy) => now(self.peers.copy_imported(session, head, copy)),
+            EngineRequest::peer_release(ended) => {
+                self.peers.release(session, ended.import);
+                Ok(ReplyTime::Now)
+            }
+            EngineRequest::export_withdraw(export) => {
+                session.exchange().withdraw(export.token.0);
+                Ok(ReplyTime::Now)
             }
         }
-        Ok(ReplyTime::Now)
+    }
+
+    fn free_async(&self, state: &mut State, request: &Request<'_>, free: &memory_free_async) -> CuResult<()> {
+        let session = &self.session;
+        let stream = session.objects().native(free.stream)?;
+        self.dispatch(state, request)?;
+        waits::release_after(session, stream, session.device_memory().take_address(free.address));
+        Ok(())
+    }
+
+    fn release_primary_context(
+        &self,
+        state: &mut State,
+        request: &Request<'_>,
+        release: &primary_context_release,
+    ) -> CuResult<()> {
+        // What is registered in the context must not be known to anybody once that has ended.
+        self.memory.end_context(release.context);
+        self.dispatch(state, request)?;
+        self.session.device_memory().context_ended(release.context);
+        Ok(())
+    }
+
+    fn destroy_stream(
+        &self,
+        state: &mut State,
+        head: Head,
+        request: &Request<'_>,
+        destroy: &stream_destroy,
+    ) -> CuResult<()> {
+        let (session, gpu) = (&self.session, self.session.gpu());
+        let stream = session.objects().native(destroy.stream)?;
+        // What cannot be reclaimed is set aside, and the stream can go.
+        let _ = state.in_flight.reclaim(gpu, head.context, stream);
+        state.fences.stream_ends(gpu, destroy.stream);
+        self.dispatch(state, request)
+    }
+
+    /// Unloads a module or a library. The client was told that its load went well, and learnt an error when it used it.
+    fn unload(&self, state: &mut State, request: &Request<'_>, handle: u64) -> CuResult<()> {
+        if self.session.objects().forget_failed(handle) {
+            return Ok(());
+        }
+        self.dispatch(state, request)
+    }
+
+    fn copy_to_device(
+        &self,
+        state: &mut State,
+        head: Head,
+        copy: &copy_to_device,
+        payload: Option<Buffer>,
+    ) -> CuResult<()> {
+        let session = &self.session;
+        self.uploads.copy(session, &mut state.in_flight, &self.rdma, head, copy, payload)?;
+        if copy.publish {
+            let stream = session.objects().native(copy.stream)?;
+            state.fences.set(session.gpu(), head.context, copy.stream, stream)?;
+        }
+        Ok(())
+    }
+
+    fn find_managed_variable(&self, state: &mut State, variable: &managed_variable<'_>) -> CuResult<()> {
+        let session = &self.session;
+        let library = session.objects().native(variable.library)?;
+        let (address, memory) = session.gpu().managed_variable(library, variable.name)?;
+        (address, memory.len()).encode(&mut state.reply);
+        self.memory.mirrors.adopt(address, memory)
+    }
+
+    /// Answers with what kernels have changed in mirrors from an address on, at once or from another thread.
+    fn find_changes(self: &Arc<Self>, head: Head, start: u64) {
+        if self.memory.mirrors.are_few() {
+            self.report_changes(head, start);
+        } else {
+            // Other commands go on meanwhile; the client sends no changes for what is looked through.
+            let engine = Arc::clone(self);
+            self.searcher.run(move || engine.report_changes(head, start));
+        }
     }
 
     /// Answers with what kernels have changed in mirrors from an address on.
@@ -300,7 +359,14 @@ impl Engine {
                 let Some(Payload::Inline(bytes)) = request.payload() else { return None };
                 Some(Arc::new(Buffer::Plain(bytes.to_vec())))
             });
-            self.journal.note(&request, head.opcode, head.context.value(), arguments, &reply, image);
+            self.journal.record(&Executed {
+                request: &request,
+                opcode: head.opcode,
+                context: head.context.value(),
+                arguments,
+                reply: &reply,
+                image,
+            });
         }
         match outcome {
             Err(error) if head.call == 0 => {

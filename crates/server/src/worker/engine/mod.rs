@@ -11,7 +11,7 @@
 //! | --- | --- |
 //! | `events` | Link events that the engine handles, and what its receiving thread polls while the client is silent |
 //! | `commands` | Commands: the frames of the client in which they come; whether one is issued now or queued; and its issue: context, order and reply |
-//! | `execute` | Command dispatch: which part of the engine, or of the back end, executes each |
+//! | `execute` | Command dispatch: which part of the engine executes a command, or whether the back end does |
 //! | `state` | State of a session's engine: its parts, whether anything is under way or holds device memory, and memory of other servers that is unmapped later |
 //! | `queue` | Deferred commands by stream, and the progress of each stream |
 //! | `fences` | What a synchronous copy has brought to the device is there for all that comes after it, in whichever stream |

@@ -19,10 +19,14 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use causeway_api::calls::Opcode;
+use std::sync::Arc;
+
+use causeway_api::calls::{Opcode, Request};
 use parking_lot::Mutex;
 
 pub use table::Entry;
+
+use crate::worker::incoming::Buffer;
 use table::{Key, MemoryRange, Table};
 
 /// The journal of one session, where one is kept.
@@ -40,6 +44,22 @@ pub struct Recorded {
     pub flags: u32,
     /// In which context.
     pub context: u64,
+}
+
+/// A command that was carried out well.
+pub struct Executed<'a> {
+    /// The command.
+    pub request: &'a Request<'a>,
+    /// Which one it is.
+    pub opcode: Opcode,
+    /// The client's handle of the context that it was carried out in.
+    pub context: u64,
+    /// Its arguments, encoded.
+    pub arguments: &'a [u8],
+    /// What it has answered, if that is known.
+    pub reply: &'a [u8],
+    /// The bytes that belong to it.
+    pub image: Option<Arc<Buffer>>,
 }
 
 impl Journal {

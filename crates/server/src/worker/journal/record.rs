@@ -1,11 +1,9 @@
 //! Recording of a journal: what each command leaves behind.
 
-use super::Journal;
-use super::table::{Entry, Key};
-use crate::worker::incoming::Buffer;
+use super::table::{Entry, Key, Table};
+use super::{Executed, Journal};
 use causeway_api::calls::{Opcode, Request};
 use causeway_wire::codec::Decoder;
-use std::sync::Arc;
 
 /// Whether a command leaves nothing behind that outlives its work: work itself, and questions.
 fn is_over_when_done(request: &Request<'_>) -> bool {
@@ -73,105 +71,151 @@ fn is_over_when_done(request: &Request<'_>) -> bool {
 }
 
 impl Journal {
-    /// Takes note of a command that was carried out well in `context`; `reply` is what it has answered, if that is known,
-    /// and `image` the bytes that belong to it.
-    pub fn note(
-        &self,
-        request: &Request<'_>,
-        opcode: Opcode,
-        context: u64,
-        arguments: &[u8],
-        reply: &[u8],
-        image: Option<Arc<Buffer>>,
-    ) {
+    /// Records what a command leaves behind.
+    pub fn record(&self, command: &Executed<'_>) {
         let Some(table) = &self.0 else { return };
-        if is_over_when_done(request) {
+        if is_over_when_done(command.request) {
             return;
         }
-        let number = opcode as u16;
-        let entry = |parent: u64| Entry {
-            context,
-            opcode,
-            arguments: arguments.into(),
-            image: image.clone(),
+        let table = &mut *table.lock();
+        let is_recorded = command.record_context(table)
+            || command.record_code(table)
+            || command.record_stream_or_event(table)
+            || command.record_memory(table)
+            || command.record_graph(table)
+            || command.record_other(table);
+        if !is_recorded {
+            table.hindrances.insert(Key::Session(command.number()), command.opcode.name());
+        }
+    }
+}
+
+/// Each function records the commands of a kind, and returns false for others.
+impl Executed<'_> {
+    fn number(&self) -> u16 {
+        self.opcode as u16
+    }
+
+    fn entry(&self, parent: u64) -> Entry {
+        Entry {
+            context: self.context,
+            opcode: self.opcode,
+            arguments: self.arguments.into(),
+            image: self.image.clone(),
             reply: None,
             parent,
-        };
-        let with_reply = |parent: u64| Entry { reply: Some(reply.into()), ..entry(parent) };
-        let address_of = |reply: &[u8]| Decoder::new(reply).value::<u64>().unwrap_or(0);
-        let mut table = table.lock();
-        match request {
-            // Contexts.
+        }
+    }
+
+    fn entry_with_reply(&self, parent: u64) -> Entry {
+        Entry { reply: Some(self.reply.into()), ..self.entry(parent) }
+    }
+
+    /// The address or number that it has answered.
+    fn replied_address(&self) -> u64 {
+        Decoder::new(self.reply).value::<u64>().unwrap_or(0)
+    }
+
+    /// Contexts and their settings.
+    fn record_context(&self, table: &mut Table) -> bool {
+        match self.request {
             Request::primary_context_retain(retain) => {
-                table.put(Key::Object(retain.context.value()), Entry { context: 0, ..entry(0) });
+                table.put(Key::Object(retain.context.value()), Entry { context: 0, ..self.entry(0) });
             }
             Request::context_create(create) => {
-                table.put(Key::Object(create.context.value()), Entry { context: 0, ..entry(0) });
+                table.put(Key::Object(create.context.value()), Entry { context: 0, ..self.entry(0) });
             }
             Request::primary_context_release(release) => table.end_context(release.context.value()),
             Request::primary_context_reset(reset) => table.end_context(reset.context.value()),
             Request::context_destroy(destroy) => table.end_context(destroy.context.value()),
             Request::context_limit_set(set) => {
-                table.set(Key::Setting(number, context, u64::from(set.limit.0)), entry(context));
+                table.set(
+                    Key::Setting(self.number(), self.context, u64::from(set.limit.0)),
+                    self.entry(self.context),
+                );
             }
             Request::cuCtxSetFlags(_)
             | Request::cuCtxSetCacheConfig(_)
             | Request::cuCtxSetSharedMemConfig(_) => {
-                table.set(Key::Setting(number, context, 0), entry(context));
+                table.set(Key::Setting(self.number(), self.context, 0), self.entry(self.context));
             }
             Request::cuCtxEnablePeerAccess(enable) => {
-                table.set(Key::Setting(number, context, enable.peerContext.value()), entry(context));
+                table.set(
+                    Key::Setting(self.number(), self.context, enable.peerContext.value()),
+                    self.entry(self.context),
+                );
             }
             Request::cuCtxDisablePeerAccess(disable) => {
                 let enable = Opcode::cuCtxEnablePeerAccess as u16;
-                table.remove(Key::Setting(enable, context, disable.peerContext.value()));
+                table.remove(Key::Setting(enable, self.context, disable.peerContext.value()));
             }
-            // Code.
-            Request::module_load(load) => table.put(Key::Object(load.module.value()), entry(0)),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Modules, libraries, functions and kernels.
+    fn record_code(&self, table: &mut Table) -> bool {
+        match self.request {
+            Request::module_load(load) => table.put(Key::Object(load.module.value()), self.entry(0)),
             Request::module_unload(unload) => table.remove_with_children(unload.module.value()),
             Request::module_function(function) => {
-                table.put(Key::Object(function.function.value()), entry(function.module.value()));
+                table.put(Key::Object(function.function.value()), self.entry(function.module.value()));
             }
             Request::module_global(global) => {
-                let key = Key::Setting(number, global.module.value(), address_of(reply));
-                table.set(key, with_reply(global.module.value()));
+                let key = Key::Setting(self.number(), global.module.value(), self.replied_address());
+                table.set(key, self.entry_with_reply(global.module.value()));
             }
-            Request::library_load(load) => table.put(Key::Object(load.library.value()), entry(0)),
+            Request::library_load(load) => table.put(Key::Object(load.library.value()), self.entry(0)),
             Request::library_unload(unload) => table.remove_with_children(unload.library.value()),
             Request::library_kernel(kernel) => {
-                table.put(Key::Object(kernel.kernel.value()), entry(kernel.library.value()));
+                table.put(Key::Object(kernel.kernel.value()), self.entry(kernel.library.value()));
             }
             Request::library_module(module) => {
-                table.put(Key::Object(module.module.value()), entry(module.library.value()));
+                table.put(Key::Object(module.module.value()), self.entry(module.library.value()));
             }
             Request::library_global(global) => {
-                let key = Key::Setting(number, global.library.value(), address_of(reply));
-                table.set(key, with_reply(global.library.value()));
+                let key = Key::Setting(self.number(), global.library.value(), self.replied_address());
+                table.set(key, self.entry_with_reply(global.library.value()));
             }
             Request::kernel_function(function) => {
-                table.put(Key::Object(function.function.value()), entry(function.kernel.value()));
+                table.put(Key::Object(function.function.value()), self.entry(function.kernel.value()));
             }
             Request::function_attribute_set(set) => {
                 // A kernel has its own on each device, which is that of the context.
-                let (function, what) = (set.function.value(), u64::from(set.attribute.0) ^ context << 32);
-                table.set(Key::Setting(number, function, what), entry(function));
+                let (function, what) =
+                    (set.function.value(), u64::from(set.attribute.0) ^ self.context << 32);
+                table.set(Key::Setting(self.number(), function, what), self.entry(function));
             }
             Request::kernel_attribute_set(set) => {
                 let what = u64::from(set.attribute.0) << 32 | u64::from(set.device.cast_unsigned());
-                table.set(Key::Setting(number, set.kernel.value(), what), entry(set.kernel.value()));
+                table.set(
+                    Key::Setting(self.number(), set.kernel.value(), what),
+                    self.entry(set.kernel.value()),
+                );
             }
             Request::cuFuncSetCacheConfig(set) => {
-                table.set(Key::Setting(number, set.hfunc.value(), 0), entry(set.hfunc.value()));
+                table.set(Key::Setting(self.number(), set.hfunc.value(), 0), self.entry(set.hfunc.value()));
             }
             Request::cuFuncSetSharedMemConfig(set) => {
-                table.set(Key::Setting(number, set.hfunc.value(), 0), entry(set.hfunc.value()));
+                table.set(Key::Setting(self.number(), set.hfunc.value(), 0), self.entry(set.hfunc.value()));
             }
             Request::cuKernelSetCacheConfig(set) => {
                 let what = u64::from(set.dev.cast_unsigned());
-                table.set(Key::Setting(number, set.kernel.value(), what), entry(set.kernel.value()));
+                table.set(
+                    Key::Setting(self.number(), set.kernel.value(), what),
+                    self.entry(set.kernel.value()),
+                );
             }
-            // Streams and events.
-            Request::stream_create(create) => table.put(Key::Object(create.stream.value()), entry(0)),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Streams and events.
+    fn record_stream_or_event(&self, table: &mut Table) -> bool {
+        match self.request {
+            Request::stream_create(create) => table.put(Key::Object(create.stream.value()), self.entry(0)),
             Request::stream_destroy(destroy) => {
                 let stream = destroy.stream.value();
                 table.remove_with_children(stream);
@@ -184,77 +228,95 @@ impl Journal {
             }
             Request::stream_attribute_set(set) => {
                 // The attribute's number follows the handle.
-                let what = Decoder::new(arguments.get(8..).unwrap_or_default()).value::<u32>().unwrap_or(0);
-                table.set(Key::Setting(number, set.stream.value(), what.into()), entry(set.stream.value()));
+                let what =
+                    Decoder::new(self.arguments.get(8..).unwrap_or_default()).value::<u32>().unwrap_or(0);
+                table.set(
+                    Key::Setting(self.number(), set.stream.value(), what.into()),
+                    self.entry(set.stream.value()),
+                );
             }
-            Request::event_create(create) => table.put(Key::Object(create.event.value()), entry(0)),
+            Request::event_create(create) => table.put(Key::Object(create.event.value()), self.entry(0)),
             Request::event_destroy(destroy) => table.remove_with_children(destroy.event.value()),
             Request::event_record(record) => {
-                let what = (record.stream.value(), record.flags, context);
+                let what = (record.stream.value(), record.flags, self.context);
                 table.recorded.insert(record.event.value(), what);
             }
-            // Memory.
+            _ => return false,
+        }
+        true
+    }
+
+    /// Memory: blocks, allocations, addresses and pools.
+    fn record_memory(&self, table: &mut Table) -> bool {
+        match self.request {
             Request::memory_block_create(block) => {
                 let key = Key::Object(block.block.value());
-                table.put(key, entry(0));
+                table.put(key, self.entry(0));
                 table.range(key, block.address, block.size, block.device);
             }
             Request::memory_block_release(block) => table.remove(Key::Object(block.block.value())),
-            Request::address_window_open(_) => table.set(Key::Setting(number, 0, 0), entry(0)),
+            Request::address_window_open(_) => table.set(Key::Setting(self.number(), 0, 0), self.entry(0)),
             Request::allocation_create(create) => {
-                table.put(Key::Object(create.allocation.value()), entry(0));
+                table.put(Key::Object(create.allocation.value()), self.entry(0));
             }
             Request::allocation_release(release) => {
                 let allocation = release.allocation.value();
                 if table.is_mapped(allocation) {
-                    table.put(Key::Setting(number, allocation, 0), entry(0));
+                    table.put(Key::Setting(self.number(), allocation, 0), self.entry(0));
                 } else {
                     table.remove(Key::Object(allocation));
                 }
             }
             Request::allocation_map(map) => {
                 let key = Key::Address(map.address);
-                table.put(key, entry(map.allocation.value()));
+                table.put(key, self.entry(map.allocation.value()));
                 table.range(key, map.address, map.size, -1);
             }
             Request::allocation_unmap(unmap) => table.unmap(unmap.address, unmap.size as u64),
             Request::address_access(access) => {
-                table.put(Key::Setting(number, access.address, access.size as u64), entry(0));
+                table.put(Key::Setting(self.number(), access.address, access.size as u64), self.entry(0));
             }
-            Request::memory_pool_create(create) => table.put(Key::Object(create.pool.value()), entry(0)),
-            Request::memory_pool_default(pool) => table.put(Key::Object(pool.pool.value()), entry(0)),
+            Request::memory_pool_create(create) => table.put(Key::Object(create.pool.value()), self.entry(0)),
+            Request::memory_pool_default(pool) => table.put(Key::Object(pool.pool.value()), self.entry(0)),
             Request::memory_pool_attribute_set(set) => {
                 let pool = set.pool.value();
-                table.set(Key::Setting(number, pool, set.attribute.0.into()), entry(pool));
+                table.set(Key::Setting(self.number(), pool, set.attribute.0.into()), self.entry(pool));
             }
             Request::memory_pool_current_set(set) => {
                 let device = u64::from(set.device.cast_unsigned());
-                table.put(Key::Setting(number, device, 0), entry(set.pool.value()));
+                table.put(Key::Setting(self.number(), device, 0), self.entry(set.pool.value()));
             }
             Request::cuMemPoolDestroy(destroy) => table.remove_with_children(destroy.pool.value()),
             Request::memory_allocate(_) => {
                 let what = "device memory whose address the server has chosen";
-                table.hindrances.insert(Key::Address(address_of(reply)), what);
+                table.hindrances.insert(Key::Address(self.replied_address()), what);
             }
             Request::memory_allocate_async(_) => {
                 let what = "memory of a pool whose address the server has chosen";
-                table.hindrances.insert(Key::Address(address_of(reply)), what);
+                table.hindrances.insert(Key::Address(self.replied_address()), what);
             }
             Request::memory_free(free) => table.remove(Key::Address(free.address)),
             Request::memory_free_async(free) => table.remove(Key::Address(free.address)),
-            // Graphs: those that are only there to be launched have been described already.
-            Request::graph_create(create) => table.put(Key::Object(create.graph.value()), entry(0)),
-            Request::graph_add_empty(add) => table.put_each(entry(add.graph.value())),
-            Request::graph_add_kernel(add) => table.put_each(entry(add.graph.value())),
-            Request::graph_add_copy(add) => table.put_each(entry(add.graph.value())),
-            Request::graph_add_fill(add) => table.put_each(entry(add.graph.value())),
-            Request::graph_add_record(add) => table.put_each(entry(add.graph.value())),
-            Request::graph_add_values(add) => table.put_each(entry(add.graph.value())),
-            Request::graph_add_edges(add) => table.put_each(entry(add.graph.value())),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Graphs: those that are only there to be launched have been described already.
+    fn record_graph(&self, table: &mut Table) -> bool {
+        match self.request {
+            Request::graph_create(create) => table.put(Key::Object(create.graph.value()), self.entry(0)),
+            Request::graph_add_empty(add) => table.put_each(self.entry(add.graph.value())),
+            Request::graph_add_kernel(add) => table.put_each(self.entry(add.graph.value())),
+            Request::graph_add_copy(add) => table.put_each(self.entry(add.graph.value())),
+            Request::graph_add_fill(add) => table.put_each(self.entry(add.graph.value())),
+            Request::graph_add_record(add) => table.put_each(self.entry(add.graph.value())),
+            Request::graph_add_values(add) => table.put_each(self.entry(add.graph.value())),
+            Request::graph_add_edges(add) => table.put_each(self.entry(add.graph.value())),
             Request::graph_instantiate(exec) => {
-                table.put(Key::Object(exec.exec.value()), entry(exec.graph.value()));
+                table.put(Key::Object(exec.exec.value()), self.entry(exec.graph.value()));
             }
-            Request::graph_destroy(destroy) => table.graph_ends(destroy.graph.value(), entry(0)),
+            Request::graph_destroy(destroy) => table.graph_ends(destroy.graph.value(), self.entry(0)),
             Request::graph_exec_destroy(destroy) => table.exec_ends(destroy.exec.value()),
             Request::graph_exec_kernel(update) => table.exec_updated(update.exec.value()),
             Request::graph_exec_copy(update) => table.exec_updated(update.exec.value()),
@@ -262,7 +324,14 @@ impl Journal {
             Request::graph_exec_record(update) => table.exec_updated(update.exec.value()),
             Request::graph_exec_values(update) => table.exec_updated(update.exec.value()),
             Request::graph_exec_enable(update) => table.exec_updated(update.exec.value()),
-            // What has a number or an address of the server's own, or bytes that only the device knows.
+            _ => return false,
+        }
+        true
+    }
+
+    /// What has a number or an address of the server's own, or bytes that only the device knows.
+    fn record_other(&self, table: &mut Table) -> bool {
+        match self.request {
             Request::cuArray3DCreate_v2(array) => {
                 table.hindrances.insert(Key::Object(array.pHandle.value()), "a CUDA array");
             }
@@ -275,7 +344,7 @@ impl Journal {
                 table.remove(Key::Object(array.hMipmappedArray.value()));
             }
             Request::texture_create(_) | Request::surface_create(_) => {
-                table.hindrances.insert(Key::Object(address_of(reply)), "a texture or surface object");
+                table.hindrances.insert(Key::Object(self.replied_address()), "a texture or surface object");
             }
             Request::texture_destroy(texture) => table.remove(Key::Object(texture.object)),
             Request::surface_destroy(surface) => table.remove(Key::Object(surface.object)),
@@ -284,12 +353,13 @@ impl Journal {
             }
             Request::link_add(_) | Request::link_complete(_) | Request::link_result(_) => {}
             Request::link_destroy(link) => table.remove(Key::Object(link.state.value())),
-            Request::mirror_create(_) => table.put(Key::Address(address_of(reply)), with_reply(0)),
+            Request::mirror_create(_) => {
+                table.put(Key::Address(self.replied_address()), self.entry_with_reply(0))
+            }
             Request::mirror_free(free) => table.remove(Key::Address(free.mirror)),
             Request::mirror_write(_) | Request::mirror_changes(_) | Request::mirror_read(_) => {}
-            _ => {
-                table.hindrances.insert(Key::Session(number), opcode.name());
-            }
+            _ => return false,
         }
+        true
     }
 }

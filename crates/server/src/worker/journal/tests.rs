@@ -17,7 +17,9 @@ fn note(journal: &Journal, opcode: Opcode, context: u64, arguments: &impl Encode
     arguments.encode(&mut bytes);
     reply.encode(&mut answer);
     let request = Request::decode(opcode, &bytes).unwrap();
-    journal.note(&request, opcode, context, &bytes, &answer, None);
+    let command =
+        Executed { request: &request, opcode, context, arguments: &bytes, reply: &answer, image: None };
+    journal.record(&command);
 }
 
 fn opcodes(journal: &Journal) -> Vec<Opcode> {
