@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_access::keys::clients::NotAccepted;
+use causeway_access::keys::limits::ClientLimits;
 use causeway_connection::channel::Connection;
 use causeway_sandbox::Jail;
 use causeway_wire::handshake::SessionId;
@@ -114,6 +115,185 @@ fn report(session: SessionId, finding: Finding, timeouts: &HeartbeatTimeouts) {
     );
 }
 
+/// What is known of a worker while it is watched.
+struct Watch<'a> {
+    worker: &'a mut SessionWorker,
+    shared: &'a Shared,
+    session: SessionId,
+    peer: Origin,
+    started_at: Instant,
+    clock: SessionClock,
+    /// Read anew once in an interval, not for each message of the worker: that asks for the file's version.
+    limits: ClientLimits,
+    next_client_check: Instant,
+    watchdog: Watchdog,
+    next_heartbeat_check: Instant,
+    /// When it is killed unless it has ended, and why.
+    deadline: Option<(Instant, &'static str)>,
+    /// Why it is to end, once it has been told.
+    ended_for: Option<&'static str>,
+    is_control_open: bool,
+    received: ReceivedOnce,
+    /// Messages that were taken since something else was due.
+    taken: u32,
+    has_gpu: bool,
+    memory: MemoryRelease,
+}
+
+impl<'a> Watch<'a> {
+    fn new(
+        worker: &'a mut SessionWorker,
+        shared: &'a Shared,
+        session: SessionId,
+        peer: Origin,
+        started_at: Instant,
+    ) -> Self {
+        let watchdog = Watchdog::new(&shared.config.heartbeat);
+        let now = Instant::now();
+        Self {
+            limits: worker.accounting.limits(&shared.clients, peer),
+            worker,
+            shared,
+            session,
+            peer,
+            started_at,
+            clock: SessionClock::new(started_at),
+            next_client_check: now + CLIENT_CHECK_INTERVAL,
+            next_heartbeat_check: now + watchdog.interval(),
+            watchdog,
+            deadline: None,
+            ended_for: None,
+            is_control_open: true,
+            received: ReceivedOnce::default(),
+            taken: 0,
+            has_gpu: true,
+            memory: MemoryRelease::new(session, peer),
+        }
+    }
+
+    /// When something is due, whatever the worker does.
+    fn next_due(&self) -> Instant {
+        let end = match self.deadline {
+            Some((end, _)) if !self.is_control_open => end,
+            Some((end, _)) => end.min(self.next_heartbeat_check),
+            None => self.next_heartbeat_check,
+        };
+        let has_checks = self.peer.client().is_some() || self.limits.has_time_limit();
+        if has_checks { end.min(self.next_client_check) } else { end }
+    }
+
+    /// Tells the worker that its session ends, unless it has been told; it is killed for `reason` if it does not end.
+    fn end(&mut self, now: Instant, text: String, reason: &'static str) {
+        if self.ended_for.is_none() {
+            // What it could not be told, it will not tell.
+            let _ = messages::send(&self.worker.control, &ToWorker::End { text }, None);
+            self.ended_for = Some(reason);
+            self.deadline = Some((now + END_TIMEOUT, reason));
+        }
+    }
+
+    /// Ends the session of a client that is not accepted any more, or whose time is over.
+    fn check_client(&mut self, now: Instant) {
+        if now < self.next_client_check {
+            return;
+        }
+        self.next_client_check = now + CLIENT_CHECK_INTERVAL;
+        if let Origin::Client { key, .. } = self.peer
+            && let Err(why) = self.shared.clients.is_accepted(key)
+        {
+            let (text, reason) = match why {
+                NotAccepted::Expired => ("its client has expired", "its client has expired"),
+                _ => ("the server's owner has revoked its client", "its client has been revoked"),
+            };
+            self.end(now, text.to_owned(), reason);
+        }
+        self.limits = self.worker.accounting.limits(&self.shared.clients, self.peer);
+        let has_time_limit = self.limits.has_time_limit();
+        let counts = has_time_limit.then(|| self.shared.sessions.counts(self.session)).flatten();
+        if let Some(over) = self.clock.look(now, counts.as_ref(), &self.limits) {
+            self.end(now, over.to_string(), over.reason());
+        }
+    }
+
+    /// Kills a worker that has not ended by its deadline.
+    fn check_deadline(&self, now: Instant) -> Option<Ending> {
+        let (end, reason) = self.deadline?;
+        (now >= end).then(|| self.worker.kill(reason))
+    }
+
+    /// Asks the worker whether it works, and kills or reports one that does not.
+    fn check_heartbeat(&mut self, now: Instant) -> Option<Ending> {
+        if !self.is_control_open || now < self.next_heartbeat_check {
+            return None;
+        }
+        self.next_heartbeat_check = now + self.watchdog.interval();
+        self.taken = 0;
+        match self.watchdog.look() {
+            Step::Wait => {}
+            Step::Query(number) => {
+                self.received.request_sent();
+                // What it could not be told, it will not answer.
+                let _ = messages::send(&self.worker.control, &ToWorker::Ping { number }, None);
+            }
+            Step::Report(finding) => report(self.session, finding, &self.shared.config.heartbeat),
+            Step::Kill(finding) => return Some(self.worker.kill(finding.reason())),
+        }
+        None
+    }
+
+    /// Receives a message of the worker, and does what it asks; kills one that says too much.
+    fn receive(&mut self) -> Option<Ending> {
+        let grace = self.shared.config.disconnect_grace;
+        match messages::receive::<ToBroker>(&self.worker.control) {
+            Ok((message, _)) if !self.received.accept(&message) => {
+                return Some(self.worker.kill("it said again and again what nobody had asked"));
+            }
+            Ok((message, descriptor)) => self.handle_message(message, descriptor),
+            Err(_) => {
+                self.is_control_open = false;
+                self.deadline.get_or_insert((Instant::now() + grace, "it did not end"));
+            }
+        }
+        None
+    }
+
+    fn handle_message(&mut self, message: ToBroker, descriptor: Option<OwnedFd>) {
+        let (shared, session) = (self.shared, self.session);
+        match (message, descriptor) {
+            (ToBroker::Prepared { failure }, _) => shared.gpu.report(failure.map_or(Ok(()), Err)),
+            (ToBroker::NoGpu { text }, _) => {
+                shared.totals.refused(Refusal::NoGpu);
+                shared.gpu.report(Err(text));
+                self.has_gpu = false;
+            }
+            (ToBroker::Answering, _) => {
+                self.watchdog.started();
+                if self.has_gpu {
+                    shared.gpu.report(Ok(()));
+                }
+                if self.worker.unanswered.take().is_some() {
+                    shared.totals.worker_responded(self.started_at.elapsed());
+                }
+            }
+            (ToBroker::Pong { number, progress }, _) => self.watchdog.answered(number, Progress(progress)),
+            (ToBroker::ClientDisconnected, _) => {
+                let grace = shared.config.disconnect_grace;
+                self.deadline.get_or_insert((Instant::now() + grace, "it outlived its client"));
+            }
+            (ToBroker::Counts, Some(page)) => {
+                let page = Arc::new(ActivityPage::new(page));
+                shared.monitor.session_counts(self.worker.child.id(), Arc::clone(&page));
+                shared.sessions.set_page(session, page);
+            }
+            (request, None) if request.is_about_move() => shared.sessions.moves(session, request),
+            (request, None) if request.is_about_release() => {
+                self.worker.move_memory(shared, session, &mut self.memory, request);
+            }
+            (request, descriptor) => self.worker.requests.answer(shared, session, request, descriptor),
+        }
+    }
+}
+
 impl SessionWorker {
     /// Waits for the end of the worker, and kills it when it outlives its client or its control socket.
     pub fn watch(
@@ -123,140 +303,35 @@ impl SessionWorker {
         peer: Origin,
         started_at: Instant,
     ) -> Ending {
-        let grace = shared.config.disconnect_grace;
-        let mut next_check = Instant::now() + CLIENT_CHECK_INTERVAL;
-        let mut deadline: Option<(Instant, &'static str)> = None;
-        let mut watchdog = Watchdog::new(&shared.config.heartbeat);
-        let mut next_look = Instant::now() + watchdog.interval();
-        let mut control_open = true;
-        // Messages that were taken since something else was due.
-        let mut taken = 0_u32;
-        let mut seen = ReceivedOnce::default();
-        let mut has_gpu = true;
-        let mut clock = SessionClock::new(started_at);
-        let mut memory = MemoryRelease::new(session, peer);
-        // Read anew once in an interval, not for each message of the worker: that asks for the file's version.
-        let mut limits = self.accounting.limits(&shared.clients, peer);
-        // Why it is to end, once it has been told.
-        let mut ended_for = None;
+        let (process, control) = (Arc::clone(&self.process), Arc::clone(&self.control));
+        let mut watch = Watch::new(self, shared, session, peer, started_at);
         loop {
             let mut waiting_for = [
-                PollFd::from_borrowed_fd(self.process.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(control.as_fd(), PollFlags::IN),
             ];
-            let watched = if control_open { 2 } else { 1 };
-            let end = match deadline {
-                Some((end, _)) if !control_open => end,
-                Some((end, _)) => end.min(next_look),
-                None => next_look,
-            };
-            let has_checks = peer.client().is_some() || limits.has_time_limit();
-            let end = if has_checks { end.min(next_check) } else { end };
-            let timeout = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
+            let watched = if watch.is_control_open { 2 } else { 1 };
+            let due = watch.next_due();
+            let timeout = Timespec::try_from(due.saturating_duration_since(Instant::now())).ok();
             // An interrupted wait is only a reason to look again.
             let ready = poll(&mut waiting_for[..watched], timeout.as_ref()).unwrap_or(usize::MAX);
             if !waiting_for[0].revents().is_empty() {
-                if control_open {
-                    self.receive_last(shared, session);
+                if watch.is_control_open {
+                    watch.worker.receive_last(shared, session);
                 }
-                return ended_for.map_or(Ending::OfItself, Ending::Killed);
+                return watch.ended_for.map_or(Ending::OfItself, Ending::Killed);
             }
             let now = Instant::now();
-            if now >= next_check {
-                next_check = now + CLIENT_CHECK_INTERVAL;
-                if let Origin::Client { key, .. } = peer
-                    && let Err(why) = shared.clients.is_accepted(key)
-                    && ended_for.is_none()
-                {
-                    let (text, reason) = match why {
-                        NotAccepted::Expired => ("its client has expired", "its client has expired"),
-                        _ => ("the server's owner has revoked its client", "its client has been revoked"),
-                    };
-                    let _ = messages::send(&self.control, &ToWorker::End { text: text.to_owned() }, None);
-                    ended_for = Some(reason);
-                    deadline = Some((now + END_TIMEOUT, reason));
-                }
-                limits = self.accounting.limits(&shared.clients, peer);
-                let counts = limits.has_time_limit().then(|| shared.sessions.counts(session)).flatten();
-                if let Some(over) = clock.look(now, counts.as_ref(), &limits)
-                    && ended_for.is_none()
-                {
-                    // What it could not be told, it will not tell.
-                    let _ = messages::send(&self.control, &ToWorker::End { text: over.to_string() }, None);
-                    ended_for = Some(over.reason());
-                    deadline = Some((now + END_TIMEOUT, over.reason()));
-                }
-            }
+            watch.check_client(now);
             // What it has said comes first: it may be the answer. One that never stops is not waited for.
-            let is_due = ready == 0 || taken >= MAX_RECEIVED_MESSAGES;
-            if is_due
-                && let Some((end, reason)) = deadline
-                && now >= end
-            {
-                return self.kill(reason);
+            let is_due = ready == 0 || watch.taken >= MAX_RECEIVED_MESSAGES;
+            if is_due && let Some(ending) = watch.check_deadline(now).or_else(|| watch.check_heartbeat(now)) {
+                return ending;
             }
-            if is_due && control_open && now >= next_look {
-                next_look = now + watchdog.interval();
-                taken = 0;
-                match watchdog.look() {
-                    Step::Wait => {}
-                    Step::Query(number) => {
-                        seen.request_sent();
-                        // What it could not be told, it will not answer.
-                        let _ = messages::send(&self.control, &ToWorker::Ping { number }, None);
-                    }
-                    Step::Report(finding) => report(session, finding, &shared.config.heartbeat),
-                    Step::Kill(finding) => return self.kill(finding.reason()),
-                }
-            }
-            if control_open && !waiting_for[1].revents().is_empty() {
-                taken += u32::from(now >= end);
-                let message = messages::receive::<ToBroker>(&self.control);
-                if message.as_ref().is_ok_and(|(message, _)| !seen.accept(message)) {
-                    return self.kill("it said again and again what nobody had asked");
-                }
-                match message {
-                    Ok((ToBroker::Prepared { failure }, _)) => {
-                        shared.gpu.report(failure.map_or(Ok(()), Err));
-                    }
-                    Ok((ToBroker::NoGpu { text }, _)) => {
-                        shared.totals.refused(Refusal::NoGpu);
-                        shared.gpu.report(Err(text));
-                        has_gpu = false;
-                    }
-                    Ok((ToBroker::Answering, _)) => {
-                        watchdog.started();
-                        if has_gpu {
-                            shared.gpu.report(Ok(()));
-                        }
-                        if self.unanswered.take().is_some() {
-                            shared.totals.worker_responded(started_at.elapsed());
-                        }
-                    }
-                    Ok((ToBroker::Pong { number, progress }, _)) => {
-                        watchdog.answered(number, Progress(progress))
-                    }
-                    Ok((ToBroker::ClientDisconnected, _)) => {
-                        deadline.get_or_insert((Instant::now() + grace, "it outlived its client"));
-                    }
-                    Ok((ToBroker::Counts, Some(page))) => {
-                        let page = Arc::new(ActivityPage::new(page));
-                        shared.monitor.session_counts(self.child.id(), Arc::clone(&page));
-                        shared.sessions.set_page(session, page);
-                    }
-                    Ok((request, None)) if request.is_about_move() => {
-                        shared.sessions.moves(session, request);
-                    }
-                    Ok((request, None)) if request.is_about_release() => {
-                        self.move_memory(shared, session, &mut memory, request);
-                    }
-                    Ok((request, descriptor)) => {
-                        self.requests.answer(shared, session, request, descriptor);
-                    }
-                    Err(_) => {
-                        control_open = false;
-                        deadline.get_or_insert((Instant::now() + grace, "it did not end"));
-                    }
+            if watch.is_control_open && !waiting_for[1].revents().is_empty() {
+                watch.taken += u32::from(now >= due);
+                if let Some(ending) = watch.receive() {
+                    return ending;
                 }
             }
         }
