@@ -33,14 +33,14 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let program = start.hello.program.clone();
+    let program = start.hello().program.clone();
     match program.as_str() {
         "refuse" => return start.refuse("no GPU for you"),
         "exit" => return ExitCode::from(42),
         "crash" => std::process::abort(),
         _ => {}
     }
-    let snapshot = format!("{} {:?}", start.gpu, start.hello.environment);
+    let snapshot = format!("{} {:?}", start.gpu(), start.hello().environment);
     let (link, mut receiver, exchange) = start.welcome(snapshot.into_bytes()).unwrap();
     link.start(std::sync::Arc::new(SendBack(link.clone())));
     while let Ok(body) = receiver.recv() {

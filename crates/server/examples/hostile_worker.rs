@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         eprintln!("{error}");
         return ExitCode::from(3);
     }
-    let program = start.hello.program.clone();
+    let program = start.hello().program.clone();
     let mut words = program.split(' ');
     let (what, argument) = (words.next().unwrap_or_default(), words.next().unwrap_or_default().to_owned());
     let result = match what {

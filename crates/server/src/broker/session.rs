@@ -30,6 +30,7 @@ use super::worker_requests::WorkerRequests;
 use crate::admission::{Origin, Source};
 use crate::broker::spawn::Started;
 use crate::cache::{CacheStart, identity_of};
+use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, SessionStart, ToWorker, WorkerOf};
 use crate::state_file::StateHeader;
 
@@ -229,31 +230,14 @@ impl SessionWorker {
 
     /// Starts a worker and hands it the client's connection.
     fn start(shared: &Shared, peer: Origin, beginning: &Beginning) -> Result<Self, ControlError> {
-        let Beginning { session, token, version, ticket, accounting, .. } = *beginning;
-        let (hello, socket, keys) = (beginning.hello.clone(), &beginning.connection, beginning.keys.clone());
+        let Beginning { session, accounting, ref hello, .. } = *beginning;
         // What may fail for want of descriptors comes before there is a worker.
-        let local_address = TcpStream::from(socket.try_clone()?).local_addr().ok();
+        let local_address = TcpStream::from(beginning.connection.try_clone()?).local_addr().ok();
         let limits = accounting.limits(&shared.clients, peer);
         let is_paced = limits.bandwidth.is_some();
         let max_lanes = if is_paced { MAX_PACED_LANES } else { shared.config.max_lanes.clamp(1, MAX_LANES) };
         let lanes = beginning.lanes.clamp(1, max_lanes);
-        let gpu = shared.config.gpu;
-        let environment = admitted(&hello.environment);
-        // One that is ready has started its driver, which reads the variables only then.
-        let spare = if environment.is_empty() { shared.spares.take() } else { None };
-        let started = match spare {
-            Some(spare) => spare,
-            None => shared.spawner.spawn(Purpose::Clients, environment)?,
-        };
-        let Started { mut child, control, jail, log } = started;
-        let process = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
-            Ok(process) => Arc::new(process),
-            Err(error) => {
-                child.kill()?;
-                child.wait()?;
-                return Err(io::Error::from(error).into());
-            }
-        };
+        let (Started { mut child, control, jail, log }, process) = spawn_worker(shared, hello)?;
         if let Some(bytes) = limits.session_memory {
             let bounded = jail.limit_memory(bytes);
             if !bounded.as_ref().is_ok_and(|is_bounded| *is_bounded) {
@@ -263,78 +247,38 @@ impl SessionWorker {
             }
         }
         let number = child.id();
-        let (client, host) = (hello.pid, hello.host.clone());
         let control = Arc::new(control);
-        let is_added = shared.sessions.add(
-            session,
-            Session {
-                token,
-                control: Arc::clone(&control),
-                process: Arc::clone(&process),
-                lanes,
-                opened: 0,
-                is_resumable: hello.abilities.resume_seconds.min(shared.config.keepalive.resume) > 0,
-                is_paced,
-                pending: UsedRequests::default(),
-                tickets: Vec::new(),
-                move_ticket: ticket,
-                moves: Arc::clone(&beginning.moves),
-                is_trial: accounting == Accounting::Trial,
-                about: About {
-                    program: hello.program.clone(),
-                    host: hello.host.clone(),
-                    process: hello.pid,
-                    owner: SessionOwner::new(
-                        peer.client().as_ref().map_or("", |client| client.as_str()),
-                        &hello.user,
-                        &hello.job,
-                    ),
-                    peer,
-                    worker: number,
-                    started_at: Instant::now(),
-                },
-                page: None,
-                release: Release::default(),
-            },
-        );
-        if !is_added {
+        let entry = Session {
+            token: beginning.token,
+            control: Arc::clone(&control),
+            process: Arc::clone(&process),
+            lanes,
+            opened: 0,
+            is_resumable: hello.abilities.resume_seconds.min(shared.config.keepalive.resume) > 0,
+            is_paced,
+            pending: UsedRequests::default(),
+            tickets: Vec::new(),
+            move_ticket: beginning.ticket,
+            moves: Arc::clone(&beginning.moves),
+            is_trial: accounting == Accounting::Trial,
+            about: about(hello, peer, number),
+            page: None,
+            release: Release::default(),
+        };
+        if !shared.sessions.add(session, entry) {
             child.kill()?;
             child.wait()?;
             let text = format!("session {session} is here already");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text).into());
         }
         if accounting == Accounting::Session {
-            let worker = WorkerOf { worker: number, client, host };
+            let worker = WorkerOf { worker: number, client: hello.pid, host: hello.host.clone() };
             shared.monitor.session_started(worker, Source::of(peer));
         }
         let images = SessionImages::new(cache_start(shared, peer), Arc::clone(&control));
-        // Memory that both share is not held back.
-        let locality = if is_paced { Locality::default() } else { shared.local.locality() };
-        let keeps_images = images.is_cached();
-        let (keepalive, release) = (shared.config.keepalive, shared.config.release);
-        let start = SessionStart {
-            hello,
-            version,
-            session,
-            token,
-            lanes,
-            gpu,
-            keeps_images,
-            locality,
-            keys,
-            keepalive,
-            release,
-            is_paced,
-        };
         // Only now: once the worker knows its client it may answer, and lanes may come at any moment after
         // that.
-        let task = Box::new(start);
-        let task = if ticket.is_some() { ToWorker::Restore(task) } else { ToWorker::Start(task) };
-        let sent = messages::send(&control, &task, Some(socket)).and_then(|()| match &beginning.state {
-            Some(state) => messages::send(&control, &ToWorker::State, Some(state)),
-            None => Ok(()),
-        });
-        if let Err(error) = sent {
+        if let Err(error) = send_start(shared, beginning, &control, lanes, is_paced, images.is_cached()) {
             shared.sessions.remove(session);
             shared.monitor.session_ended(number);
             child.kill()?;
@@ -344,5 +288,74 @@ impl SessionWorker {
         let requests =
             WorkerRequests::new(Arc::clone(&control), images, local_address, Source::of(peer), accounting);
         Ok(Self { child, process, control, requests, jail, log: Some(log), unanswered: None, accounting })
+    }
+}
+
+/// A worker process for a client, one that is ready if there is one, and its descriptor.
+fn spawn_worker(shared: &Shared, hello: &ClientHello) -> Result<(Started, Arc<OwnedFd>), ControlError> {
+    let environment = admitted(&hello.environment);
+    // One that is ready has started its driver, which reads the variables only then.
+    let spare = if environment.is_empty() { shared.spares.take() } else { None };
+    let mut started = match spare {
+        Some(spare) => spare,
+        None => shared.spawner.spawn(Purpose::Clients, environment)?,
+    };
+    match pidfd_open(Pid::from_child(&started.child), PidfdFlags::empty()) {
+        Ok(process) => Ok((started, Arc::new(process))),
+        Err(error) => {
+            started.child.kill()?;
+            started.child.wait()?;
+            Err(io::Error::from(error).into())
+        }
+    }
+}
+
+/// What is shown of a session.
+fn about(hello: &ClientHello, peer: Origin, worker: u32) -> About {
+    About {
+        program: hello.program.clone(),
+        host: hello.host.clone(),
+        process: hello.pid,
+        owner: SessionOwner::new(
+            peer.client().as_ref().map_or("", |client| client.as_str()),
+            &hello.user,
+            &hello.job,
+        ),
+        peer,
+        worker,
+        started_at: Instant::now(),
+    }
+}
+
+/// Hands a worker its session: the client's connection, or the state of a session that is taken up.
+fn send_start(
+    shared: &Shared,
+    beginning: &Beginning,
+    control: &Control,
+    lanes: u32,
+    is_paced: bool,
+    keeps_images: bool,
+) -> Result<(), ControlError> {
+    let start = Box::new(SessionStart {
+        hello: beginning.hello.clone(),
+        version: beginning.version,
+        session: beginning.session,
+        token: beginning.token,
+        lanes,
+        gpu: shared.config.gpu,
+        keeps_images,
+        // Memory that both share is not held back.
+        locality: if is_paced { Locality::default() } else { shared.local.locality() },
+        keys: beginning.keys.clone(),
+        keepalive: shared.config.keepalive,
+        release: shared.config.release,
+        is_paced,
+    });
+    let is_restored = beginning.ticket.is_some();
+    let task = if is_restored { ToWorker::Restore(start) } else { ToWorker::Start(start) };
+    messages::send(control, &task, Some(&beginning.connection))?;
+    match &beginning.state {
+        Some(state) => messages::send(control, &ToWorker::State, Some(state)),
+        None => Ok(()),
     }
 }

@@ -13,9 +13,7 @@ use causeway_link::transports::NotJoined;
 use causeway_link::{Link, LinkError, Pacer, Receiver, Upgrade};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{
-    Abilities, ClientHello, Features, LaneToken, Locality, Response, SessionId, Welcome,
-};
+use causeway_wire::handshake::{Abilities, ClientHello, Features, LaneToken, Response, Welcome};
 use causeway_wire::relocation::LinkState;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -26,75 +24,47 @@ use super::serve::serve;
 use crate::activity::Activity;
 use crate::back_end::GpuChoice;
 use crate::protocol::control::Control;
-use crate::protocol::messages::{self, KeepaliveSeconds, ReleaseTimes, SessionStart, ToBroker, ToWorker};
+use crate::protocol::messages::{self, SessionStart, ToBroker, ToWorker};
 use crate::state_file::StateHeader;
 
 /// A worker's task: a client that waits for an answer.
 #[derive(Debug)]
 pub struct WorkerStart {
-    /// What the client says of itself; of its environment this process has got what the driver may know.
-    pub hello: ClientHello,
-    /// Which GPU to work with.
-    pub gpu: GpuChoice,
-    /// Whether the broker keeps images for later sessions.
-    pub keeps_images: bool,
-    /// Names the session, for logs.
-    pub session: SessionId,
-    token: LaneToken,
-    version: u16,
-    lanes: u32,
-    locality: Locality,
+    /// What the broker says of it; of the client's environment this process has got what the driver may know.
+    start: SessionStart,
     control: Control,
     connection: Connection,
     /// The state of a session that is taken up, which has no connection yet.
     state: Option<File>,
-    keepalive: KeepaliveSeconds,
-    release: ReleaseTimes,
-    is_paced: bool,
     confined: Confined,
 }
 
 impl WorkerStart {
     /// A client that waits on `connection` since `start` came over `control`.
     pub(super) fn new(
-        start: SessionStart,
+        mut start: SessionStart,
         control: Control,
         connection: OwnedFd,
         state: Option<OwnedFd>,
         confined: Confined,
     ) -> Self {
-        let SessionStart {
-            hello,
-            version,
-            session,
-            token,
-            lanes,
-            gpu,
-            keeps_images,
-            locality,
-            keys,
-            keepalive,
-            release,
-            is_paced,
-        } = start;
-        let connection = Connection::new(TcpStream::from(connection), keys);
-        Self {
-            hello,
-            gpu,
-            keeps_images,
-            session,
-            token,
-            version,
-            lanes,
-            locality,
-            control,
-            connection,
-            state: state.map(File::from),
-            keepalive,
-            release,
-            is_paced,
-            confined,
-        }
+        let connection = Connection::new(TcpStream::from(connection), start.keys.take());
+        Self { start, control, connection, state: state.map(File::from), confined }
+    }
+
+    /// What the client says of itself.
+    pub fn hello(&self) -> &ClientHello {
+        &self.start.hello
+    }
+
+    /// Which GPU to work with.
+    pub fn gpu(&self) -> GpuChoice {
+        self.start.gpu
+    }
+
+    /// Whether the broker keeps images for later sessions.
+    pub fn keeps_images(&self) -> bool {
+        self.start.keeps_images
     }
 
     /// The state of the session, if it is one that is taken up.
@@ -107,14 +77,14 @@ impl WorkerStart {
         let seconds = u32::try_from(resume.as_secs()).unwrap_or(u32::MAX);
         StateHeader {
             release: env!("CARGO_PKG_VERSION").to_owned(),
-            version: self.version,
-            session: self.session,
-            token: self.token,
+            version: self.start.version,
+            session: self.start.session,
+            token: self.start.token,
             ticket: LaneToken([0; 32]),
-            lanes: self.lanes,
+            lanes: self.start.lanes,
             seconds,
             resume: seconds,
-            hello: self.hello.clone(),
+            hello: self.start.hello.clone(),
         }
     }
 
@@ -131,21 +101,20 @@ impl WorkerStart {
             messages::send(&self.control, &ToBroker::Counts, page.as_ref())?;
         }
         messages::send(&self.control, &ToBroker::Answering, None)?;
-        let abilities = Abilities::ours(&COMMANDS).resuming(self.keepalive.resume);
-        let resume = abilities.common_resume(&self.hello.abilities);
+        let abilities = Abilities::ours(&COMMANDS).resuming(self.start.keepalive.resume);
+        let resume = abilities.common_resume(&self.start.hello.abilities);
         let identity = self.identity(resume);
         let socket = Arc::clone(self.connection.socket());
         let (link, receiver) = Link::taken_up(self.connection, state, resume, first_window)?;
-        let peer_does = self.hello.abilities.features.contain(Features::KEEPALIVE);
-        link.keep_alive(self.keepalive.of_client(), peer_does);
-        let start = (self.control, self.session, self.keepalive, self.release, self.is_paced);
-        let exchange = listen(start, activity, &link, &socket, identity)?;
+        let peer_does = self.start.hello.abilities.features.contain(Features::KEEPALIVE);
+        link.keep_alive(self.start.keepalive.of_client(), peer_does);
+        let exchange = listen(self.control, &self.start, activity, &link, &socket, identity)?;
         Ok((link, receiver, exchange))
     }
 
     /// Says that the session cannot be taken up. Returns what the worker's process ends with.
     pub fn refuse_state(self, text: &str) -> ExitCode {
-        tracing::error!(session = %self.session, "the session is not taken up: {text}");
+        tracing::error!(session = %self.start.session, "the session is not taken up: {text}");
         // The broker may be gone already; the worker ends either way.
         let _ = messages::send(
             &self.control,
@@ -172,37 +141,36 @@ impl WorkerStart {
             messages::send(&self.control, &ToBroker::Counts, page.as_ref())?;
         }
         messages::send(&self.control, &ToBroker::Answering, None)?;
-        let abilities = Abilities::ours(&COMMANDS).resuming(self.keepalive.resume);
-        let resume = abilities.common_resume(&self.hello.abilities);
+        let abilities = Abilities::ours(&COMMANDS).resuming(self.start.keepalive.resume);
+        let resume = abilities.common_resume(&self.start.hello.abilities);
         let response = Response::Welcome(Welcome {
-            version: self.version,
-            session: self.session,
-            token: self.token,
-            lanes: self.lanes,
+            version: self.start.version,
+            session: self.start.session,
+            token: self.start.token,
+            lanes: self.start.lanes,
             release: env!("CARGO_PKG_VERSION").into(),
-            locality: self.locality.clone(),
+            locality: self.start.locality.clone(),
             abilities,
             snapshot,
         });
-        let (socket, timeouts) = (Arc::clone(self.connection.socket()), self.keepalive.of_client());
+        let (socket, timeouts) = (Arc::clone(self.connection.socket()), self.start.keepalive.of_client());
         socket.set_write_timeout(Some(timeouts.link))?;
         self.connection.send_handshake(|out| response.encode(out))?;
         socket.set_write_timeout(None)?;
-        let peer_does = self.hello.abilities.features.contain(Features::KEEPALIVE);
+        let peer_does = self.start.hello.abilities.features.contain(Features::KEEPALIVE);
         // Other clients may say nothing for as long as they like.
         let idle_timeout = if peer_does { timeouts.link } else { Duration::MAX };
         let identity = self.identity(resume);
         let (link, receiver) = establish(&self.control, self.connection, idle_timeout, resume)?;
         link.keep_alive(timeouts, peer_does);
-        tracing::info!(session = %self.session, via = %link.kind(), "the client is served");
-        let start = (self.control, self.session, self.keepalive, self.release, self.is_paced);
-        let exchange = listen(start, activity, &link, &socket, identity)?;
+        tracing::info!(session = %self.start.session, via = %link.kind(), "the client is served");
+        let exchange = listen(self.control, &self.start, activity, &link, &socket, identity)?;
         Ok((link, receiver, exchange))
     }
 
     /// Turns the client away, for the GPU cannot be started; `text` is a sentence for its user. Returns what the worker's process ends with.
     pub fn refuse(mut self, text: &str) -> ExitCode {
-        tracing::error!(session = %self.session, "the client is refused: {text}");
+        tracing::error!(session = %self.start.session, "the client is refused: {text}");
         let response = Response::Refused { text: text.into() };
         // Broker and client may be gone already; the worker ends either way.
         let _ = messages::send(&self.control, &ToBroker::NoGpu { text: text.to_owned() }, None);
@@ -215,13 +183,14 @@ impl WorkerStart {
 
 /// The access to the broker, which is listened to from now on.
 fn listen(
-    start: (Control, SessionId, KeepaliveSeconds, ReleaseTimes, bool),
+    control: Control,
+    start: &SessionStart,
     activity: Activity,
     link: &Link,
     socket: &Socket,
     identity: StateHeader,
 ) -> Result<Arc<Exchange>, WorkerError> {
-    let (control, session, keepalive, release, is_paced) = start;
+    let SessionStart { session, keepalive, release, is_paced, .. } = *start;
     let (control, lanes, socket) = (Arc::new(control), link.clone(), Arc::clone(socket));
     activity.set_transport(link.kind());
     let exchange =

@@ -32,7 +32,7 @@ pub fn prepare(choice: GpuChoice) -> Prepared {
 /// Serves one client until it goes. The broker calls this in the worker's own process.
 pub fn run(mut start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
     let state = start.take_state();
-    let (gpu, snapshot) = match prepared.unwrap_or_else(|| prepare(start.gpu)) {
+    let (gpu, snapshot) = match prepared.unwrap_or_else(|| prepare(start.gpu())) {
         Ok(prepared) => prepared,
         Err(text) if state.is_some() => return start.refuse_state(&text),
         Err(text) => return start.refuse(&text),
@@ -43,7 +43,7 @@ pub fn run(mut start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
     tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session open");
     let mut blob = Vec::new();
     snapshot.encode(&mut blob);
-    let keeps_images = start.keeps_images;
+    let keeps_images = start.keeps_images();
     match start.welcome(blob) {
         Ok((link, receiver, exchange)) => {
             let images = keeps_images.then(|| CachedImages::new(Arc::clone(&exchange)));
@@ -75,7 +75,7 @@ fn take_up(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: Fi
     let accepted = link.received;
     // The file is not to say how long a server keeps memory for it.
     let first_window = Duration::from_secs(header.seconds.min(MAX_WAIT_SECONDS).into());
-    let keeps_images = start.keeps_images;
+    let keeps_images = start.keeps_images();
     let (link, receiver, exchange) = match start.take_up(link, first_window) {
         Ok(taken_up) => taken_up,
         Err(error) => {
