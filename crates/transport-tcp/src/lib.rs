@@ -4,17 +4,15 @@
 //! | --- | --- |
 //! | `messages` | Frames of a link over TCP |
 //! | `commands` | The connection for commands, and how another one takes its place when it is lost |
-//! | `dial` | Dialling further connections of a link, at the end that connects |
 //! | `lanes` | Bulk lanes: TCP connections over which large copies are striped |
 //! | `schedule` | Lane scheduler: which lane sends what next, and retransmission when a lane has died |
 
 mod commands;
-mod dial;
 mod lanes;
 mod messages;
 mod schedule;
 
-pub use dial::{DialLanes, NotOpened};
+pub use commands::{DialLanes, NotOpened};
 pub use lanes::NoLane;
 pub use messages::{TcpOptions, parts};
 pub use schedule::LaneError;

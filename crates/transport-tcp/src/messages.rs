@@ -5,8 +5,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::commands::CommandConnection;
-use crate::dial::DialLanes;
+use crate::commands::{CommandConnection, DialLanes};
 use crate::lanes::Lanes;
 use causeway_connection::channel::{Connection, Incoming, Outgoing};
 use causeway_connection::socket::{LOOK_EVERY, PeerWatch, has_capacity, round_trip};

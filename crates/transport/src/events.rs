@@ -1,6 +1,7 @@
-//! Callbacks to the owner of a link.
+//! Callbacks to the owner of a link: what has come or was lost, and how fast transfers may go.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use causeway_memory::SealedMemory;
 
@@ -53,4 +54,19 @@ pub enum Awaited {
     /// Nothing of the peer: the thread that receives messages has something else to do, and returns soon even
     /// where it sleeps until a message comes.
     Yield,
+}
+
+/// Which way bytes have gone, as this end sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From the peer.
+    Received,
+    /// To the peer.
+    Sent,
+}
+
+/// Says how long a thread that carries transfers waits before it carries more. Messages are not asked about.
+pub trait Pacer: Send + Sync {
+    /// So many bytes of transfers have gone; how long to wait. May wait for an answer from elsewhere itself.
+    fn pause(&self, direction: Direction, bytes: usize) -> Duration;
 }

@@ -10,12 +10,11 @@
 //! | [`transport`] | What a transport gives a link: *messages* and *memory* |
 //! | [`one_sided`] | One-sided interface of transports with RDMA |
 //! | [`shared`] | State shared by a link and its transport, and the end of a link |
-//! | [`events`] | Callbacks to the owner of a link |
+//! | [`events`] | Callbacks to the owner of a link: what has come or was lost, and how fast transfers may go |
 //! | [`error`] | What can go wrong on a link |
 //! | [`sending`] | Outgoing transfer: its source, options, and the lifetime of its memory |
 //! | [`destination`] | Destination of a transfer's bytes |
 //! | [`transfers`] | Incoming transfers: expected and in flight, and their completion callbacks |
-//! | [`pacing`] | Pacing of transfers, so that they keep to a rate |
 //! | [`counters`] | What has gone over a link |
 //! | [`slots`] | Slot allocator of the arena |
 //! | [`delivery`] | Delivery of received pieces from staging memory to their destination |
@@ -28,7 +27,6 @@ pub mod destination;
 pub mod error;
 pub mod events;
 pub mod one_sided;
-pub mod pacing;
 pub mod send_queue;
 pub mod sending;
 pub mod shared;
@@ -41,9 +39,8 @@ pub use causeway_pipeline::TransportKind;
 pub use counters::{Counters, count};
 pub use destination::{ChooseMemory, ChunkAddress, Destination};
 pub use error::{DescriptorError, LinkError, TransferError, TransportError};
-pub use events::{Awaited, LinkEvents};
+pub use events::{Awaited, Direction, LinkEvents, Pacer};
 pub use one_sided::{DeviceMemory, DeviceUse, NotRegistered, OnComplete, OneSided, RegionSlice};
-pub use pacing::{Direction, Pacer};
 pub use sending::{Address, BufferGuard, Order, Pending, Sending, TransferOptions};
 pub use shared::{Carrier, Shared, spawn_or_lose};
 pub use transfers::{ChunkDestination, ReceivedChunk, Transfers};

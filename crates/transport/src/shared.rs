@@ -11,8 +11,7 @@ use causeway_sync::threads;
 
 use crate::counters::{AtomicCounters, Counters};
 use crate::error::LinkError;
-use crate::events::LinkEvents;
-use crate::pacing::{Direction, Pacer};
+use crate::events::{Direction, LinkEvents, Pacer};
 use crate::transfers::Transfers;
 
 /// The link works.

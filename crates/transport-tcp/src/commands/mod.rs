@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_connection::channel::{Incoming, Outgoing, Socket, shut_down};
+use causeway_connection::channel::{Connection, Incoming, Outgoing, Socket, shut_down};
 use causeway_sync::Monitor;
 use causeway_transport::{LinkError, Shared, TransportError, spawn_or_lose};
 use causeway_wire::chunk::{CHUNK_HEADER_SIZE, LaneRecord};
@@ -23,8 +23,8 @@ use causeway_wire::handshake::LaneHello;
 use causeway_wire::relocation::LinkState;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use thiserror::Error;
 
-use crate::dial::{DialLanes, NotOpened};
 use replay::{Replay, ReplayError};
 
 /// How long is waited between two attempts to connect.
@@ -39,6 +39,32 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Whoever has waited so long for the peer to deal with frames sends all the same: it may be the one that has to
 /// receive the acknowledgement.
 const CAPACITY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Opens the bulk lanes of a link.
+pub trait DialLanes: Send + Sync {
+    /// How many there are to open.
+    fn lanes(&self) -> u32;
+
+    /// For how long the peer is dialled in place of what was agreed, where it is known to be away.
+    fn time_left(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Opens one lane, authenticated; or the connection that takes the place of the one for commands
+    /// ([`LaneHello::COMMANDS`](causeway_wire::handshake::LaneHello::COMMANDS)).
+    fn open(&self, lane: u32) -> Result<Connection, NotOpened>;
+}
+
+/// Why a connection was not opened.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NotOpened {
+    /// The peer does not want it, and will not later.
+    #[error("{0}")]
+    Refused(String),
+    /// Something else went wrong.
+    #[error("{0}")]
+    Failed(String),
+}
 
 /// The connection for commands.
 pub(crate) struct CommandConnection {

@@ -33,8 +33,7 @@ use delayed_acks::DelayedAcks;
 use ready::Ready;
 use sender_pool::SenderPool;
 
-use super::commands::CommandConnection;
-use super::dial::{DialLanes, NotOpened};
+use super::commands::{CommandConnection, DialLanes, NotOpened};
 use super::schedule::{OrderId, Schedule, Task};
 use causeway_connection::channel::{Connection, Outgoing, Socket, shut_down};
 use causeway_connection::keepalive::KeepaliveTimeouts;
