@@ -8,8 +8,8 @@ use causeway_config::{Size, TimeSpan};
 use thiserror::Error;
 use toml::de::DeValue;
 
-/// Generates what is to be known of each limit from the table below: its field, its key in the list of clients, its
-/// name as JSON, what people read of it, and the type by which it is written.
+/// Generates what is to be known of each limit from the table below: its field, its key in the list of
+/// clients, its name as JSON, what people read of it, and the type by which it is written.
 macro_rules! client_limits {
     ($($(#[$documentation:meta])*
        $limit:ident: $plain:ty as $value:ty, $key:literal, json $json:literal, note $note:literal;)+) => {

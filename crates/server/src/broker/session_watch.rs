@@ -182,7 +182,8 @@ impl<'a> Watch<'a> {
         if has_checks { end.min(self.next_client_check) } else { end }
     }
 
-    /// Tells the worker that its session ends, unless it has been told; it is killed for `reason` if it does not end.
+    /// Tells the worker that its session ends, unless it has been told; it is killed for `reason` if it does
+    /// not end.
     fn end(&mut self, now: Instant, text: String, reason: &'static str) {
         if self.ended_for.is_none() {
             // What it could not be told, it will not tell.

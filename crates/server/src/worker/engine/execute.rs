@@ -74,7 +74,8 @@ impl Engine {
         Ok(outcome)
     }
 
-    /// Executes a command of the engine's own, `own`, with the back end's help where `request` is dispatched to it.
+    /// Executes a command of the engine's own, `own`, with the back end's help where `request` is dispatched
+    /// to it.
     fn execute_engine_command(
         self: &Arc<Self>,
         state: &mut State,
@@ -247,7 +248,8 @@ impl Engine {
         self.dispatch(state, request)
     }
 
-    /// Unloads a module or a library. The client was told that its load went well, and learnt an error when it used it.
+    /// Unloads a module or a library. The client was told that its load went well, and learnt an error when it
+    /// used it.
     fn unload(&self, state: &mut State, request: &Request<'_>, handle: u64) -> CuResult<()> {
         if self.session.objects().forget_failed(handle) {
             return Ok(());
