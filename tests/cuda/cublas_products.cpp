@@ -326,7 +326,7 @@ static void mistakes(Handle handle) {
     CHECK_EQUAL(call("cublasSgemm_v2", handle, 0, 0, 4, 4, 4, &one, a.at(), 3, a.at(), 4, &one, a.at(), 4), INVALID_VALUE);
     CHECK_EQUAL(call("cublasSgemm_v2", handle, 5, 0, 4, 4, 4, &one, a.at(), 4, a.at(), 4, &one, a.at(), 4), INVALID_VALUE);
     CHECK_EQUAL(call("cublasSgemm_v2", handle, 0, 0, 0, 4, 4, &one, a.at(), 4, a.at(), 4, &one, a.at(), 4), SUCCESS);
-    CHECK_EQUAL(call("cublasStrsm_v2", handle, 0, 0, 0, 0, 4, 4, &one, a.at(), 4, a.at(), 4), NOT_SUPPORTED);
+    CHECK_EQUAL(call("cublasStrmm_v2", handle, 0, 0, 0, 0, 4, 4, &one, a.at(), 4, a.at(), 4), NOT_SUPPORTED);
 }
 
 // The last: the context does not survive it.

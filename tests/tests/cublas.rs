@@ -13,7 +13,7 @@ fn products_are_right_in_all_types_forms_streams_and_threads() {
     let outcome = run(&mut through_run(None, &cuda_program("cublas_products")), LIMIT).must_succeed();
     let named =
         |function: &str| outcome.stderr.contains(&format!("{function} returns CUBLAS_STATUS_NOT_SUPPORTED"));
-    assert!(named("cublasStrsm_v2") && named("cublasLtMatmul"), "{outcome}");
+    assert!(named("cublasStrmm_v2") && named("cublasLtMatmul"), "{outcome}");
 }
 
 #[test]
@@ -23,6 +23,15 @@ fn wrong_addresses_are_errors_of_the_kernel() {
         let outcome = run(command.arg(address), LIMIT).must_succeed();
         assert!(outcome.stderr.contains("kernel `causeway_gemm`"), "{outcome}");
     }
+}
+
+#[test]
+fn systems_are_solved_and_matrices_decomposed() {
+    let outcome = run(&mut through_run(None, &cuda_program("cusolver_systems")), LIMIT).must_succeed();
+    assert!(outcome.stderr.contains("cusolverDnSsytrf returns CUSOLVER_STATUS_NOT_SUPPORTED"), "{outcome}");
+    let mut command = through_run(None, &cuda_program("cusolver_systems"));
+    let outcome = run(command.arg("beyond"), LIMIT).must_succeed();
+    assert!(outcome.stderr.contains("kernel `causeway_solve`"), "{outcome}");
 }
 
 #[test]

@@ -58,6 +58,8 @@ LINKS = {
     f"{SOFTWARE}libcublas.so.13": f"../{CUBLAS}",
     f"{SOFTWARE}libcublasLt.so.12": f"../{CUBLAS}",
     f"{SOFTWARE}libcublasLt.so.13": f"../{CUBLAS}",
+    f"{SOFTWARE}libcusolver.so.11": f"../{CUBLAS}",
+    f"{SOFTWARE}libcusolver.so.12": f"../{CUBLAS}",
     "libcuda.so": "libcuda.so.1",
     "libnvidia-ml.so": "libnvidia-ml.so.1",
     "libnvcuvid.so.1": STUBS,

@@ -12,14 +12,16 @@ use std::process::Command;
 pub const FOLDER: &str = "software";
 
 /// What is in it: the names that programs ask for, and what cargo calls the library.
-pub const NAMES: [(&str, &str); 4] = [
+pub const NAMES: [(&str, &str); 6] = [
     ("libcublas.so.12", CUBLAS),
     ("libcublas.so.13", CUBLAS),
     ("libcublasLt.so.12", CUBLAS),
     ("libcublasLt.so.13", CUBLAS),
+    ("libcusolver.so.11", CUBLAS),
+    ("libcusolver.so.12", CUBLAS),
 ];
 
-/// The library that stands in for cuBLAS and cuBLASLt.
+/// The library that stands in for cuBLAS, cuBLASLt and cuSOLVER.
 const CUBLAS: &str = "libcauseway_cublas.so";
 
 /// The variable that names libraries to be loaded first.

@@ -1,6 +1,7 @@
 //! Functions of the CUDA driver that are used.
 
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::CString;
 use std::sync::OnceLock;
 
 use causeway_cuda::entry_points;
@@ -99,16 +100,21 @@ impl Functions {
         }
     }
 
-    /// Loads PTX for every context, and finds its kernel.
-    pub fn load_kernel(&self, text: &core::ffi::CStr, entry: &core::ffi::CStr) -> Result<usize, Status> {
-        let (mut library, mut kernel) = (core::ptr::null_mut(), core::ptr::null_mut());
-        let none: *mut c_void = core::ptr::null_mut();
-        // SAFETY: there is room for the handles, both texts end with a zero, and there are no options.
-        unsafe {
-            check((self.load_library)(&raw mut library, text.as_ptr(), none, none, 0, none, none, 0))?;
-            check((self.find_kernel)(&raw mut kernel, library, entry.as_ptr()))?;
+    /// Loads PTX for every context, and finds its kernels.
+    pub fn load_kernels(&self, text: &CStr, entries: &[CString]) -> Result<Vec<usize>, Status> {
+        let (mut library, none): (_, *mut c_void) = (core::ptr::null_mut(), core::ptr::null_mut());
+        // SAFETY: there is room for the handle, the text ends with a zero, and there are no options.
+        let result =
+            unsafe { (self.load_library)(&raw mut library, text.as_ptr(), none, none, 0, none, none, 0) };
+        check(result)?;
+        let mut kernels = Vec::new();
+        for entry in entries {
+            let mut kernel = core::ptr::null_mut();
+            // SAFETY: there is room for the handle, and the name ends with a zero.
+            check(unsafe { (self.find_kernel)(&raw mut kernel, library, entry.as_ptr()) })?;
+            kernels.push(kernel as usize);
         }
-        Ok(kernel as usize)
+        Ok(kernels)
     }
 
     /// Launches a kernel with one parameter, in blocks of one thread.

@@ -17,4 +17,19 @@ macro_rules! refused {
     };
 }
 
+/// The same, of cuSOLVER.
+macro_rules! refused_solver {
+    ($($name:ident)*) => {
+        $(
+            /// Refuses at once.
+            #[allow(non_snake_case)]
+            #[unsafe(no_mangle)]
+            pub extern "C" fn $name() -> u32 {
+                let _ = log::refused(stringify!($name), "the function is not implemented");
+                crate::solver::NOT_SUPPORTED
+            }
+        )*
+    };
+}
+
 include!(concat!(env!("OUT_DIR"), "/refused.rs"));

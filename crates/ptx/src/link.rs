@@ -24,8 +24,8 @@ pub(crate) enum Builtin {
     Free,
     /// `cudaGraphSetConditional(handle, value)`.
     SetCondition,
-    /// One tile of a matrix product: see [`causeway_gemm`].
-    MultiplyTile,
+    /// What is computed here for libraries: see [`causeway_gemm`].
+    Library(causeway_gemm::Operation),
 }
 
 impl Builtin {
@@ -36,8 +36,7 @@ impl Builtin {
             "malloc" => Self::Allocate,
             "free" => Self::Free,
             "cudaGraphSetConditional" => Self::SetCondition,
-            causeway_gemm::FUNCTION => Self::MultiplyTile,
-            _ => return None,
+            _ => return causeway_gemm::Operation::of_function(name).map(Self::Library),
         })
     }
 
@@ -48,7 +47,10 @@ impl Builtin {
             Self::Allocate => (&[8], &[8]),
             Self::Free => (&[8], &[]),
             Self::SetCondition => (&[8, 4], &[]),
-            Self::MultiplyTile => (&[causeway_gemm::REQUEST_BYTES as u64], &[]),
+            Self::Library(operation) => {
+                let parameters = vec![operation.parameter_bytes() as u64];
+                return Signature { parameters, results: Vec::new() };
+            }
         };
         Signature { parameters: parameters.into(), results: results.into() }
     }

@@ -164,7 +164,10 @@ impl Translator<'_, '_> {
             Builtin::Assert => runtime::assertion_failed as *const () as usize,
             Builtin::Allocate => runtime::allocate as *const () as usize,
             Builtin::Free => runtime::free as *const () as usize,
-            Builtin::MultiplyTile => runtime::multiply_tile as *const () as usize,
+            Builtin::Library(causeway_gemm::Operation::Multiply) => {
+                runtime::multiply_tile as *const () as usize
+            }
+            Builtin::Library(causeway_gemm::Operation::Solve) => runtime::solve as *const () as usize,
             Builtin::SetCondition => runtime::set_condition as *const () as usize,
         };
         self.call_runtime(function, pointers, None);

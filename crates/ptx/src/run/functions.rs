@@ -10,7 +10,7 @@ use super::context::{
     BarrierRequest, ClusterBarrierRequest, PhaseRequest, Raised, Reduction, Request, ThreadContext,
     WarpOperation, WarpRequest,
 };
-use super::{gemm, printf};
+use super::{gemm, printf, solve};
 
 /// Suspends the thread with a request; returns when the scheduler resumes it.
 ///
@@ -188,6 +188,13 @@ runtime_functions! {
     /// The kernel of a matrix product: see [`causeway_gemm`].
     fn multiply_tile(thread, request: *const causeway_gemm::Request) {
         if let Err(raised) = gemm::multiply_tile(thread, &*request) {
+            raise(thread, raised);
+        }
+    }
+
+    /// The kernel of solutions and factorizations: see [`causeway_gemm`].
+    fn solve(thread, request: *const causeway_gemm::SolveRequest) {
+        if let Err(raised) = solve::solve(thread, &*request) {
             raise(thread, raised);
         }
     }

@@ -14,6 +14,7 @@ pub(crate) mod mbarrier;
 mod printf;
 pub(crate) mod rounding;
 mod signals;
+mod solve;
 pub(crate) mod tensor;
 pub(crate) mod textures;
 mod turns;

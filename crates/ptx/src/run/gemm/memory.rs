@@ -11,17 +11,18 @@ use crate::memory::AddressSpace;
 use crate::run::context::Raised;
 
 /// A request that the library does not make.
-pub(super) const INVALID: Raised = Raised::IllegalInstruction("the request of a matrix product is not valid");
+pub(in crate::run) const INVALID: Raised =
+    Raised::IllegalInstruction("the request to the processor is not valid");
 
 /// Rows or columns from `first` on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Range {
-    pub(super) first: u64,
-    pub(super) len: u64,
+pub(in crate::run) struct Range {
+    pub(in crate::run) first: u64,
+    pub(in crate::run) len: u64,
 }
 
 /// One matrix of a batch.
-pub(super) struct Operand<'a> {
+pub(in crate::run) struct Operand<'a> {
     source: Source,
     /// Its first element.
     address: i128,
@@ -34,7 +35,7 @@ pub(super) struct Operand<'a> {
 
 impl<'a> Operand<'a> {
     /// The matrix of this number in the batch. This runs on a coroutine, as all that reads device memory.
-    pub(super) fn of(matrix: &Matrix, batch: u64, space: &'a AddressSpace) -> Result<Self, Raised> {
+    pub(in crate::run) fn of(matrix: &Matrix, batch: u64, space: &'a AddressSpace) -> Result<Self, Raised> {
         let scalar_type = ScalarType::from_number(matrix.scalar_type).ok_or(INVALID)?;
         let size = i128::from(scalar_type.size());
         let source = Source::from_number(matrix.source).ok_or(INVALID)?;
@@ -64,7 +65,7 @@ impl<'a> Operand<'a> {
     ///
     /// # Safety
     /// There is room for the part, which nothing else uses, and this runs on a coroutine.
-    pub(super) unsafe fn read<T: Sum>(
+    pub(in crate::run) unsafe fn read<T: Sum>(
         &self,
         rows: Range,
         columns: Range,
@@ -112,7 +113,7 @@ impl<'a> Operand<'a> {
     ///
     /// # Safety
     /// The part's elements are there, and this runs on a coroutine.
-    pub(super) unsafe fn write<T: Sum>(
+    pub(in crate::run) unsafe fn write<T: Sum>(
         &self,
         rows: Range,
         columns: Range,

@@ -5,9 +5,9 @@
 //! [`functions`](super::functions)). The multiplication of what was read runs on the worker's own stack.
 
 mod elements;
-mod memory;
+pub(super) mod memory;
 mod scratch;
-mod sums;
+pub(super) mod sums;
 
 use causeway_gemm::{Accumulator, Activation, Matrix, Request, Scalar, ScalarType, TILE};
 

@@ -3,7 +3,7 @@
 use causeway_gemm::Activation;
 
 /// A type in which products are summed.
-pub(super) trait Sum: Copy + Default + PartialEq {
+pub(in crate::run) trait Sum: Copy + Default + PartialEq {
     fn of_single(value: f32) -> Self;
     fn of_parts(real: f64, imaginary: f64) -> Self;
     /// The real part, to be rounded to less than single precision.

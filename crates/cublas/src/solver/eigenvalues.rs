@@ -1,0 +1,302 @@
+//! Eigenvalues and singular values: `syevd`, `syevj`, `gesvd`, `gesvdj`, and the forms with types as arguments.
+
+use core::ffi::{c_char, c_void};
+
+use causeway_gemm::ScalarType;
+
+use super::status::solver_functions;
+use crate::handle::Handle;
+use crate::operation::Argument;
+use crate::solve::{self, Vectors};
+use crate::status::{Done, Status};
+use crate::types::scalar_type;
+
+unsafe fn write_value<T: From<u8>>(to: *mut T) -> Done {
+    if to.is_null() {
+        return Err(Status::InvalidValue);
+    }
+    // SAFETY: as the caller promises. Some callers take no workspace for an error.
+    unsafe { to.write(T::from(1)) };
+    Ok(())
+}
+
+/// The element type of this number of `cudaDataType`, of those that are decomposed.
+fn element(number: u32) -> Result<ScalarType, Status> {
+    let is_wide = |kind: &ScalarType| {
+        matches!(kind, ScalarType::F32 | ScalarType::F64 | ScalarType::C32 | ScalarType::C64)
+    };
+    scalar_type(number).filter(is_wide).ok_or(Status::NotSupported)
+}
+
+/// Vectors as letters ask for them: of each side all, as many as there are values, or these in place of the
+/// matrix; or none of both sides.
+fn lettered(
+    letters: [c_char; 2],
+    a: Argument,
+    left: Argument,
+    right: Argument,
+) -> Result<Option<Vectors>, Status> {
+    let letters = letters.map(|letter| letter as u8);
+    match letters {
+        [b'N', b'N'] => return Ok(None),
+        [b'N', b'A' | b'S' | b'O'] | [b'A' | b'S' | b'O', b'N'] => return Err(Status::NotSupported),
+        [b'A' | b'S', b'A' | b'S' | b'O'] | [b'O', b'A' | b'S'] => {}
+        _ => return Err(Status::InvalidValue),
+    }
+    let [left, right] =
+        [(letters[0], left), (letters[1], right)].map(|(letter, own)| if letter == b'O' { a } else { own });
+    let is_full = letters.map(|letter| letter == b'A');
+    Ok(Some(Vectors { left, right, is_right_adjoint: false, is_full }))
+}
+
+/// Vectors as `cusolverEigMode_t` and `econ` ask for them.
+fn moded(job: u32, is_few: bool, left: Argument, right: Argument) -> Result<Option<Vectors>, Status> {
+    match job {
+        0 => Ok(None),
+        1 => Ok(Some(Vectors { left, right, is_right_adjoint: true, is_full: [!is_few; 2] })),
+        _ => Err(Status::InvalidValue),
+    }
+}
+
+/// Exports the functions of one element type.
+macro_rules! decompositions {
+    (
+        $kind:expr, $syevd_size:ident $syevd:ident $syevj_size:ident $syevj:ident $syevj_batched_size:ident
+        $syevj_batched:ident $gesvd_size:ident $gesvd:ident $gesvdj_size:ident $gesvdj:ident
+        $gesvdj_batched_size:ident $gesvdj_batched:ident
+    ) => {
+        solver_functions! {
+            /// The workspace of eigenvalues.
+            fn $syevd_size(
+                _handle: *const Handle, _job: u32, _fill: u32, _n: i32, _a: *const u8, _lda: i32,
+                _values: *const u8, to: *mut i32
+            ) {
+                write_value(to)
+            }
+
+            /// Eigenvalues and vectors.
+            fn $syevd(
+                handle: *const Handle, job: u32, fill: u32, n: i32, a: *const u8, lda: i32, values: *const u8,
+                _work: *const u8, _len: i32, info: *const u8
+            ) {
+                let a = Argument::new(a, $kind, lda.into());
+                solve::eigen(handle, [job, fill], n.into(), a, [values, info], 1)
+            }
+
+            /// The workspace of eigenvalues by rotations.
+            fn $syevj_size(
+                _handle: *const Handle, _job: u32, _fill: u32, _n: i32, _a: *const u8, _lda: i32,
+                _values: *const u8, to: *mut i32, _parameters: *const c_void
+            ) {
+                write_value(to)
+            }
+
+            /// Eigenvalues and vectors by rotations.
+            fn $syevj(
+                handle: *const Handle, job: u32, fill: u32, n: i32, a: *const u8, lda: i32, values: *const u8,
+                _work: *const u8, _len: i32, info: *const u8, _parameters: *const c_void
+            ) {
+                let a = Argument::new(a, $kind, lda.into());
+                solve::eigen(handle, [job, fill], n.into(), a, [values, info], 1)
+            }
+
+            /// The workspace of eigenvalues of a batch.
+            fn $syevj_batched_size(
+                _handle: *const Handle, _job: u32, _fill: u32, _n: i32, _a: *const u8, _lda: i32,
+                _values: *const u8, to: *mut i32, _parameters: *const c_void, _batch: i32
+            ) {
+                write_value(to)
+            }
+
+            /// Eigenvalues and vectors of a batch.
+            fn $syevj_batched(
+                handle: *const Handle, job: u32, fill: u32, n: i32, a: *const u8, lda: i32, values: *const u8,
+                _work: *const u8, _len: i32, info: *const u8, _parameters: *const c_void, batch: i32
+            ) {
+                let a = Argument::new(a, $kind, lda.into()).strided(i64::from(lda) * i64::from(n));
+                solve::eigen(handle, [job, fill], n.into(), a, [values, info], batch.into())
+            }
+
+            /// The workspace of singular values.
+            fn $gesvd_size(_handle: *const Handle, _m: i32, _n: i32, to: *mut i32) { write_value(to) }
+
+            /// Singular values and vectors.
+            fn $gesvd(
+                handle: *const Handle, left: c_char, right: c_char, m: i32, n: i32, a: *const u8, lda: i32,
+                values: *const u8, u: *const u8, ldu: i32, v: *const u8, ldv: i32, _work: *const u8,
+                _len: i32, _real_work: *const u8, info: *const u8
+            ) {
+                let [a, u, v] =
+                    [(a, lda), (u, ldu), (v, ldv)].map(|(a, leading)| Argument::new(a, $kind, leading.into()));
+                let vectors = lettered([left, right], a, u, v)?;
+                solve::singular(handle, [m.into(), n.into()], a, vectors, [values, info], 1)
+            }
+
+            /// The workspace of singular values by rotations.
+            fn $gesvdj_size(
+                _handle: *const Handle, _job: u32, _econ: i32, _m: i32, _n: i32, _a: *const u8, _lda: i32,
+                _values: *const u8, _u: *const u8, _ldu: i32, _v: *const u8, _ldv: i32, to: *mut i32,
+                _parameters: *const c_void
+            ) {
+                write_value(to)
+            }
+
+            /// Singular values and vectors by rotations.
+            fn $gesvdj(
+                handle: *const Handle, job: u32, econ: i32, m: i32, n: i32, a: *const u8, lda: i32,
+                values: *const u8, u: *const u8, ldu: i32, v: *const u8, ldv: i32, _work: *const u8,
+                _len: i32, info: *const u8, _parameters: *const c_void
+            ) {
+                let [a, u, v] =
+                    [(a, lda), (u, ldu), (v, ldv)].map(|(a, leading)| Argument::new(a, $kind, leading.into()));
+                let vectors = moded(job, econ != 0, u, v)?;
+                solve::singular(handle, [m.into(), n.into()], a, vectors, [values, info], 1)
+            }
+
+            /// The workspace of singular values of a batch.
+            fn $gesvdj_batched_size(
+                _handle: *const Handle, _job: u32, _m: i32, _n: i32, _a: *const u8, _lda: i32,
+                _values: *const u8, _u: *const u8, _ldu: i32, _v: *const u8, _ldv: i32, to: *mut i32,
+                _parameters: *const c_void, _batch: i32
+            ) {
+                write_value(to)
+            }
+
+            /// Singular values and vectors of a batch.
+            fn $gesvdj_batched(
+                handle: *const Handle, job: u32, m: i32, n: i32, a: *const u8, lda: i32, values: *const u8,
+                u: *const u8, ldu: i32, v: *const u8, ldv: i32, _work: *const u8, _len: i32, info: *const u8,
+                _parameters: *const c_void, batch: i32
+            ) {
+                let [a, u, v] = [(a, lda, n), (u, ldu, m), (v, ldv, n)].map(|(a, leading, columns)| {
+                    let stride = i64::from(leading) * i64::from(columns);
+                    Argument::new(a, $kind, leading.into()).strided(stride)
+                });
+                let vectors = moded(job, false, u, v)?;
+                solve::singular(handle, [m.into(), n.into()], a, vectors, [values, info], batch.into())
+            }
+        }
+    };
+}
+
+decompositions! {
+    ScalarType::F32, cusolverDnSsyevd_bufferSize cusolverDnSsyevd cusolverDnSsyevj_bufferSize
+    cusolverDnSsyevj cusolverDnSsyevjBatched_bufferSize cusolverDnSsyevjBatched
+    cusolverDnSgesvd_bufferSize cusolverDnSgesvd cusolverDnSgesvdj_bufferSize cusolverDnSgesvdj
+    cusolverDnSgesvdjBatched_bufferSize cusolverDnSgesvdjBatched
+}
+
+decompositions! {
+    ScalarType::F64, cusolverDnDsyevd_bufferSize cusolverDnDsyevd cusolverDnDsyevj_bufferSize
+    cusolverDnDsyevj cusolverDnDsyevjBatched_bufferSize cusolverDnDsyevjBatched
+    cusolverDnDgesvd_bufferSize cusolverDnDgesvd cusolverDnDgesvdj_bufferSize cusolverDnDgesvdj
+    cusolverDnDgesvdjBatched_bufferSize cusolverDnDgesvdjBatched
+}
+
+decompositions! {
+    ScalarType::C32, cusolverDnCheevd_bufferSize cusolverDnCheevd cusolverDnCheevj_bufferSize
+    cusolverDnCheevj cusolverDnCheevjBatched_bufferSize cusolverDnCheevjBatched
+    cusolverDnCgesvd_bufferSize cusolverDnCgesvd cusolverDnCgesvdj_bufferSize cusolverDnCgesvdj
+    cusolverDnCgesvdjBatched_bufferSize cusolverDnCgesvdjBatched
+}
+
+decompositions! {
+    ScalarType::C64, cusolverDnZheevd_bufferSize cusolverDnZheevd cusolverDnZheevj_bufferSize
+    cusolverDnZheevj cusolverDnZheevjBatched_bufferSize cusolverDnZheevjBatched
+    cusolverDnZgesvd_bufferSize cusolverDnZgesvd cusolverDnZgesvdj_bufferSize cusolverDnZgesvdj
+    cusolverDnZgesvdjBatched_bufferSize cusolverDnZgesvdjBatched
+}
+
+solver_functions! {
+    /// The workspace of eigenvalues.
+    fn cusolverDnXsyevd_bufferSize(
+        _handle: *const Handle, _parameters: *const c_void, _job: u32, _fill: u32, _n: i64, _type: u32,
+        _a: *const u8, _lda: i64, _value_type: u32, _values: *const u8, _compute: u32, device: *mut usize,
+        host: *mut usize
+    ) {
+        write_value(device)?;
+        write_value(host)
+    }
+
+    /// Eigenvalues and vectors.
+    fn cusolverDnXsyevd(
+        handle: *const Handle, _parameters: *const c_void, job: u32, fill: u32, n: i64, kind: u32,
+        a: *const u8, lda: i64, _value_type: u32, values: *const u8, _compute: u32, _device: *const u8,
+        _device_len: usize, _host: *const u8, _host_len: usize, info: *const u8
+    ) {
+        let a = Argument::new(a, element(kind)?, lda);
+        solve::eigen(handle, [job, fill], n, a, [values, info], 1)
+    }
+
+    /// The workspace of eigenvalues of a batch.
+    fn cusolverDnXsyevBatched_bufferSize(
+        _handle: *const Handle, _parameters: *const c_void, _job: u32, _fill: u32, _n: i64, _type: u32,
+        _a: *const u8, _lda: i64, _value_type: u32, _values: *const u8, _compute: u32, device: *mut usize,
+        host: *mut usize, _batch: i64
+    ) {
+        write_value(device)?;
+        write_value(host)
+    }
+
+    /// Eigenvalues and vectors of a batch.
+    fn cusolverDnXsyevBatched(
+        handle: *const Handle, _parameters: *const c_void, job: u32, fill: u32, n: i64, kind: u32,
+        a: *const u8, lda: i64, _value_type: u32, values: *const u8, _compute: u32, _device: *const u8,
+        _device_len: usize, _host: *const u8, _host_len: usize, info: *const u8, batch: i64
+    ) {
+        let stride = lda.checked_mul(n).ok_or(Status::InvalidValue)?;
+        let a = Argument::new(a, element(kind)?, lda).strided(stride);
+        solve::eigen(handle, [job, fill], n, a, [values, info], batch)
+    }
+
+    /// The workspace of singular values.
+    fn cusolverDnXgesvd_bufferSize(
+        _handle: *const Handle, _parameters: *const c_void, _left: c_char, _right: c_char, _m: i64, _n: i64,
+        _type: u32, _a: *const u8, _lda: i64, _value_type: u32, _values: *const u8, _u_type: u32,
+        _u: *const u8, _ldu: i64, _v_type: u32, _v: *const u8, _ldv: i64, _compute: u32, device: *mut usize,
+        host: *mut usize
+    ) {
+        write_value(device)?;
+        write_value(host)
+    }
+
+    /// Singular values and vectors.
+    fn cusolverDnXgesvd(
+        handle: *const Handle, _parameters: *const c_void, left: c_char, right: c_char, m: i64, n: i64,
+        kind: u32, a: *const u8, lda: i64, _value_type: u32, values: *const u8, u_type: u32, u: *const u8,
+        ldu: i64, v_type: u32, v: *const u8, ldv: i64, _compute: u32, _device: *const u8, _device_len: usize,
+        _host: *const u8, _host_len: usize, info: *const u8
+    ) {
+        let (u, v) = (Argument::new(u, element(u_type)?, ldu), Argument::new(v, element(v_type)?, ldv));
+        let a = Argument::new(a, element(kind)?, lda);
+        let vectors = lettered([left, right], a, u, v)?;
+        solve::singular(handle, [m, n], a, vectors, [values, info], 1)
+    }
+
+    /// The workspace of singular values by a polar decomposition.
+    fn cusolverDnXgesvdp_bufferSize(
+        _handle: *const Handle, _parameters: *const c_void, _job: u32, _econ: i32, _m: i64, _n: i64,
+        _type: u32, _a: *const u8, _lda: i64, _value_type: u32, _values: *const u8, _u_type: u32,
+        _u: *const u8, _ldu: i64, _v_type: u32, _v: *const u8, _ldv: i64, _compute: u32, device: *mut usize,
+        host: *mut usize
+    ) {
+        write_value(device)?;
+        write_value(host)
+    }
+
+    /// Singular values and vectors, with an estimate of their error: none.
+    fn cusolverDnXgesvdp(
+        handle: *const Handle, _parameters: *const c_void, job: u32, econ: i32, m: i64, n: i64, kind: u32,
+        a: *const u8, lda: i64, _value_type: u32, values: *const u8, u_type: u32, u: *const u8, ldu: i64,
+        v_type: u32, v: *const u8, ldv: i64, _compute: u32, _device: *const u8, _device_len: usize,
+        _host: *const u8, _host_len: usize, info: *const u8, error: *mut f64
+    ) {
+        let (u, v) = (Argument::new(u, element(u_type)?, ldu), Argument::new(v, element(v_type)?, ldv));
+        let vectors = moded(job, econ != 0, u, v)?;
+        solve::singular(handle, [m, n], Argument::new(a, element(kind)?, lda), vectors, [values, info], 1)?;
+        if !error.is_null() {
+            error.write(0.0);
+        }
+        Ok(())
+    }
+}
