@@ -16,7 +16,9 @@
 //! | [`stall`] | A relay between clients and a server that keeps its connections open and forwards nothing any more, or cuts them, once it is told to |
 //! | [`chaos`] | Faults of a network at exact points of a session: a relay between a program and a server that knows where frames and chunks end, and cuts, closes, stalls or splits there |
 //! | [`tap`] | A relay between clients and a server that keeps a record of what goes through it |
+//! | [`api_server`] | An API server of Kubernetes as a DRA driver sees it: objects by their paths, over HTTP |
 
+pub mod api_server;
 pub mod built;
 pub mod chaos;
 pub mod client;

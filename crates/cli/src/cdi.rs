@@ -182,25 +182,20 @@ fn describe(device: &Device, keys: Option<&Path>) -> Value {
         mounts.push(Mount::read_only(keys, KEYS_IN_CONTAINER));
     }
     mounts.extend(container::socket_mounts(&device.servers));
-    let mounts: Vec<_> = mounts.iter().map(mount).collect();
+    let mounts: Vec<_> = mounts.iter().map(Mount::to_cdi).collect();
     json!({ "name": device.name, "containerEdits": { "env": variables, "mounts": mounts } })
 }
 
 /// The whole description. `files` are the libraries: the name that programs ask for, and where it is.
 fn description(program: &Path, files: &[(&str, PathBuf)], devices: &[Value]) -> Value {
     let variables = container::library_variables().map(|(name, value)| format!("{name}={value}"));
-    let mounts: Vec<_> = container::library_mounts(program, files).iter().map(mount).collect();
+    let mounts: Vec<_> = container::library_mounts(program, files).iter().map(Mount::to_cdi).collect();
     json!({
         "cdiVersion": VERSION,
         "kind": KIND,
         "containerEdits": { "env": variables, "mounts": mounts },
         "devices": devices,
     })
-}
-
-fn mount(mount: &Mount) -> Value {
-    let mode = if mount.is_read_only { "ro" } else { "rw" };
-    json!({ "hostPath": mount.host, "containerPath": mount.container, "options": [mode, "nosuid", "nodev", "bind"] })
 }
 
 #[cfg(test)]

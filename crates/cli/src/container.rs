@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use causeway_access::{Endpoint, Target};
+use serde_json::{Value, json};
 
 /// Where a container finds the program and the libraries.
 const FOLDER: &str = "/opt/causeway";
@@ -25,6 +26,12 @@ impl Mount {
     /// A file or folder that the container can read.
     pub fn read_only(host: &Path, container: impl Into<PathBuf>) -> Self {
         Self { host: host.to_owned(), container: container.into(), is_read_only: true }
+    }
+
+    /// The mount as a description for container engines has it.
+    pub fn to_cdi(&self) -> Value {
+        let mode = if self.is_read_only { "ro" } else { "rw" };
+        json!({ "hostPath": self.host, "containerPath": self.container, "options": [mode, "nosuid", "nodev", "bind"] })
     }
 }
 

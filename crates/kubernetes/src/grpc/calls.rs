@@ -14,7 +14,7 @@ use h2::{RecvStream, SendStream};
 use http::{Method, Request, Response, StatusCode};
 use thiserror::Error;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -122,7 +122,7 @@ const MAX_CALLS: u32 = 64;
 /// What responds to calls.
 pub trait Service: Send + Sync + 'static {
     /// The response to a message for a procedure, such as `/v1beta1.DevicePlugin/Allocate`. It is not waited for, so
-    /// it must be there at once.
+    /// it must be there at once, or be promised.
     fn call(&self, method: &str, message: &[u8]) -> Result<Reply, Status>;
 }
 
@@ -131,6 +131,8 @@ pub trait Service: Send + Sync + 'static {
 pub enum Reply {
     /// One message.
     Message(Vec<u8>),
+    /// One message, which another thread sends when it is there.
+    Later(oneshot::Receiver<Vec<u8>>),
     /// The state as it is, and again whenever it has changed. What changes faster than the caller reads is skipped.
     State(watch::Receiver<Vec<u8>>),
 }
@@ -193,6 +195,13 @@ async fn try_to_respond(
             frame::write(&mut sending, frame::encode(&message)).await?;
             Ok(())
         }
+        Ok(Reply::Later(message)) => match message.await {
+            Ok(message) => {
+                frame::write(&mut sending, frame::encode(&message)).await?;
+                Ok(())
+            }
+            Err(_) => Err(Status::new(Code::Internal, "the call was given up")),
+        },
         Ok(Reply::State(state)) => {
             send_states(&mut sending, state).await?;
             Ok(())
