@@ -19,12 +19,13 @@ __global__ void post_one(QueuePair *qp, CompletionQueue *cq, SendRequest request
     if (*status == Status::ok) *status = wait_cq(cq, completion);
 }
 
-// Every thread posts so many requests, the last of which has a completion; the nanoseconds that took.
+// Every thread posts so many requests, one in 16 and the last of which have a completion; the nanoseconds that took.
+// Threads begin with different ones of the 16: a queue full of requests without completions would never empty.
 __global__ void post_many(QueuePair *qp, CompletionQueue *cq, SendRequest request, unsigned each,
                           unsigned long long *nanoseconds, unsigned *wrong) {
     unsigned long long begin = causeway::order::now();
     for (unsigned at = 0; at < each; at++) {
-        request.flags = at % 16 == 15 || at + 1 == each ? SEND_SIGNALED : 0;
+        request.flags = (at + threadIdx.x) % 16 == 15 || at + 1 == each ? SEND_SIGNALED : 0;
         for (;;) {
             Status status = try_post_send(qp, request);
             if (status == Status::ok) break;
@@ -114,6 +115,7 @@ static void rate(const End &end, SendRequest request) {
         }
         double posts = static_cast<double>(threads) * each, us = answer->nanoseconds / 1000.0;
         printf("%5u threads: %.3f us a post of a thread, %.2f million posts/s\n", threads, us / each, posts / us);
+        fflush(stdout);
     }
     cudaFreeHost(answer);
 }
@@ -138,6 +140,7 @@ int main(int count, char **arguments) {
     write.lkey = one.lkey;
     write.remote_address = reinterpret_cast<unsigned long long>(other.numbers);
     write.rkey = other.rkey;
+    fflush(stdout);
     if (is_rate) {
         rate(one, write);
     } else {

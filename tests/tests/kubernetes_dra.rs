@@ -200,7 +200,7 @@ fn a_claim_gets_a_gpu_that_was_published() {
     assert!(node.edits(&waiting).is_none());
 
     // Again, and after the driver has started anew, though neither claim nor server is there any more.
-    assert_eq!(node.prepare(&[good.clone()]).claims["u-1"], *prepared);
+    assert_eq!(node.prepare(core::slice::from_ref(&good)).claims["u-1"], *prepared);
     driver.signal(Signal::KILL);
     driver.finish(LIMIT);
     server.kill();
@@ -213,10 +213,10 @@ fn a_claim_gets_a_gpu_that_was_published() {
     let mut driver = node.start(&address, &key, &api);
     driver.must_print("waiting for the kubelet", LIMIT);
     node.register();
-    assert_eq!(node.prepare(&[good.clone()]).claims["u-1"], *prepared);
+    assert_eq!(node.prepare(core::slice::from_ref(&good)).claims["u-1"], *prepared);
     let late = claim("u-7");
     allocate(&api, &late, Some((&pool, device)));
-    let error = node.prepare(&[late.clone()]).claims["u-7"].error.clone();
+    let error = node.prepare(core::slice::from_ref(&late)).claims["u-7"].error.clone();
     assert!(error.contains("nothing listens at"), "{error}");
     for _ in 0..2 {
         assert_eq!(node.unprepare(&good), "");
@@ -243,7 +243,7 @@ fn a_key_that_was_revoked_is_reported_before_the_container_starts() {
     let claim = claim("u-1");
     allocate(&api, &claim, Some((&pool_of(&server), "gpu-any")));
     let revoked = || {
-        let error = node.prepare(&[claim.clone()]).claims["u-1"].error.clone();
+        let error = node.prepare(core::slice::from_ref(&claim)).claims["u-1"].error.clone();
         error.contains("key").then_some(error)
     };
     eventually("the server refuses the key", LIMIT, || revoked().is_some());

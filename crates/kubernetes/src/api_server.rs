@@ -230,8 +230,9 @@ impl ApiServer {
         if response.status().is_success() {
             return Ok(body);
         }
-        let said = serde_json::from_slice::<Value>(&body).ok();
-        let text = said.as_ref().and_then(|said| said["message"].as_str()).unwrap_or("it does not say why");
+        let status = serde_json::from_slice::<Value>(&body).ok();
+        let text =
+            status.as_ref().and_then(|status| status["message"].as_str()).unwrap_or("it does not say why");
         let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
         Err(ApiError::Refused {
             method,

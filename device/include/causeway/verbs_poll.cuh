@@ -27,19 +27,19 @@ __device__ inline void take_completion(const CompletionQueue &cq, u64 cqe, u32 t
     bool is_error = code == CAUSEWAY_MLX5_CQE_REQUESTER_ERROR || code == CAUSEWAY_MLX5_CQE_RESPONDER_ERROR;
     bool is_send = code == CAUSEWAY_MLX5_CQE_REQUESTER || code == CAUSEWAY_MLX5_CQE_REQUESTER_ERROR;
     // All are asked for before the first is used: each is a trip across the bus.
-    u32 words[4] = {read_word(cqe, 56), read_word(cqe, 52), read_word(cqe, 44), read_word(cqe, 36)};
-    u32 operation_and_queue = causeway_mlx5_be32(words[0]);
+    u32 fields[4] = {read_word(cqe, 56), read_word(cqe, 52), read_word(cqe, 44), read_word(cqe, 36)};
+    u32 operation_and_queue = causeway_mlx5_be32(fields[0]);
     u32 slot = (tail & 0xff) << 8 | (tail >> 8 & 0xff);
     wc->queue_pair = operation_and_queue & 0xffffff;
     wc->has_immediate = code == CAUSEWAY_MLX5_CQE_WRITE_IMM || code == CAUSEWAY_MLX5_CQE_RECEIVE_IMM;
     wc->operation = is_send ? static_cast<Operation>(operation_and_queue >> 24)
                     : code == CAUSEWAY_MLX5_CQE_WRITE_IMM ? Operation::receive_rdma_with_imm
                                                           : Operation::receive;
-    u32 syndromes = words[1];
+    u32 syndromes = fields[1];
     wc->syndrome = is_error ? syndromes >> 24 : 0;
     wc->vendor_syndrome = is_error ? syndromes >> 16 & 0xff : 0;
-    wc->bytes = is_error ? 0 : causeway_mlx5_be32(words[2]);
-    wc->immediate = wc->has_immediate ? causeway_mlx5_be32(words[3]) : 0;
+    wc->bytes = is_error ? 0 : causeway_mlx5_be32(fields[2]);
+    wc->immediate = wc->has_immediate ? causeway_mlx5_be32(fields[3]) : 0;
     wc->wr_id = 0;
     wc->reserved = 0;
     // Bytes that the card left in the completion, which queue pairs are made without: nobody has them.

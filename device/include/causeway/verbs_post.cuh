@@ -78,7 +78,8 @@ __device__ inline void write_segment(const Ring &ring, u64 first, u32 at, causew
     u64 of_ring = static_cast<u64>(ring.count) * (ring.slot_bytes / CAUSEWAY_MLX5_SEGMENT_BYTES);
     u64 index = (first * (ring.slot_bytes / CAUSEWAY_MLX5_SEGMENT_BYTES) + at) & (of_ring - 1);
     u64 *to = reinterpret_cast<u64 *>(ring.buffer + index * CAUSEWAY_MLX5_SEGMENT_BYTES);
-    order::store_pair(to, segment.words[0], segment.words[1]);
+    const u64(&halves)[2] = segment.words;
+    order::store_pair(to, halves[0], halves[1]);
 }
 
 // Tells the card of all requests before `published`, the last of which has this control word.
@@ -136,22 +137,22 @@ __device__ inline void commit(Ring *ring, u32 record, u64 first, u64 end, u64 co
 
 // Threads of a warp that post to one queue pair at the same time: their requests lie side by side in the ring, and one
 // of them reserves and publishes for all.
-struct Together {
+struct WarpPost {
     u32 lanes;
     u32 leader, last; // the first of the lanes, and the last
     u32 index, count; // of this one, and of all
 };
 
 // Whose requests take several slots posts alone.
-__device__ inline Together together(const QueuePair *qp, u32 slots) {
-    u32 lane, below;
+__device__ inline WarpPost converged_posts(const QueuePair *qp, u32 slots) {
+    u32 lane, before;
     asm("mov.u32 %0, %%laneid;" : "=r"(lane));
-    asm("mov.u32 %0, %%lanemask_lt;" : "=r"(below));
+    asm("mov.u32 %0, %%lanemask_lt;" : "=r"(before));
     // Queue pairs lie at multiples of 64.
     u64 which = reinterpret_cast<u64>(qp) | (slots == 1 ? 0 : lane + 1);
     u32 lanes = __match_any_sync(__activemask(), which);
     return {lanes, static_cast<u32>(__ffs(static_cast<int>(lanes)) - 1),
-            static_cast<u32>(31 - __clz(static_cast<int>(lanes))), static_cast<u32>(__popc(lanes & below)),
+            static_cast<u32>(31 - __clz(static_cast<int>(lanes))), static_cast<u32>(__popc(lanes & before)),
             static_cast<u32>(__popc(lanes))};
 }
 
@@ -242,7 +243,7 @@ __device__ inline Status try_post(QueuePair *qp, const SendRequest &request, u32
     u32 slots = (segments + 3) / 4, record = CAUSEWAY_MLX5_SEND_RECORD;
     Ring *ring = &qp->send;
     u64 first = 0;
-    Together all = together(qp, slots);
+    WarpPost all = converged_posts(qp, slots);
     if (all.count > 1) {
         u32 lane;
         asm("mov.u32 %0, %%laneid;" : "=r"(lane));
