@@ -16,6 +16,8 @@ VALUES: tuple[tuple[str, ...], ...] = (
     ("server.gpus=none", "server.nodeSelector=null", "server.maxSessions=8", "server.extraArguments={--clear}"),
     ("server.hostPort=7690", "serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus"),
     ("server.enabled=false", "devicePlugin.enabled=true", "devicePlugin.servers={gpu-1,gpu-2:7691}", "devicePlugin.giveKeys=false"),
+    ("server.kind=StatefulSet", "server.replicas=2", "dra.enabled=true", "dra.shared=true", "dra.nodeLabel=causeway.dev/pool=a"),
+    ("server.enabled=false", "dra.enabled=true", "dra.servers={gpu-1}", "dra.giveKeys=false"),
     ("networkPolicy.enabled=false", "secret.existing=mine", "images.server.repository=registry.example/causeway-server"),
 )
 
@@ -28,12 +30,19 @@ PLAIN: dict[str, tuple[str, ...]] = {
         "devicePlugin.enabled=true",
         "devicePlugin.servers={causeway.default.svc}",
     ),
+    "dra.yaml": (
+        "secret.existing=causeway-key",
+        "server.enabled=false",
+        "dra.enabled=true",
+        "dra.servers={causeway.default.svc}",
+    ),
 }
 
 # What stands at the beginning of each.
 HEADERS = {
     "servers.yaml": "Servers on all nodes with GPUs, in the namespace default",
     "device-plugin.yaml": "The device plugin on all nodes without GPUs, in the namespace default, for the servers of servers.yaml",
+    "dra.yaml": "The DRA driver on all nodes without GPUs, in the namespace default, for the servers of servers.yaml",
 }
 
 

@@ -8,6 +8,8 @@ import yaml
 
 # The oldest release of Kubernetes that the chart is for and that has schemas, and a new one.
 RELEASES = ("1.31", "1.37")
+# What only newer releases have; the chart makes it where a user asks for it.
+NEWER = ("resource.k8s.io/v1",)
 # Kinds that are not of Kubernetes itself.
 FOREIGN = ("ServiceMonitor",)
 # What a container must say, so that a namespace for restricted pods takes it.
@@ -48,7 +50,7 @@ def check_schema(document: dict) -> list[str]:
     if document["kind"] in FOREIGN:
         return []
     wrong = []
-    for release in RELEASES:
+    for release in RELEASES[1:] if document["apiVersion"] in NEWER else RELEASES:
         try:
             kubernetes_validate.validate(copy.deepcopy(document), release, strict=True)
         except kubernetes_validate.ValidationError as error:
@@ -93,6 +95,7 @@ def check_references(document: dict, documents: list[dict]) -> list[str]:
         "NetworkPolicy": lambda: spec["podSelector"]["matchLabels"],
         "DaemonSet": lambda: spec["selector"]["matchLabels"],
         "StatefulSet": lambda: spec["selector"]["matchLabels"],
+        "Deployment": lambda: spec["selector"]["matchLabels"],
     }.get(document["kind"])
     if selector is None:
         return []

@@ -28,17 +28,21 @@ image: {{ printf "%s:%s" $image.repository ($image.tag | default $context.Chart.
 imagePullPolicy: {{ $context.Values.images.pullPolicy }}
 {{- end }}
 
-{{/* The addresses of the servers, with commas between them. */}}
+{{/* The addresses of the servers, with commas between them. Call with a list: the context, the named ones, and the value that
+names them. */}}
 {{- define "causeway.servers" -}}
-{{- $name := include "causeway.name" . -}}
-{{- $namespace := .Release.Namespace -}}
-{{- $port := .Values.server.port | int -}}
-{{- if .Values.devicePlugin.servers -}}
-{{ join "," .Values.devicePlugin.servers }}
-{{- else if not .Values.server.enabled -}}
-{{ fail "devicePlugin.servers must name the servers where server.enabled is false" }}
-{{- else if eq .Values.server.kind "StatefulSet" -}}
-{{- range $number := until (.Values.server.replicas | int) -}}
+{{- $context := index . 0 -}}
+{{- $named := index . 1 -}}
+{{- $server := $context.Values.server -}}
+{{- $name := include "causeway.name" $context -}}
+{{- $namespace := $context.Release.Namespace -}}
+{{- $port := $server.port | int -}}
+{{- if $named -}}
+{{ join "," $named }}
+{{- else if not $server.enabled -}}
+{{ fail (printf "%s must name the servers where server.enabled is false" (index . 2)) }}
+{{- else if eq $server.kind "StatefulSet" -}}
+{{- range $number := until ($server.replicas | int) -}}
 {{- if $number }},{{ end }}{{ printf "%s-server-%d.%s-servers.%s.svc:%d" $name $number $name $namespace $port }}
 {{- end -}}
 {{- else -}}
