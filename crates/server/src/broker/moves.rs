@@ -47,8 +47,8 @@ struct Leaving {
     progress: Arc<MoveState>,
     number: u32,
     file: File,
-    /// When the last of its state was read, or it was asked for.
-    grown_at: Instant,
+    /// Since when the caller has found nothing new of its state.
+    stalled_since: Option<Instant>,
     /// Whether it ends here, to be taken up some time.
     stops: bool,
     trial: Option<Trial>,
@@ -186,7 +186,7 @@ impl<'a> Moves<'a> {
             progress,
             number,
             file,
-            grown_at: Instant::now(),
+            stalled_since: None,
             stops,
             trial: None,
             has_proceeded: false,
@@ -212,11 +212,12 @@ impl Leaving {
                 self.progress.change(|progress| progress.checkpoint.is_some() || progress.has_ended);
             let count = self.file.read_at(&mut bytes, offset)?;
             if count > 0 || is_written {
-                self.grown_at = Instant::now();
+                self.stalled_since = None;
                 bytes.truncate(count);
                 return Ok(MoveReply::State { bytes });
             }
-            if self.grown_at.elapsed() >= GROWTH_TIMEOUT {
+            // Not since the last growth: the caller itself may have been away for long.
+            if self.stalled_since.get_or_insert(started_at).elapsed() >= GROWTH_TIMEOUT {
                 let seconds = GROWTH_TIMEOUT.as_secs();
                 return Ok(refused(format!("its worker has written nothing of its state for {seconds} s")));
             }
