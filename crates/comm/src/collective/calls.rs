@@ -16,7 +16,7 @@ use crate::tracer::Operation;
 use crate::transfer::offers::OfferState;
 
 /// How long a rank waits for peers to fetch what they have said that they would.
-const PEER_TIMEOUT: Duration = Duration::from_secs(60);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes of what a rank tells another one in an exchange of memory: a [`Note`], and a descriptor.
 const NOTE_BYTES: usize = 1 + DESCRIPTOR_BYTES;
@@ -128,7 +128,7 @@ impl Group<'_> {
     }
 
     fn wait_for(&self, offers: &[Option<u64>]) -> Result<(), CollectiveError> {
-        let until = Instant::now() + PEER_TIMEOUT;
+        let until = Instant::now() + FETCH_TIMEOUT;
         let mut outcome = Ok(());
         for (rank, offer) in offers.iter().enumerate() {
             let Some(number) = offer else { continue };

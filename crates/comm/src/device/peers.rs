@@ -22,7 +22,7 @@ use crate::job::{Job, JobError};
 use crate::verbs::{ENDPOINT_BYTES, EndpointAddress};
 
 /// How long ranks wait for each other to join, and to make a window.
-const PEER_TIMEOUT: Duration = Duration::from_secs(60);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a rank that has connected over a network may take to say for what.
 const PURPOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ pub enum PeerError {
     )]
     Listen(String),
     /// Somebody has not come.
-    #[error("rank {rank} has not joined the team within 60 s: {cause}")]
+    #[error("rank {rank} has not joined the team within {} s: {cause}", JOIN_TIMEOUT.as_secs())]
     Missing {
         /// Who.
         rank: u32,
@@ -154,7 +154,7 @@ impl Peers {
                 return Err(PeerError::Listen(format!("{address} and its other ports: {cause}")));
             }
         }
-        let until = Instant::now() + PEER_TIMEOUT;
+        let until = Instant::now() + JOIN_TIMEOUT;
         let stop = listener.stopper();
         let mut joined: Vec<Option<PeerConnections>> = (0..ranks).map(|_| None).collect();
         let connected = std::thread::scope(|scope| {
@@ -182,7 +182,7 @@ impl Peers {
                 connections.push(None);
                 continue;
             };
-            connection.set_timeout(Some(PEER_TIMEOUT))?;
+            connection.set_timeout(Some(JOIN_TIMEOUT))?;
             connections.push(Some(connection));
             streams.extend(stream.map(|stream| (peer, stream)));
         }
