@@ -160,3 +160,17 @@ impl ServerConnection {
         Decoder::new(&reply).value().map_err(|cause| QueryError::Damaged { server: server(), cause })
     }
 }
+
+/// The status of a server, over a connection that is made anew where the last one has failed.
+pub fn status_over(
+    connection: &mut Option<ServerConnection>,
+    target: &Target,
+) -> Result<ServerStatus, QueryError> {
+    let mut open = match connection.take() {
+        Some(open) => open,
+        None => ServerConnection::connect(target)?,
+    };
+    let status = open.status()?;
+    *connection = Some(open);
+    Ok(status)
+}

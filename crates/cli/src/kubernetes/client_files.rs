@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::library::{self, LibraryError};
+
 /// Program and libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientFiles {
@@ -25,10 +27,34 @@ pub struct CopyError {
     cause: io::Error,
 }
 
+/// Why there are no client files for containers.
+#[derive(Debug, Error)]
+pub enum ClientFilesError {
+    /// There are no libraries.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// They cannot be copied.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    /// The system does not say where this program is.
+    #[error("the system does not say where the program causeway is: {0}")]
+    Executable(io::Error),
+}
+
 impl ClientFiles {
+    /// This program and its libraries: where they are, or in a folder to which they are copied.
+    pub fn new(folder: Option<&Path>) -> Result<Self, ClientFilesError> {
+        let program = std::env::current_exe().map_err(ClientFilesError::Executable)?;
+        let files = Self { program, libraries: library::files(&library::folder()?) };
+        Ok(match folder {
+            Some(folder) => files.copy_to(folder)?,
+            None => files,
+        })
+    }
+
     /// Copies them to a folder, and says where they are then. A container that has an older file keeps it: each is
     /// replaced as a whole.
-    pub fn copy_to(&self, folder: &Path) -> Result<Self, CopyError> {
+    fn copy_to(&self, folder: &Path) -> Result<Self, CopyError> {
         let copied = |from: &Path| {
             let to = folder.join(from.file_name().unwrap_or_default());
             let failed = |cause| CopyError { from: from.to_owned(), to: to.clone(), cause };

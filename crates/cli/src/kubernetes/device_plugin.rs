@@ -1,21 +1,20 @@
 //! `causeway kubernetes device-plugin`: what a kubelet gives a container with GPUs of servers.
 
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use causeway_access::{ServersError, Target};
 use causeway_config::table::{CUDA_VISIBLE_DEVICES, ON};
 use causeway_kubernetes::device_plugin::api::{ContainerEdits, Mount};
-use causeway_kubernetes::device_plugin::{Gpu, Plugin, Registration, RegistrationError, check_resource};
+use causeway_kubernetes::device_plugin::{Gpu, Plugin, Registration, check_resource};
+use causeway_kubernetes::kubelet::KubeletError;
 use clap::Args;
 use thiserror::Error;
 
-use super::client_files::{ClientFiles, CopyError};
+use super::client_files::{ClientFiles, ClientFilesError};
 use super::poll;
 use crate::container;
 use crate::launch::Signals;
-use crate::library::{self, LibraryError};
 use crate::logging;
 use crate::server::KeyArguments;
 
@@ -65,18 +64,12 @@ pub enum DevicePluginError {
          the pods with --without-keys"
     )]
     NoKey(String),
-    /// There are no libraries to give.
+    /// There are no files to give.
     #[error(transparent)]
-    Library(#[from] LibraryError),
-    /// They cannot be copied.
-    #[error(transparent)]
-    Copy(#[from] CopyError),
-    /// The system does not say where this program is.
-    #[error("the system does not say where the program causeway is: {0}")]
-    Executable(io::Error),
+    Files(#[from] ClientFilesError),
     /// There is no kubelet.
     #[error(transparent)]
-    Registration(#[from] RegistrationError),
+    Kubelet(#[from] KubeletError),
 }
 
 fn resource(name: &str) -> Result<String, &'static str> {
@@ -91,11 +84,7 @@ pub fn device_plugin(arguments: &Arguments) -> Result<ExitCode, DevicePluginErro
     if let Some(without) = servers.iter().find(|server| server.lacks_key() && !arguments.without_keys) {
         return Err(DevicePluginError::NoKey(without.to_string()));
     }
-    let program = std::env::current_exe().map_err(DevicePluginError::Executable)?;
-    let mut files = ClientFiles { program, libraries: library::files(&library::folder()?) };
-    if let Some(folder) = &arguments.client_folder {
-        files = files.copy_to(folder)?;
-    }
+    let files = ClientFiles::new(arguments.client_folder.as_deref())?;
     let containers = Containers { servers: servers.clone(), files, has_keys: !arguments.without_keys };
     let plugin = Plugin::new(Box::new(move |gpus| containers.edits(gpus)));
     poll::start(&servers, arguments.per_gpu.into(), &plugin);

@@ -9,18 +9,18 @@ use causeway_config::table::{CUDA_VISIBLE_DEVICES, ON};
 use causeway_kubernetes::api_server::{ApiError, ApiServer};
 use causeway_kubernetes::dra::api::Claim;
 use causeway_kubernetes::dra::claim::AllocatedDevice;
-use causeway_kubernetes::dra::driver::{Cluster, Driver, DriverError, Sockets};
+use causeway_kubernetes::dra::driver::{Cluster, Driver, Sockets};
 use causeway_kubernetes::dra::prepared::PreparedClaims;
 use causeway_kubernetes::dra::slice::{API_VERSION, Publication, device_name, pool_name};
+use causeway_kubernetes::kubelet::KubeletError;
 use clap::Args;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::client_files::{ClientFiles, CopyError};
+use super::client_files::{ClientFiles, ClientFilesError};
 use super::publish;
 use crate::container;
 use crate::launch::Signals;
-use crate::library::{self, LibraryError};
 use crate::logging;
 use crate::server::KeyArguments;
 use crate::status_query::ServerConnection;
@@ -95,15 +95,9 @@ pub enum DraError {
         "{0} is named twice, or two servers have addresses that differ in punctuation alone: name each once"
     )]
     SamePool(String),
-    /// There are no libraries to give.
+    /// There are no files to give.
     #[error(transparent)]
-    Library(#[from] LibraryError),
-    /// They cannot be copied.
-    #[error(transparent)]
-    Copy(#[from] CopyError),
-    /// The system does not say where this program is.
-    #[error("the system does not say where the program causeway is: {0}")]
-    Executable(io::Error),
+    Files(#[from] ClientFilesError),
     /// There is no API server.
     #[error(transparent)]
     Api(#[from] ApiError),
@@ -119,7 +113,7 @@ pub enum DraError {
     },
     /// There is no kubelet.
     #[error(transparent)]
-    Driver(#[from] DriverError),
+    Kubelet(#[from] KubeletError),
     /// No thread can be started.
     #[error("no thread can be started for a server: {0}")]
     Thread(io::Error),
@@ -167,17 +161,13 @@ pub fn dra(arguments: &Arguments) -> Result<ExitCode, DraError> {
         signals.wait();
         return Ok(ExitCode::SUCCESS);
     }
-    let program = std::env::current_exe().map_err(DraError::Executable)?;
-    let mut files = ClientFiles { program, libraries: library::files(&library::folder()?) };
-    if let Some(folder) = &arguments.client_folder {
-        files = files.copy_to(folder)?;
-    }
+    let files = ClientFiles::new(arguments.client_folder.as_deref())?;
     let sockets = Sockets {
         folder: arguments.kubelet_folder.join("plugins").join(&arguments.driver),
         registry: arguments.kubelet_folder.join("plugins_registry"),
     };
     if !sockets.registry.is_dir() {
-        return Err(DriverError::NoFolder(sockets.registry).into());
+        return Err(KubeletError::NoFolder(sockets.registry).into());
     }
     let records = sockets.folder.join("claims");
     let prepared = PreparedClaims::open(&records, &arguments.cdi_folder)

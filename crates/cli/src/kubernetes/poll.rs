@@ -8,7 +8,7 @@ use causeway_access::Target;
 use causeway_kubernetes::device_plugin::{Gpu, Inventory, Plugin};
 use causeway_wire::status::ServerStatus;
 
-use crate::status_query::{QueryError, ServerConnection};
+use crate::status_query::status_over;
 
 /// The interval between two queries of a server.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -78,7 +78,7 @@ fn poll(number: usize, target: &Target, all: &All) {
     let mut connection = None;
     let mut last: Option<Result<usize, String>> = None;
     loop {
-        let reply = query(&mut connection, target);
+        let reply = status_over(&mut connection, target);
         all.update(number, reply.as_ref().ok());
         let outcome = reply.map(|status| status.devices.len()).map_err(|error| error.to_string());
         if last.as_ref() != Some(&outcome) {
@@ -90,17 +90,6 @@ fn poll(number: usize, target: &Target, all: &All) {
         }
         thread::sleep(INTERVAL);
     }
-}
-
-/// Asks a server, on a connection that is made anew where the last one has failed.
-fn query(connection: &mut Option<ServerConnection>, target: &Target) -> Result<ServerStatus, QueryError> {
-    let mut open = match connection.take() {
-        Some(open) => open,
-        None => ServerConnection::connect(target)?,
-    };
-    let status = open.status()?;
-    *connection = Some(open);
-    Ok(status)
 }
 
 #[cfg(test)]

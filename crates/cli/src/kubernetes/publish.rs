@@ -9,7 +9,7 @@ use causeway_kubernetes::api_server::{ApiError, ApiServer};
 use causeway_kubernetes::dra::slice::{API_VERSION, Publication, PublishedGpu};
 use causeway_wire::status::ServerStatus;
 
-use crate::status_query::{QueryError, ServerConnection};
+use crate::status_query::status_over;
 
 /// The interval between two queries of a server.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ fn keep_published(target: &Target, pool: &str, api: &ApiServer, publication: &Pu
     let mut published: Option<(Vec<PublishedGpu>, Instant)> = None;
     let mut last_error = String::new();
     loop {
-        let (gpus, cause) = match query(&mut connection, target) {
+        let (gpus, cause) = match status_over(&mut connection, target) {
             Ok(status) => (gpus_of(&status), None),
             // What cannot be had, the scheduler must not give to anybody.
             Err(error) => (Vec::new(), Some(error.to_string())),
@@ -123,15 +123,4 @@ fn remove_others(named: &[String], api: &ApiServer, publication: &Publication) -
         }
     }
     Ok(())
-}
-
-/// Asks a server, on a connection that is made anew where the last one has failed.
-fn query(connection: &mut Option<ServerConnection>, target: &Target) -> Result<ServerStatus, QueryError> {
-    let mut open = match connection.take() {
-        Some(open) => open,
-        None => ServerConnection::connect(target)?,
-    };
-    let status = open.status()?;
-    *connection = Some(open);
-    Ok(status)
 }

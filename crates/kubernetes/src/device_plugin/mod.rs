@@ -15,4 +15,4 @@ pub mod inventory;
 pub mod plugin;
 
 pub use inventory::{Gpu, Inventory};
-pub use plugin::{Plugin, Registration, RegistrationError, check_resource};
+pub use plugin::{Plugin, Registration, check_resource};

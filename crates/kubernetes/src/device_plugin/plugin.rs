@@ -4,15 +4,13 @@
 //! A kubelet that starts removes all sockets from its folder and forgets who was registered. So the plugin
 //! listens and registers anew when its own socket has gone or the kubelet's is another one.
 
+use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use std::{fs, io};
 
 use prost::Message as _;
-use thiserror::Error;
-use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -24,6 +22,7 @@ use crate::device_plugin::api::{
 };
 use crate::device_plugin::inventory::{Gpu, Inventory};
 use crate::grpc::{Code, Reply, Service, Status, call, serve};
+use crate::kubelet::{KubeletError, listen, run_until};
 
 /// What a container gets with GPUs.
 pub type Edits = Box<dyn Fn(&[&Gpu]) -> ContainerEdits + Send + Sync>;
@@ -121,25 +120,6 @@ pub struct Registration {
     pub resource: String,
 }
 
-/// Why there is no plugin.
-#[derive(Debug, Error)]
-pub enum RegistrationError {
-    /// There is no kubelet, or its folder is another one.
-    #[error("there is no folder {}: a kubelet with another --root-dir has its own, to be named with --kubelet-folder", .0.display())]
-    NoFolder(PathBuf),
-    /// The system gives no way to wait for sockets.
-    #[error("connections cannot be waited for: {0}")]
-    Runtime(io::Error),
-    /// The socket cannot be made.
-    #[error("the socket {} cannot be made: {cause}", path.display())]
-    Socket {
-        /// Where.
-        path: PathBuf,
-        /// What the system said.
-        cause: io::Error,
-    },
-}
-
 /// What tells one socket from the next at the same path; none where there is none.
 fn version(path: &Path) -> Option<(u64, i64, i64)> {
     let data = fs::metadata(path).ok()?;
@@ -162,28 +142,17 @@ impl Registration {
         &self,
         plugin: &Arc<Plugin>,
         end: impl FnOnce() + Send + 'static,
-    ) -> Result<(), RegistrationError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(RegistrationError::Runtime)?;
+    ) -> Result<(), KubeletError> {
         let (registration, plugin) = (self.clone(), Arc::clone(plugin));
-        let running = runtime.spawn(async move { registration.run(&plugin).await });
-        let handle = running.abort_handle();
-        std::thread::spawn(move || {
-            end();
-            handle.abort();
-        });
-        let outcome = runtime.block_on(running);
+        let outcome = run_until(async move { registration.run(&plugin).await }, end);
         // The kubelet takes a plugin that cannot be reached for one that has ended.
         let _ = fs::remove_file(self.folder.join(&self.endpoint));
-        match outcome {
-            Ok(Err(error)) => Err(error),
-            Ok(Ok(())) | Err(_) => Ok(()),
-        }
+        outcome
     }
 
-    async fn run(&self, plugin: &Arc<Plugin>) -> Result<(), RegistrationError> {
+    async fn run(&self, plugin: &Arc<Plugin>) -> Result<(), KubeletError> {
         if !self.folder.is_dir() {
-            return Err(RegistrationError::NoFolder(self.folder.clone()));
+            return Err(KubeletError::NoFolder(self.folder.clone()));
         }
         loop {
             self.serve_once(plugin).await?;
@@ -192,14 +161,9 @@ impl Registration {
     }
 
     /// Listens and registers, until the kubelet starts anew.
-    async fn serve_once(&self, plugin: &Arc<Plugin>) -> Result<(), RegistrationError> {
+    async fn serve_once(&self, plugin: &Arc<Plugin>) -> Result<(), KubeletError> {
         let (own, kubelet) = (self.folder.join(&self.endpoint), self.folder.join(KUBELET_SOCKET));
-        let failed = |cause| RegistrationError::Socket { path: own.clone(), cause };
-        match fs::remove_file(&own) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(failed(cause)),
-            _ => {}
-        }
-        let listener = UnixListener::bind(&own).map_err(failed)?;
+        let listener = listen(&own)?;
         let ours = version(&own);
         let service: Arc<Plugin> = Arc::clone(plugin);
         let _ending = Ending(tokio::spawn(serve(listener, service)).abort_handle());

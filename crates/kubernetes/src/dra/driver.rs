@@ -4,15 +4,13 @@
 //! anew finds it again. Calls may come several times and at the same time; each is carried out by a thread of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use std::{fs, io};
 
 use prost::Message as _;
 use serde_json::Value;
-use thiserror::Error;
-use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -23,6 +21,7 @@ use crate::dra::api::{
 use crate::dra::claim::{AllocatedDevice, allocated_devices, is_plain_name};
 use crate::dra::prepared::{PreparedClaims, RecordedDevice};
 use crate::grpc::{Code, Reply, Service, Status, serve};
+use crate::kubelet::{KubeletError, listen, run_until};
 
 /// The most claims of one call.
 const MAX_CLAIMS: usize = 1024;
@@ -237,25 +236,6 @@ pub struct Sockets {
     pub registry: PathBuf,
 }
 
-/// Why there is no driver.
-#[derive(Debug, Error)]
-pub enum DriverError {
-    /// There is no kubelet, or its folder is another one.
-    #[error("there is no folder {}: a kubelet with another --root-dir has its own, to be named with --kubelet-folder", .0.display())]
-    NoFolder(PathBuf),
-    /// The system gives no way to wait for sockets.
-    #[error("connections cannot be waited for: {0}")]
-    Runtime(io::Error),
-    /// A socket cannot be made.
-    #[error("the socket {} cannot be made: {cause}", path.display())]
-    Socket {
-        /// Where.
-        path: PathBuf,
-        /// What the system said.
-        cause: io::Error,
-    },
-}
-
 impl Sockets {
     fn of_driver(&self) -> PathBuf {
         self.folder.join("dra.sock")
@@ -274,33 +254,21 @@ impl Sockets {
         &self,
         driver: &Arc<Driver>,
         end: impl FnOnce() + Send + 'static,
-    ) -> Result<(), DriverError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(DriverError::Runtime)?;
+    ) -> Result<(), KubeletError> {
         let (sockets, own) = (self.clone(), Arc::clone(driver));
-        let running = runtime.spawn(async move { sockets.run(&own).await });
-        let handle = running.abort_handle();
-        std::thread::spawn(move || {
-            end();
-            handle.abort();
-        });
-        let outcome = runtime.block_on(running);
+        let outcome = run_until(async move { sockets.run(&own).await }, end);
         // The kubelet takes a driver whose socket has gone for one that is no longer there.
         for path in [self.of_registration(&driver.name), self.of_driver()] {
             let _ = fs::remove_file(path);
         }
-        match outcome {
-            Ok(Err(error)) => Err(error),
-            Ok(Ok(())) | Err(_) => Ok(()),
-        }
+        outcome
     }
 
-    async fn run(&self, driver: &Arc<Driver>) -> Result<(), DriverError> {
+    async fn run(&self, driver: &Arc<Driver>) -> Result<(), KubeletError> {
         if !self.registry.is_dir() {
-            return Err(DriverError::NoFolder(self.registry.clone()));
+            return Err(KubeletError::NoFolder(self.registry.clone()));
         }
-        let failed = |path: &Path, cause| DriverError::Socket { path: path.to_owned(), cause };
-        fs::create_dir_all(&self.folder).map_err(|cause| failed(&self.folder, cause))?;
+        fs::create_dir_all(&self.folder).map_err(KubeletError::socket(&self.folder))?;
         let (own, registration) = (self.of_driver(), self.of_registration(&driver.name));
         let info = PluginInfo {
             kind: PLUGIN_TYPE.to_owned(),
@@ -311,9 +279,9 @@ impl Sockets {
         let mut serving = tokio::task::JoinSet::new();
         loop {
             // The kubelet calls the driver as soon as it sees the other socket.
-            let listener = listen(&own).map_err(|cause| failed(&own, cause))?;
+            let listener = listen(&own)?;
             serving.spawn(serve(listener, Arc::new(DriverService(Arc::clone(driver)))));
-            let listener = listen(&registration).map_err(|cause| failed(&registration, cause))?;
+            let listener = listen(&registration)?;
             serving.spawn(serve(listener, Arc::new(RegistrationService { info: info.clone() })));
             tracing::info!(socket = %registration.display(), "waiting for the kubelet");
             while own.exists() && registration.exists() {
@@ -322,13 +290,5 @@ impl Sockets {
             tracing::info!("a socket was removed, and is made anew");
             serving.shutdown().await;
         }
-    }
-}
-
-/// Listens at a path, where an earlier process may have left a socket.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => UnixListener::bind(path),
     }
 }
