@@ -91,24 +91,16 @@ impl Initiator {
     /// # Errors
     /// When a window was freed, or the driver refuses.
     pub fn prepare(&mut self, link: &Link, parts: &Parts, copies: &mut Copies) -> Result<bool, LinkError> {
-        let mut did = false;
-        self.is_blocked = true;
-        while self.prepared.len() < MAX_PREPARED {
-            // This thread alone takes from there.
-            let Some(operation) = link.inbox().operations.front().copied() else {
-                self.is_blocked = false;
-                break;
+        let max = MAX_PREPARED - self.prepared.len();
+        let taken = link.take_operations(max, |operation| {
+            let Some((prepared, rest)) = self.prepare_first(operation, parts, copies)? else {
+                return Ok(None);
             };
-            let Some((prepared, rest)) = self.prepare_first(operation, parts, copies)? else { break };
             self.prepared.push_back(prepared);
-            let operations = &mut link.inbox().operations;
-            match rest {
-                Some(rest) => operations[0] = rest,
-                None => drop(operations.pop_front()),
-            }
-            did = true;
-        }
-        Ok(did)
+            Ok(Some(rest))
+        })?;
+        self.is_blocked = taken.is_blocked;
+        Ok(taken.count > 0)
     }
 
     /// The first request of an operation, and what is left of that; `None` where staging memory is missing.

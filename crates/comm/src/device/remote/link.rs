@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use causeway_sync::descriptors::EventFd;
 
 use super::frame::{MAX_PAYLOAD, Position};
+use super::stream::LinkError;
 use crate::device::request::Atomic;
 
 /// What a proxy asks for. Its ranges were checked.
@@ -93,11 +94,47 @@ impl Link {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Has `take_first` take the first operation up to `max` times. It returns what is left of that, or `None` where it
+    /// can take no more now.
+    ///
+    /// # Errors
+    /// Those of `take_first`; its operation stays.
+    pub fn take_operations(
+        &self,
+        max: usize,
+        mut take_first: impl FnMut(Operation) -> Result<Option<Option<Operation>>, LinkError>,
+    ) -> Result<TakenOperations, LinkError> {
+        for count in 0..max {
+            // The caller's thread alone takes from there.
+            let Some(operation) = self.inbox().operations.front().copied() else {
+                return Ok(TakenOperations { count, is_blocked: false });
+            };
+            let Some(rest) = take_first(operation)? else {
+                return Ok(TakenOperations { count, is_blocked: true });
+            };
+            let operations = &mut self.inbox().operations;
+            match rest {
+                Some(rest) => operations[0] = rest,
+                None => drop(operations.pop_front()),
+            }
+        }
+        Ok(TakenOperations { count: max, is_blocked: true })
+    }
+
     /// Says that so many requests more are done.
     pub fn complete(&self, count: u64) {
         // Released: what was copied, and what was brought, is there when it is seen.
         self.completed.fetch_add(count, Ordering::Release);
     }
+}
+
+/// What was taken of the operations of a link.
+#[derive(Debug, Clone, Copy)]
+pub struct TakenOperations {
+    /// The number of pieces.
+    pub count: usize,
+    /// Whether more may have been posted than could be taken.
+    pub is_blocked: bool,
 }
 
 /// The links of a rank.
