@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 HEAD = ["//! | module | contents |", "//! | --- | --- |"]
-DECLARED = re.compile(r"^(?P<test>#\[cfg\(test\)\]\s*\n)?(?:#\[[^\n]*\]\s*\n)*(?:(?P<public>pub )|pub\([^)]*\) )?mod (?P<name>\w+);", re.M)
+DECLARED = re.compile(r"^(?P<test>#\[cfg\(test\)\]\s*\n)?(?:#\[[^\n]*\]\s*\n)*(?:pub(?:\([^)]*\))? )?mod (?P<name>\w+);", re.M)
 
 
 class HeaderError(Exception):
@@ -47,8 +47,8 @@ def table_of(parent: Path, text: str, rows: list[str]) -> list[str]:
     order += [name for name in declared if name not in order]
     lines = list(HEAD)
     for name in order:
-        shown = f"[`{name}`]" if declared[name]["public"] else f"`{name}`"
-        lines.append(f"//! | {shown} | {first_sentence(module_file(parent, name))} |")
+        # No links: rustdoc lists public modules with links by itself, and a name alone can be a macro's or a function's, too.
+        lines.append(f"//! | `{name}` | {first_sentence(module_file(parent, name))} |")
     return lines
 
 

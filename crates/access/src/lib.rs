@@ -3,11 +3,11 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`target`] | Server address and key, as the user writes them |
-//! | [`keys`] | Keys of servers and clients, and where they are stored |
+//! | `target` | Server address and key, as the user writes them |
+//! | `keys` | Keys of servers and clients, and where they are stored |
 //! | `user` | Name of this process' user: as its variables have it, or the file of users |
-//! | [`local`] | Servers of this host: names of their sockets, private runtime folder, and the system service of the machine |
-//! | [`servers`] | Server lists: as users write them, and as configuration files have them |
+//! | `local` | Servers of this host: names of their sockets, private runtime folder, and the system service of the machine |
+//! | `servers` | Server lists: as users write them, and as configuration files have them |
 
 pub mod keys;
 pub mod local;

@@ -19,7 +19,7 @@
 //! | `arguments` | Pointer arguments of the C functions: reading inputs, writing outputs |
 //! | `process` | The life of this library in its process: before `cuInit`, in use, in a forked child, after exit |
 //! | `guard` | Panic boundary of the C functions |
-//! | [`environment`] | Environment variables and configuration files of this library |
+//! | `environment` | Environment variables and configuration files of this library |
 //! | `log` | Lines on the program's standard error, each beginning with `causeway:` |
 //! | `statistics` | Counts of what the program did, written as JSON to the file that `CAUSEWAY_STATS` names |
 //! | `files` | Files of the library: the cache folder, from which old files are evicted, and reports, which only the program's user may read |

@@ -41,7 +41,7 @@ enum Step {
 /// Moving has four steps, and nothing of an old place may be used in the new one: the rank *announces* that
 /// it moves and starts nothing new; what is under way is *drained*; it and its peers *detect* each other
 /// again on the boards; messages *go on*, in the next epoch. This is the decision alone, for one rank: which
-/// messages may start, and which step comes next; threads wait for it at a gate ([`Gate`]).
+/// messages may start, and which step comes next; threads wait for it at a `Gate`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Epoch {
     number: u32,

@@ -2,15 +2,15 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`size`] | Sizes in bytes, written as `64K` or `16M` |
-//! | [`duration`] | Durations, written as `500ms`, `90s`, `30m`, `8h` or `2d`; digits alone are seconds |
-//! | [`rules`] | Rules by size, which several variables hold |
-//! | [`variable`] | Environment variable: its values, its default, and the component that reads it |
-//! | [`table`] | Table of all environment variables |
-//! | [`read`] | Values of environment variables and configuration files, checked |
-//! | [`unknown`] | Unknown variables: `CAUSEWAY_...` that are set and that no component reads, such as one that is misspelt |
-//! | [`document`] | Documentation of the variables: in the book, in `--help`, and as an example of a configuration file |
-//! | [`file`] | Configuration files |
+//! | `size` | Sizes in bytes, written as `64K` or `16M` |
+//! | `duration` | Durations, written as `500ms`, `90s`, `30m`, `8h` or `2d`; digits alone are seconds |
+//! | `rules` | Rules by size, which several variables hold |
+//! | `variable` | Environment variable: its values, its default, and the component that reads it |
+//! | `table` | Table of all environment variables |
+//! | `read` | Values of environment variables and configuration files, checked |
+//! | `unknown` | Unknown variables: `CAUSEWAY_...` that are set and that no component reads, such as one that is misspelt |
+//! | `document` | Documentation of the variables: in the book, in `--help`, and as an example of a configuration file |
+//! | `file` | Configuration files |
 //!
 //! The table is the only place that knows a name, and what is not in it is not read; a key in a file is the
 //! name of a variable in another form. `docs/src/reference/environment.md` and the end of `causeway --help` are

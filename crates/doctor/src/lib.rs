@@ -2,13 +2,13 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`facts`] | What can be known of a machine |
-//! | [`read`] | Facts from the kernel's file systems: the machine, the PCI bus, RDMA devices and NVIDIA's GPUs |
-//! | [`live`] | Live facts: system calls, libraries, and a probe of NVIDIA's driver (feature `driver`) |
-//! | [`distance`] | PCI distance of a network card from a GPU, in the words of `nvidia-smi topo` |
-//! | [`report`] | Report: facts as JSON for other programs, with a name for each value |
-//! | [`checks`] | Checks: findings from facts, with what to do |
-//! | [`print`] | Printed form of facts and findings |
+//! | `facts` | What can be known of a machine |
+//! | `read` | Facts from the kernel's file systems: the machine, the PCI bus, RDMA devices and NVIDIA's GPUs |
+//! | `live` | Live facts: system calls, libraries, and a probe of NVIDIA's driver (feature `driver`) |
+//! | `distance` | PCI distance of a network card from a GPU, in the words of `nvidia-smi topo` |
+//! | `report` | Report: facts as JSON for other programs, with a name for each value |
+//! | `checks` | Checks: findings from facts, with what to do |
+//! | `print` | Printed form of facts and findings |
 //!
 //! Nothing here changes the machine, needs a GPU, a card or privileges, or fails: what cannot be read is a
 //! fact as well.

@@ -6,18 +6,18 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`library`] | libibverbs, librdmacm and libmlx5, opened at run time |
-//! | [`device`] | Device list, and opening a device |
-//! | [`description`] | Device attributes: ports, GIDs and limits |
-//! | [`choice`] | Default port: selection when the user names none |
-//! | [`gid`] | GID selection: which of a port's GIDs names this end of a path |
-//! | [`memory`] | Memory registration (memory regions, lkey and rkey) |
-//! | [`completion`] | Completion queue (CQ): polling and events |
-//! | [`queue_pair`] | Reliable connected queue pair (RC QP): creation and destruction, states (INIT, RTR, RTS), and posting of work requests |
-//! | [`mlx5`] | Queue memory of mlx5 devices (DevX and DV layout) |
-//! | [`work`] | Batch of work requests that are posted with one doorbell |
-//! | [`manager`] | Connection manager (rdma_cm) for queue pairs: route to a listener, and the listener with its connection requests |
-//! | [`sys`] | What `<infiniband/verbs.h>` and `<rdma/rdma_cma.h>` declare, as far as it is used here |
+//! | `library` | libibverbs, librdmacm and libmlx5, opened at run time |
+//! | `device` | Device list, and opening a device |
+//! | `description` | Device attributes: ports, GIDs and limits |
+//! | `choice` | Default port: selection when the user names none |
+//! | `gid` | GID selection: which of a port's GIDs names this end of a path |
+//! | `memory` | Memory registration (memory regions, lkey and rkey) |
+//! | `completion` | Completion queue (CQ): polling and events |
+//! | `queue_pair` | Reliable connected queue pair (RC QP): creation and destruction, states (INIT, RTR, RTS), and posting of work requests |
+//! | `mlx5` | Queue memory of mlx5 devices (DevX and DV layout) |
+//! | `work` | Batch of work requests that are posted with one doorbell |
+//! | `manager` | Connection manager (rdma_cm) for queue pairs: route to a listener, and the listener with its connection requests |
+//! | `sys` | What `<infiniband/verbs.h>` and `<rdma/rdma_cma.h>` declare, as far as it is used here |
 //!
 //! ```no_run
 //! use causeway_ibverbs::{Access, Buffer, CompletionQueue, Device, Libraries, ProtectionDomain};

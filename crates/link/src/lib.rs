@@ -7,16 +7,16 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`link`] | The link: one session's messages and transfers |
+//! | `link` | The link: one session's messages and transfers |
 //! | `batch` | Message batching and flush policy |
 //! | `receiver` | Receiver of a link's frames, and detection of disconnects |
 //! | `inline_receive` | Inline receive: a thread that waits for a reply receives it itself |
 //! | `one_sided` | One-sided operations (RDMA read and write) of a link |
-//! | [`transports`] | Transports: the table, their cost, and why one is unavailable |
-//! | [`transport_choice`] | Transport selection by the user, and why another is not in use |
-//! | [`inter_server`] | Transport of device copies between two servers, by the user's setting |
+//! | `transports` | Transports: the table, their cost, and why one is unavailable |
+//! | `transport_choice` | Transport selection by the user, and why another is not in use |
+//! | `inter_server` | Transport of device copies between two servers, by the user's setting |
 //! | `handshake` | Client side of the handshake: proof of the key, and the request |
-//! | [`accept`] | How a server finds out who is calling, before it trusts a byte |
+//! | `accept` | How a server finds out who is calling, before it trusts a byte |
 //! | `connect` | How a client gets a session |
 
 pub mod accept;

@@ -3,15 +3,15 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`copy_threads`] | Thread pool for parallel memory copies |
-//! | [`nontemporal`] | Copies with non-temporal stores, for memory that a device reads next |
-//! | [`pages`] | Makes the pages of memory before they are used, on several threads: one makes 4 KiB in 1 to 2 us (virtual machines with an H100, 2026-11-24), and those who would pin the memory or copy there make them one by one |
-//! | [`sealed`] | Sealed memfd: memory of another process that is safe to map |
-//! | [`shared_file`] | Shared memory file (memfd) that others may write and truncate |
-//! | [`mappings`] | Memory mappings of this process (`/proc/self/maps`), and the files behind them |
-//! | [`replace`] | Atomic replacement of mapped pages while other threads use them |
-//! | [`mirror`] | Memory that two processes hold: which bytes changed here, and putting in place those that changed there |
-//! | [`numa`] | NUMA nodes: the node of an address or of a device, its processors, and where new memory lies |
+//! | `copy_threads` | Thread pool for parallel memory copies |
+//! | `nontemporal` | Copies with non-temporal stores, for memory that a device reads next |
+//! | `pages` | Makes the pages of memory before they are used, on several threads: one makes 4 KiB in 1 to 2 us (virtual machines with an H100, 2026-11-24), and those who would pin the memory or copy there make them one by one |
+//! | `sealed` | Sealed memfd: memory of another process that is safe to map |
+//! | `shared_file` | Shared memory file (memfd) that others may write and truncate |
+//! | `mappings` | Memory mappings of this process (`/proc/self/maps`), and the files behind them |
+//! | `replace` | Atomic replacement of mapped pages while other threads use them |
+//! | `mirror` | Memory that two processes hold: which bytes changed here, and putting in place those that changed there |
+//! | `numa` | NUMA nodes: the node of an address or of a device, its processors, and where new memory lies |
 
 pub mod copy_threads;
 pub mod mappings;

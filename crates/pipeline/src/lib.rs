@@ -12,13 +12,13 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`plan`] | Copy plan: its parameters and their limits |
-//! | [`transport_kind`] | The names of the transports: the one enum that says them |
-//! | [`table`] | Table of copy plans by size |
-//! | [`language`] | Text form of a plan table |
-//! | [`lanes`] | Number of bulk lanes: TCP connections that carry the transfers of a session |
-//! | [`profile`] | Profiles: storage of what `causeway tune` has measured |
-//! | [`cut`] | Pieces of a copy in one, two or three dimensions |
+//! | `plan` | Copy plan: its parameters and their limits |
+//! | `transport_kind` | The names of the transports: the one enum that says them |
+//! | `table` | Table of copy plans by size |
+//! | `language` | Text form of a plan table |
+//! | `lanes` | Number of bulk lanes: TCP connections that carry the transfers of a session |
+//! | `profile` | Profiles: storage of what `causeway tune` has measured |
+//! | `cut` | Pieces of a copy in one, two or three dimensions |
 
 pub mod cut;
 pub mod lanes;

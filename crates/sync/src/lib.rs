@@ -34,17 +34,17 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`spin`] | Spin policy: how long a thread polls before it sleeps; and the CPU load of this machine |
-//! | [`threads`] | Threads that live in other people's processes |
-//! | [`descriptors`] | Descriptors that live in other people's processes |
-//! | [`fork`] | Descriptors that a forked child closes |
-//! | [`delays`] | Delays by chance wherever one thread or process hands over to another, so that tests meet the orders that a busy machine gives once a day |
+//! | `spin` | Spin policy: how long a thread polls before it sleeps; and the CPU load of this machine |
+//! | `threads` | Threads that live in other people's processes |
+//! | `descriptors` | Descriptors that live in other people's processes |
+//! | `fork` | Descriptors that a forked child closes |
+//! | `delays` | Delays by chance wherever one thread or process hands over to another, so that tests meet the orders that a busy machine gives once a day |
 //! | `event_count` | Event counts: threads that sleep until a condition holds which others change without taking a lock; among them one that polls, and one that sleeps in `poll` on an eventfd |
-//! | [`face`] | What the protocols are written against: the standard library's in a program, loom's under `--cfg loom`, shuttle's under `--cfg shuttle` |
+//! | `face` | What the protocols are written against: the standard library's in a program, loom's under `--cfg loom`, shuttle's under `--cfg shuttle` |
 //! | `monitor` | Monitor, latch and delegated lock: state behind a lock, and threads that sleep until it is as they need it, until so many parts are done, or that leave their work to the lock's holder |
 //! | `parker` | Parking of one thread: until there is work (`Parker`), or until the end of one numbered use of a slot (`WaitSlot`) |
-//! | [`queue`] | Queue and offers: items that pass between threads, in turn or by number |
-//! | [`wake_flag`] | Wake flag: a futex in shared memory with which one process wakes the other |
+//! | `queue` | Queue and offers: items that pass between threads, in turn or by number |
+//! | `wake_flag` | Wake flag: a futex in shared memory with which one process wakes the other |
 //! | `worker_threads` | Worker threads: a fork-join pool, whose threads join others in a piece of work and leave it before its end, as OpenMP's teams do; and a thread that is started when it is first needed |
 //! | `loom_tests` | The smallest race of each protocol, in every order that the memory model allows (`make check-concurrency`) |
 //! | `shuttle_tests` | What is too large for loom, in orders taken by chance (`make check-concurrency`) |

@@ -9,7 +9,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`layout`] | Layout of the shared segment |
+//! | `layout` | Layout of the shared segment |
 //! | `segment` | Shared segment: creation, hand-over, checks and mapping |
 //! | `ring` | Ring buffers in shared memory, for bytes and for entries |
 //! | `arena` | Slot allocator of the staging arena: leases, announcements and returns |
@@ -17,11 +17,11 @@
 //! | `state` | State shared by the threads of a link over shared memory, and its shutdown |
 //! | `messages` | Frames of a link over shared memory |
 //! | `transfers` | Transfers over shared memory |
-//! | [`staging`] | Size of a session's staging arena |
-//! | [`upgrade`] | Upgrade of a connection to shared memory |
+//! | `staging` | Size of a session's staging arena |
+//! | `upgrade` | Upgrade of a connection to shared memory |
 //! | `error` | Errors of setting up shared memory between two processes |
 //! | `violation` | Protocol violations of a peer in shared memory |
-//! | [`fuzzing`] | Properties of the rings for anything that a peer writes into shared memory, between any two steps of this side |
+//! | `fuzzing` | Properties of the rings for anything that a peer writes into shared memory, between any two steps of this side |
 //!
 //! Everything in the memory is the peer's to change at any moment. So each word is read once, checked, and
 //! only then used; what this side needs to know for certain (how far it has written or read, which slots it

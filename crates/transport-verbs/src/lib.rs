@@ -16,7 +16,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`upgrade`] | Upgrade of a connection to queue pairs: the client's side, and the worker's side |
+//! | `upgrade` | Upgrade of a connection to queue pairs: the client's side, and the worker's side |
 //! | `transport` | Transport traits over queue pairs: the frames of a link in both directions, and its transfers |
 //! | `one_sided` | One-sided operations: RDMA between registered memory at both ends |
 //! | `cq_poll` | Completion queue polling: dispatch of what it finds, and waiting with backoff and sleep |
@@ -31,7 +31,7 @@
 //! | `registered_memory` | Registered memory: the registration cache, by address, and the regions exposed to the peer, by number |
 //! | `queue` | Send queue accounting: free slots, signalled requests, completions, operations of several requests, and coalescing |
 //! | `message` | Message formats over queue pairs |
-//! | [`settings`] | Settings of verbs for a session: queue pairs, depth and device limits |
+//! | `settings` | Settings of verbs for a session: queue pairs, depth and device limits |
 //! | `credit` | Credit flow control: receives that are posted at the peer |
 //! | `error` | Errors: of the upgrade to queue pairs, and failures of a link over them |
 //!

@@ -7,19 +7,19 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`transport`] | What a transport gives a link: *messages* and *memory* |
-//! | [`one_sided`] | One-sided interface of transports with RDMA |
-//! | [`shared`] | State shared by a link and its transport, and the end of a link |
-//! | [`events`] | Callbacks to the owner of a link: what has come or was lost, and how fast transfers may go |
-//! | [`error`] | What can go wrong on a link |
-//! | [`sending`] | Outgoing transfer: its source, options, and the lifetime of its memory |
-//! | [`destination`] | Destination of a transfer's bytes |
-//! | [`transfers`] | Incoming transfers: expected and in flight, and their completion callbacks |
-//! | [`counters`] | What has gone over a link |
-//! | [`slots`] | Slot allocator of the arena |
-//! | [`delivery`] | Delivery of received pieces from staging memory to their destination |
-//! | [`staging`] | Memory through which transfers pass, whatever transport it belongs to: pieces that are filled, leases that are read, and the regions in which they lie |
-//! | [`send_queue`] | Send queue and worker threads: background sends, and copies of received pieces |
+//! | `transport` | What a transport gives a link: *messages* and *memory* |
+//! | `one_sided` | One-sided interface of transports with RDMA |
+//! | `shared` | State shared by a link and its transport, and the end of a link |
+//! | `events` | Callbacks to the owner of a link: what has come or was lost, and how fast transfers may go |
+//! | `error` | What can go wrong on a link |
+//! | `sending` | Outgoing transfer: its source, options, and the lifetime of its memory |
+//! | `destination` | Destination of a transfer's bytes |
+//! | `transfers` | Incoming transfers: expected and in flight, and their completion callbacks |
+//! | `counters` | What has gone over a link |
+//! | `slots` | Slot allocator of the arena |
+//! | `delivery` | Delivery of received pieces from staging memory to their destination |
+//! | `staging` | Memory through which transfers pass, whatever transport it belongs to: pieces that are filled, leases that are read, and the regions in which they lie |
+//! | `send_queue` | Send queue and worker threads: background sends, and copies of received pieces |
 
 pub mod counters;
 pub mod delivery;

@@ -7,10 +7,10 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`clients`] | Client keys: the list of clients that have a key of their own at a server or are invited to enrol one, and their limits |
+//! | `clients` | Client keys: the list of clients that have a key of their own at a server or are invited to enrol one, and their limits |
 //! | `invitations` | Invitations: until when they count, and the enrolment of a key that uses one up |
-//! | [`limits`] | Client limits: what one client may have of a server, as the list of clients sets it |
-//! | [`file`] | Key files: default paths, and the check that no other user can read them |
+//! | `limits` | Client limits: what one client may have of a server, as the list of clients sets it |
+//! | `file` | Key files: default paths, and the check that no other user can read them |
 
 pub mod clients;
 pub mod file;

@@ -4,9 +4,9 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `list` | The list: every function of `nvml.h` 13.0, and how a call is handled |
-//! | [`types`] | The C types that travel, with the sizes that they have on 64-bit Linux |
-//! | [`request`] | NVML call and its outcome on the wire: numbers and buffers to the server, written bytes back |
-//! | [`status`] | NVML status codes and their texts |
+//! | `types` | The C types that travel, with the sizes that they have on 64-bit Linux |
+//! | `request` | NVML call and its outcome on the wire: numbers and buffers to the server, written bytes back |
+//! | `status` | NVML status codes and their texts |
 //!
 //! Every argument of these functions is a number or an address, so one general form of a call serves them
 //! all: numbers, and buffers that the function reads or writes.

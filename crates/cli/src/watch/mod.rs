@@ -3,15 +3,15 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `query` | Servers that are watched: which are meant, and why one cannot be |
-//! | [`ranks`] | `causeway ranks`: messages and bytes of running MPI ranks by channel, and channels switched on and off |
+//! | `ranks` | `causeway ranks`: messages and bytes of running MPI ranks by channel, and channels switched on and off |
 //! | `rates` | Rates of sessions between two status replies |
 //! | `table` | Table of sessions: the columns that fit a width |
-//! | [`sessions`] | `causeway sessions`: the sessions of a server |
-//! | [`top`] | `causeway top`: a live view of the sessions of servers |
+//! | `sessions` | `causeway sessions`: the sessions of a server |
+//! | `top` | `causeway top`: a live view of the sessions of servers |
 //! | `screen` | Terminal layout of `causeway top` |
 //! | `by` | Sums of open sessions by owner: for `causeway sessions --by` |
-//! | [`drain`] | `causeway drain`: end of a server once its sessions have ended or moved |
-//! | [`moves`] | `causeway move`, `checkpoint` and `restore`: sessions that go to another server, or into a file and back |
+//! | `drain` | `causeway drain`: end of a server once its sessions have ended or moved |
+//! | `moves` | `causeway move`, `checkpoint` and `restore`: sessions that go to another server, or into a file and back |
 //! | `json` | JSON of servers and their sessions |
 
 mod by;

@@ -3,9 +3,9 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`entry`] | Entry and exit of every exported symbol: readiness, trace, statistics |
+//! | `entry` | Entry and exit of every exported symbol: readiness, trace, statistics |
 //! | `causeway` | Entry points of Causeway beside CUDA's: for `causeway tune` and `causeway bench pipeline`, and for programs that ask for the library's statistics (`causeway_statistics`) |
-//! | [`calls`] | The entry points that are written by hand, named and grouped as in the declaration list |
+//! | `calls` | The entry points that are written by hand, named and grouped as in the declaration list |
 
 pub mod calls;
 mod causeway;

@@ -3,21 +3,21 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`layout`] | Layout of the memory that kernels, proxy and host share |
-//! | [`request`] | Decoding of 16-byte requests |
-//! | [`queue`] | Request queue, the proxy's side: taking of requests, merging of adjacent transfers of a batch, and the order of signals |
-//! | [`windows`] | Windows: the table of them, by which the proxy checks what kernels have written into a queue, and the announcement of one to the other ranks, in messages of 16 bytes |
-//! | [`gpu`] | Interface of a team to its GPU |
-//! | [`shared`] | Memory of the host that processes share: a file without a name, which each of them maps |
-//! | [`cuda`] | GPU of a team by the CUDA driver |
-//! | [`proxy`] | Proxy thread: executes device-posted requests |
-//! | [`choice`] | Cost model of the initiators |
-//! | [`measuring`] | Measurement of a lane's copies |
-//! | [`failure`] | Failure of a team |
-//! | [`peers`] | Bootstrap of a team's processes: connections and window memory |
-//! | [`remote`] | Links to the proxies of ranks whose memory is not mapped here: on other hosts, or in containers |
-//! | [`team`] | Team: creation, members, end |
-//! | [`verbs`] | Device-initiated RDMA |
+//! | `layout` | Layout of the memory that kernels, proxy and host share |
+//! | `request` | Decoding of 16-byte requests |
+//! | `queue` | Request queue, the proxy's side: taking of requests, merging of adjacent transfers of a batch, and the order of signals |
+//! | `windows` | Windows: the table of them, by which the proxy checks what kernels have written into a queue, and the announcement of one to the other ranks, in messages of 16 bytes |
+//! | `gpu` | Interface of a team to its GPU |
+//! | `shared` | Memory of the host that processes share: a file without a name, which each of them maps |
+//! | `cuda` | GPU of a team by the CUDA driver |
+//! | `proxy` | Proxy thread: executes device-posted requests |
+//! | `choice` | Cost model of the initiators |
+//! | `measuring` | Measurement of a lane's copies |
+//! | `failure` | Failure of a team |
+//! | `peers` | Bootstrap of a team's processes: connections and window memory |
+//! | `remote` | Links to the proxies of ranks whose memory is not mapped here: on other hosts, or in containers |
+//! | `team` | Team: creation, members, end |
+//! | `verbs` | Device-initiated RDMA |
 
 pub mod choice;
 pub mod cuda;

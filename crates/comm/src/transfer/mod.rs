@@ -8,7 +8,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`offers`] | Offers of this rank: the table of them, and copies of those that the program has back before they are fetched |
+//! | `offers` | Offers of this rank: the table of them, and copies of those that the program has back before they are fetched |
 //! | `short` | Short messages that are offered |
 //! | `serve` | Serving thread of a sender: it waits for a peer's requests, and has the channel send what was offered |
 //! | `fetch` | Fetch: what a receiver has of a peer, the fetch of a payload (from memory that is open here, by the chosen channel, or by others where that one fails), and peer memory mapped for kernels |

@@ -6,9 +6,9 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`api`] | Messages of the device plugin API, version v1beta1 |
-//! | [`inventory`] | GPUs of servers as devices of a kubelet: names, health, and which of them a container should get |
-//! | [`plugin`] | Plugin of a kubelet: the list of devices, what a container gets with some of them, and registration at the kubelet |
+//! | `api` | Messages of the device plugin API, version v1beta1 |
+//! | `inventory` | GPUs of servers as devices of a kubelet: names, health, and which of them a container should get |
+//! | `plugin` | Plugin of a kubelet: the list of devices, what a container gets with some of them, and registration at the kubelet |
 
 pub mod api;
 pub mod inventory;

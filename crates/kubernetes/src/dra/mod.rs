@@ -6,11 +6,11 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`api`] | Messages of Dynamic Resource Allocation between a kubelet and a driver, and of the driver's registration |
-//! | [`claim`] | Allocation of a ResourceClaim: the devices of one driver that the scheduler has given it |
-//! | [`driver`] | Driver of a node: registers with the kubelet, and prepares claims for its containers |
-//! | [`prepared`] | Prepared claims on a node's disk: for each a description for container engines, and a record of its devices |
-//! | [`slice`] | ResourceSlice of a server: its GPUs, as the scheduler sees them |
+//! | `api` | Messages of Dynamic Resource Allocation between a kubelet and a driver, and of the driver's registration |
+//! | `claim` | Allocation of a ResourceClaim: the devices of one driver that the scheduler has given it |
+//! | `driver` | Driver of a node: registers with the kubelet, and prepares claims for its containers |
+//! | `prepared` | Prepared claims on a node's disk: for each a description for container engines, and a record of its devices |
+//! | `slice` | ResourceSlice of a server: its GPUs, as the scheduler sees them |
 
 pub mod api;
 pub mod claim;

@@ -6,8 +6,8 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`frame`] | Frames of gRPC (a byte that says whether the message is compressed, its length, the message), and the streams of HTTP/2 that carry them |
-//! | [`status`] | Status of a gRPC call: a code, and a sentence for people |
+//! | `frame` | Frames of gRPC (a byte that says whether the message is compressed, its length, the message), and the streams of HTTP/2 that carry them |
+//! | `status` | Status of a gRPC call: a code, and a sentence for people |
 //! | `calls` | Calls of procedures: of another process, and the responses to calls of others |
 
 mod calls;

@@ -6,11 +6,11 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`case`] | Cases of kernels that communicate by themselves |
-//! | [`results`] | Results of communicating kernels on every target |
-//! | [`requirements`] | Requirements on communicating kernels, and whether they are satisfied |
-//! | [`report`] | Report of communicating kernels: a table for each kind of figure, with a column for each way on each target; what must hold, as a table; CSV and JSON |
-//! | [`plots`] | Plots of communicating kernels: a figure for each question, with a line for each way on each target |
+//! | `case` | Cases of kernels that communicate by themselves |
+//! | `results` | Results of communicating kernels on every target |
+//! | `requirements` | Requirements on communicating kernels, and whether they are satisfied |
+//! | `report` | Report of communicating kernels: a table for each kind of figure, with a column for each way on each target; what must hold, as a table; CSV and JSON |
+//! | `plots` | Plots of communicating kernels: a figure for each question, with a line for each way on each target |
 
 pub mod case;
 pub mod plots;

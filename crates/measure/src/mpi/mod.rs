@@ -7,9 +7,9 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`results`] | Results of messages on every target |
-//! | [`report`] | Report of messages: a table and a panel for each quantity and kind of memory, with a column or a line for each target |
-//! | [`study`] | Study: the best channel for each range of sizes |
+//! | `results` | Results of messages on every target |
+//! | `report` | Report of messages: a table and a panel for each quantity and kind of memory, with a column or a line for each target |
+//! | `study` | Study: the best channel for each range of sizes |
 
 pub mod report;
 pub mod results;

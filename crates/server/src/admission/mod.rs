@@ -7,10 +7,10 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`limits`] | Limits of descriptors: how many each purpose of the broker may take, and so how many connections, sessions and exports there can be |
-//! | [`source`] | Origin of a connection (network address, or credentials of a local process), and the group of origins that share a limit |
-//! | [`handshake_slots`] | Handshake slots: eviction of unfinished handshakes when all slots are in use |
-//! | [`session_slots`] | Limits per peer: sessions, in all and of each peer, and attempts with invitations, which each peer may make at a rate |
+//! | `limits` | Limits of descriptors: how many each purpose of the broker may take, and so how many connections, sessions and exports there can be |
+//! | `source` | Origin of a connection (network address, or credentials of a local process), and the group of origins that share a limit |
+//! | `handshake_slots` | Handshake slots: eviction of unfinished handshakes when all slots are in use |
+//! | `session_slots` | Limits per peer: sessions, in all and of each peer, and attempts with invitations, which each peer may make at a rate |
 //! | `handshakes` | Handshakes in progress, and closing of those that are evicted |
 //!
 //! All but the last two only decide.

@@ -7,7 +7,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`access`] | Access control: keys for network clients, users and groups for Unix sockets |
+//! | `access` | Access control: keys for network clients, users and groups for Unix sockets |
 //! | `accounting` | Accounting of a worker: as the session of its peer, or not at all |
 //! | `audit` | The audit log: who has used the server for what, and who was refused, a line of JSON for each |
 //! | `clients` | The clients that have keys of their own, as their file says at the moment |

@@ -6,9 +6,9 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`current`] | Context stack of a thread (`cuCtxPushCurrent`), its current context, and completion of the work of contexts and streams |
+//! | `current` | Context stack of a thread (`cuCtxPushCurrent`), its current context, and completion of the work of contexts and streams |
 //! | `contexts` | Context table: the state of each context, and its proxy streams: streams of ours for copies between servers |
-//! | [`pending_writes`] | Pending writes before a point of a stream to the program's memory |
+//! | `pending_writes` | Pending writes before a point of a stream to the program's memory |
 
 mod contexts;
 pub mod current;

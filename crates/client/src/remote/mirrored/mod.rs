@@ -9,7 +9,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`regions`] | Mirrored regions: memory gets a mirror, is looked for, and loses its mirror; variables declared `__managed__` among it |
+//! | `regions` | Mirrored regions: memory gets a mirror, is looked for, and loses its mirror; variables declared `__managed__` among it |
 //! | `exchange` | Exchange of mirror changes: what the program wrote to the server, what kernels wrote back |
 //! | `flags` | Flags: single words that the program writes while kernels run, such as one that is to end them |
 //! | `table` | Mirror table: mirrored memory, the ranges to compare, and the ranges being fetched |
@@ -17,7 +17,7 @@
 //! | `dirty_pages` | Dirty pages of mirrored memory |
 //! | `other_writers` | Writers past the page table: pinned pages, RDMA devices and other ways to write to private memory of this process |
 //! | `long_ranges` | Long stretches of memory with a mirror: read from the server as transfers, and compared and put in place by several threads |
-//! | [`shared`] | Memory that the program and the worker of a server on its own host both have: the very same pages |
+//! | `shared` | Memory that the program and the worker of a server on its own host both have: the very same pages |
 
 mod dirty_pages;
 mod exchange;

@@ -6,9 +6,9 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`recording`] | Recording of a captured call: the kernels that it becomes in a graph, and the text of the one that copies |
-//! | [`barrier`] | Device-side barrier of a collective in a CUDA graph: where its words lie, and its PTX text |
-//! | [`control`] | Control memory of a group's graphs, and notification of their kernels when a rank fails |
+//! | `recording` | Recording of a captured call: the kernels that it becomes in a graph, and the text of the one that copies |
+//! | `barrier` | Device-side barrier of a collective in a CUDA graph: where its words lie, and its PTX text |
+//! | `control` | Control memory of a group's graphs, and notification of their kernels when a rank fails |
 //!
 //! Nothing becomes a part of any graph before all ranks have opened what they need: where one cannot, all
 //! captures stay as they are.

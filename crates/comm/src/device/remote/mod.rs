@@ -7,18 +7,18 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`frame`] | Frames between the proxies of two ranks |
-//! | [`link`] | Link to a peer's proxy: what this rank's proxies ask of it, and how far it has come |
-//! | [`parts`] | This rank's own parts of windows, as other ranks' proxies reach them |
-//! | [`lanes`] | Copies between this rank's GPU and staging memory: a ring, whose ranges are freed in the order in which they were allocated |
-//! | [`stream`] | Stream of frames and payloads over a byte stream, on which nothing waits, and the errors of a link |
-//! | [`initiator`] | Initiator of a link: sends what this rank's proxies ask of a peer, and takes the answers |
-//! | [`target`] | Target of a link: does what a peer's proxies ask of this rank, and answers |
-//! | [`rdma`] | Network cards of a team's links: the device that a rank's links share, and of each link the queue pair, the memory into which the peer's card writes, and what is known of the peer's windows |
-//! | [`rdma_end`] | Requests of a link over a network card: what this rank's proxies ask of a peer, and what is answered |
+//! | `frame` | Frames between the proxies of two ranks |
+//! | `link` | Link to a peer's proxy: what this rank's proxies ask of it, and how far it has come |
+//! | `parts` | This rank's own parts of windows, as other ranks' proxies reach them |
+//! | `lanes` | Copies between this rank's GPU and staging memory: a ring, whose ranges are freed in the order in which they were allocated |
+//! | `stream` | Stream of frames and payloads over a byte stream, on which nothing waits, and the errors of a link |
+//! | `initiator` | Initiator of a link: sends what this rank's proxies ask of a peer, and takes the answers |
+//! | `target` | Target of a link: does what a peer's proxies ask of this rank, and answers |
+//! | `rdma` | Network cards of a team's links: the device that a rank's links share, and of each link the queue pair, the memory into which the peer's card writes, and what is known of the peer's windows |
+//! | `rdma_end` | Requests of a link over a network card: what this rank's proxies ask of a peer, and what is answered |
 //! | `joining` | Joining of two ranks' network cards, before the links begin: each end makes a queue pair, tells the other one of it by their connection, and both say whether it worked |
-//! | [`end`] | This rank's end of a link: a stream, and what goes over it in both directions |
-//! | [`serving`] | Thread of a rank's links |
+//! | `end` | This rank's end of a link: a stream, and what goes over it in both directions |
+//! | `serving` | Thread of a rank's links |
 
 pub mod end;
 pub mod frame;

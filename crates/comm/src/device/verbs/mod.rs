@@ -3,12 +3,12 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`layout`] | Layout of the memory that kernels and host share |
-//! | [`nic`] | RDMA device of a team, and registered memory |
-//! | [`completion`] | Completion queue, and the syndromes of failed completions, which `mlx5.h` names |
-//! | [`queue_pair`] | Queue pair: creation, connection, reset after an error, and its address of 32 bytes, which the program brings to the peer |
+//! | `layout` | Layout of the memory that kernels and host share |
+//! | `nic` | RDMA device of a team, and registered memory |
+//! | `completion` | Completion queue, and the syndromes of failed completions, which `mlx5.h` names |
+//! | `queue_pair` | Queue pair: creation, connection, reset after an error, and its address of 32 bytes, which the program brings to the peer |
 //! | `doorbell` | Doorbell by a thread of the host |
-//! | [`error`] | Errors of device-initiated RDMA |
+//! | `error` | Errors of device-initiated RDMA |
 
 pub mod completion;
 mod doorbell;

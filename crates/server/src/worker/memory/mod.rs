@@ -2,8 +2,8 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`mirrors`] | Memory of the client that kernels reach: the worker's copies of it, and what has changed in them |
-//! | [`client_memory`] | Memory of the client that lies in this process, too: both are on one host, and kernels reach the program's own bytes |
+//! | `mirrors` | Memory of the client that kernels reach: the worker's copies of it, and what has changed in them |
+//! | `client_memory` | Memory of the client that lies in this process, too: both are on one host, and kernels reach the program's own bytes |
 //! | `cut_short` | SIGBUS handling: a mapped file of the client was truncated |
 
 pub mod client_memory;

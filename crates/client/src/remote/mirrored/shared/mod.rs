@@ -4,9 +4,9 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`window`] | New memory in the windows that the worker has, too: pinned and managed memory, at one address for both |
+//! | `window` | New memory in the windows that the worker has, too: pinned and managed memory, at one address for both |
 //! | `moved` | Private memory of this process made shareable with a worker, and private again |
-//! | [`registered`] | Sharing of registered memory (`cuMemHostRegister`) with the worker |
+//! | `registered` | Sharing of registered memory (`cuMemHostRegister`) with the worker |
 //!
 //! What is shared is kept here: where it lies in this process and where kernels have it.
 
