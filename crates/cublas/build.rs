@@ -5,8 +5,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// The lists, with what exports the functions of each.
-const LISTS: [(&str, &str); 2] =
-    [("list/refused.txt", "refused"), ("list/refused_solver.txt", "refused_solver")];
+const LISTS: [(&str, &str); 3] = [
+    ("list/refused.txt", "refused"),
+    ("list/refused_solver.txt", "refused_solver"),
+    ("list/refused_random.txt", "refused_random"),
+];
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <random>
 #include <shared_mutex>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -236,6 +237,135 @@ static void vectors(Handle handle) {
     for (int row = 0; row < m; row++) CHECK_THAT(scaled[row] == found[row] * dot);
 }
 
+// Real numbers of the precision of T.
+template <typename T> struct Real { typedef T type; };
+template <typename P> struct Real<std::complex<P>> { typedef P type; };
+
+// Products with triangles, element-wise operations and reductions, of one element type: its letter in names, that of
+// Hermitian matrices or 0, and the letters of sums and of `rot`.
+template <typename T> static void triangles(Handle handle, char letter, bool is_hermitian, const char *sum, const char *rotation) {
+    typedef typename Real<T>::type R;
+    const int n = 150, k = 9, lda = n + 2;
+    Memory<T> a(lda * n), b(lda * n), c(lda * n), x(2 * n), y(2 * n);
+    for (auto *memory : {&a, &b, &c, &x, &y}) {
+        for (T &element : memory->host) element = Parts<T>::make();
+        memory->upload();
+    }
+    auto name = [letter](const char *rest) { return std::string("cublas") + letter + rest; };
+    auto at = [lda](const Memory<T> &memory, int row, int column) { return Number(memory.host[row + size_t(column) * lda]); };
+    // An element of the matrix whose triangle is in `memory`.
+    auto mirrored = [&](const Memory<T> &memory, int upper, int row, int column) {
+        bool is_stored = upper ? row <= column : row >= column;
+        Number value = is_stored ? at(memory, row, column) : at(memory, column, row);
+        if (!is_hermitian) return value;
+        return row == column ? Number(value.real()) : is_stored ? value : std::conj(value);
+    };
+    auto turned = [&](Number value) { return is_hermitian ? std::conj(value) : value; };
+    // Compares with what `wanted` says of each element; what it does not know is unchanged.
+    auto compare = [&](auto wanted) {
+        auto found = c.download();
+        for (int column = 0; column < n; column++) {
+            for (int row = 0; row < lda; row++) {
+                size_t index = row + size_t(column) * lda;
+                Number value = c.host[index];
+                if (row < n) wanted(row, column, value);
+                CHECK_THAT(is_near(Number(found[index]), value, 1e-4));
+            }
+        }
+        c.upload();
+    };
+    const T alpha = Parts<T>::make(), beta = Parts<T>::make();
+    const R real_alpha = 3, real_beta = -2;
+    for (int upper : {0, 1}) {
+        auto in_triangle = [upper](int row, int column) { return upper ? row <= column : row >= column; };
+        auto sum_of = [&](int row, int column, const Memory<T> &left, const Memory<T> &right) {
+            Number sum = 0;
+            for (int p = 0; p < k; p++) sum += at(left, row, p) * turned(at(right, column, p));
+            return sum;
+        };
+        if (is_hermitian) MUST(name("herk_v2").c_str(), handle, upper, 0, n, k, &real_alpha, a.at(), lda, &real_beta, c.at(), lda);
+        else MUST(name("syrk_v2").c_str(), handle, upper, 0, n, k, &alpha, a.at(), lda, &beta, c.at(), lda);
+        compare([&](int row, int column, Number &value) {
+            if (!in_triangle(row, column)) return;
+            Number factor = is_hermitian ? Number(real_alpha) : Number(alpha), old = is_hermitian ? Number(real_beta) : Number(beta);
+            value = factor * sum_of(row, column, a, a) + old * (is_hermitian ? mirrored(c, upper, row, column) : value);
+        });
+        if (is_hermitian) {
+            MUST(name("her2k_v2").c_str(), handle, upper, 0, n, k, &alpha, a.at(), lda, b.at(), lda, &real_beta, c.at(), lda);
+            compare([&](int row, int column, Number &value) {
+                if (!in_triangle(row, column)) return;
+                Number products = Number(alpha) * sum_of(row, column, a, b) + std::conj(Number(alpha)) * sum_of(row, column, b, a);
+                value = products + Number(real_beta) * mirrored(c, upper, row, column);
+            });
+        } else {
+            MUST(name("syr2k_v2_64").c_str(), handle, upper, 0, int64_t(n), int64_t(k), &alpha, a.at(), int64_t(lda), b.at(), int64_t(lda), &beta, c.at(), int64_t(lda));
+            compare([&](int row, int column, Number &value) {
+                if (!in_triangle(row, column)) return;
+                value = Number(alpha) * (sum_of(row, column, a, b) + sum_of(row, column, b, a)) + Number(beta) * value;
+            });
+        }
+        for (int side : {0, 1}) {
+            const int m = side ? k : n, columns = side ? n : k;
+            MUST(name(is_hermitian ? "hemm_v2" : "symm_v2").c_str(), handle, side, upper, m, columns, &alpha, a.at(), lda, b.at(), lda, &beta, c.at(), lda);
+            compare([&](int row, int column, Number &value) {
+                if (row >= m || column >= columns) return;
+                Number sum = 0;
+                for (int p = 0; p < n; p++) {
+                    sum += side ? at(b, row, p) * mirrored(a, upper, p, column) : mirrored(a, upper, row, p) * at(b, p, column);
+                }
+                value = Number(alpha) * sum + Number(beta) * value;
+            });
+            // A triangle, here the conjugate transpose, to other memory and in place.
+            for (const T *from : {b.at(), c.at()}) {
+                MUST(name("trmm_v2").c_str(), handle, side, upper, 2, 1, m, columns, &alpha, a.at(), lda, from, lda, c.at(), lda);
+                compare([&](int row, int column, Number &value) {
+                    if (row >= m || column >= columns) return;
+                    Number sum = 0;
+                    for (int p = 0; p < n; p++) {
+                        int r = side ? p : row, s = side ? column : p;
+                        Number factor = r == s ? Number(1) : in_triangle(s, r) ? std::conj(at(a, s, r)) : Number(0);
+                        sum += factor * at(from == b.at() ? b : c, side ? row : p, side ? p : column);
+                    }
+                    value = Number(alpha) * sum;
+                });
+            }
+            MUST(name("dgmm").c_str(), handle, side, m, columns, a.at(), lda, x.at(), 2, c.at(), lda);
+            compare([&](int row, int column, Number &value) {
+                if (row < m && column < columns) value = at(a, row, column) * Number(x.host[2 * (side ? column : row)]);
+            });
+        }
+    }
+    MUST(name("geam").c_str(), handle, 0, 2, n, n, &alpha, a.at(), lda, &beta, b.at(), lda, c.at(), lda);
+    compare([&](int row, int column, Number &value) {
+        value = Number(alpha) * at(a, row, column) + Number(beta) * std::conj(at(b, column, row));
+    });
+    R total = -1, wanted_total = 0;
+    int largest = -1;
+    int64_t smallest = -1;
+    auto magnitude = [&](int index) { Number value = x.host[2 * index]; return std::abs(value.real()) + std::abs(value.imag()); };
+    int first = 0, last = 0;
+    for (int i = 0; i < n; i++) {
+        wanted_total += magnitude(i);
+        if (magnitude(i) > magnitude(first)) first = i;
+        if (magnitude(i) < magnitude(last)) last = i;
+    }
+    MUST(sum, handle, n, x.at(), 2, &total);
+    std::string index = std::string("cublasI") + char(letter + 32);
+    MUST((index + "amax_v2").c_str(), handle, n, x.at(), 2, &largest);
+    MUST((index + "amin_v2_64").c_str(), handle, int64_t(n), x.at(), int64_t(2), &smallest);
+    CHECK_THAT(total == wanted_total && largest == first + 1 && smallest == last + 1);
+    const R cosine = R(0.6);
+    const T sine = T(R(0.8));
+    MUST(rotation, handle, n, x.at(), 2, y.at(), -1, &cosine, &sine);
+    auto turned_x = x.download(), turned_y = y.download();
+    for (int i = 0; i < n; i++) {
+        Number left = x.host[2 * i], right = y.host[n - 1 - i];
+        CHECK_THAT(is_near(Number(turned_x[2 * i]), 0.6 * left + 0.8 * right, 1e-5));
+        CHECK_THAT(is_near(Number(turned_y[n - 1 - i]), 0.6 * right - 0.8 * left, 1e-5));
+        CHECK_THAT(turned_x[2 * i + 1] == x.host[2 * i + 1]);
+    }
+}
+
 // A product of cuBLASLt by rows and by columns, with bias and activation.
 static void described(Handle handle) {
     const int m = 20, n = 30, k = 10;
@@ -326,7 +456,10 @@ static void mistakes(Handle handle) {
     CHECK_EQUAL(call("cublasSgemm_v2", handle, 0, 0, 4, 4, 4, &one, a.at(), 3, a.at(), 4, &one, a.at(), 4), INVALID_VALUE);
     CHECK_EQUAL(call("cublasSgemm_v2", handle, 5, 0, 4, 4, 4, &one, a.at(), 4, a.at(), 4, &one, a.at(), 4), INVALID_VALUE);
     CHECK_EQUAL(call("cublasSgemm_v2", handle, 0, 0, 0, 4, 4, &one, a.at(), 4, a.at(), 4, &one, a.at(), 4), SUCCESS);
-    CHECK_EQUAL(call("cublasStrmm_v2", handle, 0, 0, 0, 0, 4, 4, &one, a.at(), 4, a.at(), 4), NOT_SUPPORTED);
+    CHECK_EQUAL(call("cublasStpmv_v2", handle, 0, 0, 0, 4, a.at(), a.at(), 1), NOT_SUPPORTED);
+    CHECK_EQUAL(call("cublasSsyrk_v2", handle, 2, 0, 4, 4, &one, a.at(), 4, &one, a.at(), 4), INVALID_VALUE);
+    CHECK_EQUAL(call("cublasSgeam", handle, 0, 0, 4, 4, &one, a.at(), 3, &one, a.at(), 4, a.at(), 4), INVALID_VALUE);
+    CHECK_EQUAL(call("cublasIsamax_v2", handle, 4, a.at(), 1, (int *)nullptr), INVALID_VALUE);
 }
 
 // The last: the context does not survive it.
@@ -361,6 +494,9 @@ int main(int argc, char **argv) {
     }
     short_types(handle);
     vectors(handle);
+    triangles<float>(handle, 'S', false, "cublasSasum_v2", "cublasSrot_v2");
+    triangles<std::complex<double>>(handle, 'Z', false, "cublasDzasum_v2", "cublasZrot_v2");
+    triangles<std::complex<float>>(handle, 'C', true, "cublasScasum_v2", "cublasCrot_v2");
     described(handle);
     captured(handle);
     mistakes(handle);

@@ -1,4 +1,4 @@
-//! Stand-in for cuBLAS: its results on the software GPU, and nowhere else.
+//! Stand-ins for cuBLAS, cuSOLVER and cuRAND: their results on the software GPU, and nowhere else.
 
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::through_run;
@@ -13,7 +13,7 @@ fn products_are_right_in_all_types_forms_streams_and_threads() {
     let outcome = run(&mut through_run(None, &cuda_program("cublas_products")), LIMIT).must_succeed();
     let named =
         |function: &str| outcome.stderr.contains(&format!("{function} returns CUBLAS_STATUS_NOT_SUPPORTED"));
-    assert!(named("cublasStrmm_v2") && named("cublasLtMatmul"), "{outcome}");
+    assert!(named("cublasStpmv_v2") && named("cublasLtMatmul"), "{outcome}");
 }
 
 #[test]
@@ -32,6 +32,17 @@ fn systems_are_solved_and_matrices_decomposed() {
     let mut command = through_run(None, &cuda_program("cusolver_systems"));
     let outcome = run(command.arg("beyond"), LIMIT).must_succeed();
     assert!(outcome.stderr.contains("kernel `causeway_solve`"), "{outcome}");
+}
+
+#[test]
+fn random_numbers_are_those_of_curand() {
+    let outcome = run(&mut through_run(None, &cuda_program("curand_numbers")), LIMIT).must_succeed();
+    for refused in ["curandCreateGenerator", "curandGenerateLongLong"] {
+        assert!(outcome.stderr.contains(&format!("{refused} returns CURAND_STATUS_TYPE_ERROR")), "{outcome}");
+    }
+    let mut command = through_run(None, &cuda_program("curand_numbers"));
+    let outcome = run(command.arg("beyond"), LIMIT).must_succeed();
+    assert!(outcome.stderr.contains("kernel `causeway_random`"), "{outcome}");
 }
 
 #[test]

@@ -12,16 +12,17 @@ use std::process::Command;
 pub const FOLDER: &str = "software";
 
 /// What is in it: the names that programs ask for, and what cargo calls the library.
-pub const NAMES: [(&str, &str); 6] = [
+pub const NAMES: [(&str, &str); 7] = [
     ("libcublas.so.12", CUBLAS),
     ("libcublas.so.13", CUBLAS),
     ("libcublasLt.so.12", CUBLAS),
     ("libcublasLt.so.13", CUBLAS),
     ("libcusolver.so.11", CUBLAS),
     ("libcusolver.so.12", CUBLAS),
+    ("libcurand.so.10", CUBLAS),
 ];
 
-/// The library that stands in for cuBLAS, cuBLASLt and cuSOLVER.
+/// The library that stands in for cuBLAS, cuBLASLt, cuSOLVER and cuRAND.
 const CUBLAS: &str = "libcauseway_cublas.so";
 
 /// The variable that names libraries to be loaded first.

@@ -20,4 +20,42 @@ macro_rules! functions {
     };
 }
 
+/// Exports a function of several element types, each with sizes (`Int`) of 32 and of 64 bits: what it does, its
+/// arguments, the name of the element type in its body, its body, and a table of names and types.
+macro_rules! typed_functions {
+    (
+        $comment:literal $arguments:tt |$elements:ident| $body:block
+        $($name:ident $name_64:ident $kind:expr;)*
+    ) => {
+        $(
+            typed_functions! { one $comment $name, i32, $arguments, $elements = $kind, $body }
+            typed_functions! { one $comment $name_64, i64, $arguments, $elements = $kind, $body }
+        )*
+    };
+    (
+        one $comment:literal $name:ident, $int:ty, ($($argument:ident: $ty:ty),* $(,)?),
+        $elements:ident = $kind:expr, $body:block
+    ) => {
+        const _: () = {
+            #[allow(dead_code)]
+            type Int = $int;
+
+            #[doc = $comment]
+            ///
+            /// # Safety
+            /// As the documentation of cuBLAS requires.
+            #[unsafe(no_mangle)]
+            #[allow(non_snake_case, unused_unsafe, clippy::too_many_arguments, clippy::useless_conversion)]
+            pub unsafe extern "C" fn $name($($argument: $ty),*) -> Status {
+                let $elements = $kind;
+                // SAFETY: as the caller promises: handles are valid or null, pointers lead to values, and
+                // buffers have the sizes given.
+                let body = || -> Done { unsafe { $body } };
+                crate::log::named(stringify!($name), body()).into()
+            }
+        };
+    };
+}
+
 pub(crate) use functions;
+pub(crate) use typed_functions;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use causeway_gemm::{Scalar, ScalarType};
 
 use crate::driver;
-use crate::status::Status;
+use crate::status::{Done, Status};
 
 /// What a handle points at.
 pub struct Handle {
@@ -103,6 +103,32 @@ impl Handle {
     }
 }
 
+/// Has a result of so many bytes written where a call wants it: `launch` gets the address and the stream. A
+/// result for the host is waited for.
+///
+/// # Safety
+/// The handle is null or valid, and the result has so much room in the memory of the pointer mode.
+pub unsafe fn deliver(
+    handle: *const Handle,
+    result: *mut u8,
+    size: usize,
+    launch: impl FnOnce(u64, usize) -> Done,
+) -> Done {
+    // SAFETY: as the caller promises.
+    let settings = unsafe { Handle::settings(handle)? };
+    if result.is_null() {
+        return Err(Status::InvalidValue);
+    }
+    if settings.is_device_mode {
+        return launch(result as u64, settings.stream);
+    }
+    // SAFETY: as the caller promises.
+    let from = unsafe { Handle::result(handle)? };
+    launch(from, settings.stream)?;
+    // SAFETY: as the caller promises.
+    unsafe { driver::functions()?.copy_to_host(result.cast(), from, size, settings.stream) }
+}
+
 impl Settings {
     /// A factor that a call points at.
     ///
@@ -145,9 +171,10 @@ pub unsafe fn host_scalar(pointer: *const u8, scalar_type: ScalarType) -> Scalar
             ScalarType::C64 => pointer.cast::<[f64; 2]>().read_unaligned().into(),
             ScalarType::I8 => (f64::from(pointer.cast::<i8>().read()), 0.0),
             ScalarType::I32 => (f64::from(pointer.cast::<i32>().read_unaligned()), 0.0),
+            ScalarType::I64 => (pointer.cast::<i64>().read_unaligned() as f64, 0.0),
         }
     };
-    Scalar { address: 0, real, imaginary, scalar_type: scalar_type as u32, reserved: 0 }
+    Scalar { real, imaginary, scalar_type: scalar_type as u32, ..Scalar::default() }
 }
 
 /// The value of a number in half precision.

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::sync::OnceLock;
 
-use causeway_gemm::{MAX_ELEMENTS, Operation, Request, SolveRequest};
+use causeway_gemm::{ElementsRequest, MAX_ELEMENTS, Operation, RandomRequest, Request, SolveRequest};
 
 use crate::driver;
 use crate::status::{Done, Status};
@@ -37,6 +37,19 @@ pub fn launch(request: &Request, stream: usize) -> Done {
     let Some(tiles) = request.tiles() else { return Err(Status::InvalidValue) };
     // SAFETY: the kernel takes a request.
     unsafe { start(Operation::Multiply, tiles, stream, request) }
+}
+
+/// Puts an operation on elements behind the work of a stream.
+pub fn launch_elements(request: &ElementsRequest, stream: usize) -> Done {
+    let Some(blocks) = request.blocks() else { return Err(Status::InvalidValue) };
+    // SAFETY: the kernel takes a request of this type.
+    unsafe { start(Operation::Elements, blocks, stream, request) }
+}
+
+/// Puts a step of a generator behind the work of a stream.
+pub fn launch_random(request: &RandomRequest, stream: usize) -> Done {
+    // SAFETY: the kernel takes a request of this type.
+    unsafe { start(Operation::Random, 1, stream, request) }
 }
 
 /// Puts a solution or factorization behind the work of a stream.

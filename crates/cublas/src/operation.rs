@@ -8,9 +8,9 @@ use crate::status::{Done, Status};
 use crate::types::Operation;
 
 /// A factor of one, as a value.
-pub const ONE: Scalar = Scalar { address: 0, real: 1.0, imaginary: 0.0, scalar_type: 0, reserved: 0 };
+pub const ONE: Scalar = Scalar::value(1.0);
 /// A factor of zero, as a value.
-pub const ZERO: Scalar = Scalar { address: 0, real: 0.0, imaginary: 0.0, scalar_type: 0, reserved: 0 };
+pub const ZERO: Scalar = Scalar::value(0.0);
 
 /// A matrix stored by columns, as an argument.
 #[derive(Debug, Clone, Copy)]
@@ -60,9 +60,10 @@ impl Argument {
             batch_stride: self.batch_stride,
             scalar_type: self.scalar_type as u32,
             source: (if self.is_array { Source::Array } else { Source::Memory }) as u16,
-            is_conjugate: u16::from(
+            is_conjugate: u8::from(
                 operation == Operation::ConjugateTranspose && self.scalar_type.is_complex(),
             ),
+            structure: 0,
         })
     }
 }

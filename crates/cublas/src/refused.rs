@@ -17,19 +17,29 @@ macro_rules! refused {
     };
 }
 
-/// The same, of cuSOLVER.
-macro_rules! refused_solver {
-    ($($name:ident)*) => {
+/// The same, of libraries whose statuses are numbers here.
+macro_rules! refused_with {
+    ($status:expr; $($name:ident)*) => {
         $(
             /// Refuses at once.
             #[allow(non_snake_case)]
             #[unsafe(no_mangle)]
             pub extern "C" fn $name() -> u32 {
                 let _ = log::refused(stringify!($name), "the function is not implemented");
-                crate::solver::NOT_SUPPORTED
+                $status
             }
         )*
     };
+}
+
+/// The same, of cuSOLVER.
+macro_rules! refused_solver {
+    ($($name:ident)*) => { refused_with! { crate::solver::NOT_SUPPORTED; $($name)* } };
+}
+
+/// The same, of cuRAND.
+macro_rules! refused_random {
+    ($($name:ident)*) => { refused_with! { crate::random::TYPE_ERROR; $($name)* } };
 }
 
 include!(concat!(env!("OUT_DIR"), "/refused.rs"));

@@ -40,7 +40,7 @@ pub fn adjoint(matrix: Matrix) -> Matrix {
     Matrix {
         row_stride: matrix.column_stride,
         column_stride: matrix.row_stride,
-        is_conjugate: u16::from(is_complex && matrix.is_conjugate == 0),
+        is_conjugate: u8::from(is_complex && matrix.is_conjugate == 0),
         ..matrix
     }
 }
@@ -65,6 +65,11 @@ pub fn real(scalar_type: ScalarType) -> ScalarType {
     }
 }
 
+/// Vectors at the addresses in an array, one for each matrix of a batch.
+pub fn vectors(addresses: *const u8, scalar_type: ScalarType) -> Matrix {
+    Matrix { source: Source::Array as u16, ..vector(addresses, scalar_type, 0) }
+}
+
 /// Where `info` goes.
 pub fn info(address: *const u8) -> Matrix {
     vector(address, ScalarType::I32, 1)
@@ -80,21 +85,23 @@ pub unsafe fn run(handle: *const Handle, request: &SolveRequest) -> Done {
     launch_solve(request, settings.stream)
 }
 
-/// A triangular system's arguments after the handle: `cublas<t>trsm`.
+/// Arguments of a triangular system or product after the handle: `cublas<t>trsm`, `trmm`.
 #[derive(Debug, Clone, Copy)]
 pub struct Triangular {
     /// `cublasSideMode_t`, `cublasFillMode_t`, `cublasOperation_t`, `cublasDiagType_t`.
     pub modes: [u32; 4],
     /// Rows and columns of B.
     pub sizes: [i64; 2],
-    /// Factor of B.
-    pub alpha: *const u8,
+    /// Factor of B; without one it is 1.
+    pub alpha: Option<*const u8>,
     /// The triangle.
     pub a: Argument,
-    /// The right sides, which become the solutions.
-    pub b: Argument,
+    /// The right sides, which become the solutions or products.
+    pub b: Matrix,
     /// Systems.
     pub batch: i64,
+    /// The step with a lower triangle, and that with an upper one.
+    pub steps: [Step; 2],
 }
 
 impl Triangular {
@@ -115,7 +122,7 @@ impl Triangular {
         if rows < 0 || columns < 0 {
             return Err(Status::InvalidValue);
         }
-        let (a, b) = (stored(self.a, order, order)?, stored(self.b, rows, columns)?);
+        let (a, b) = (stored(self.a, order, order)?, self.b);
         if rows == 0 || columns == 0 || batch == 0 {
             return Ok(());
         }
@@ -126,6 +133,11 @@ impl Triangular {
         let conjugates = operation == Operation::ConjugateTranspose && self.a.scalar_type.is_complex();
         // SAFETY: as the caller promises.
         let settings = unsafe { Handle::settings(handle)? };
+        let alpha = match self.alpha {
+            // SAFETY: as the caller promises.
+            Some(alpha) => unsafe { settings.scalar(alpha, self.a.scalar_type)? },
+            None => ONE,
+        };
         let request = SolveRequest {
             rows: order.unsigned_abs(),
             columns: order.unsigned_abs(),
@@ -134,15 +146,19 @@ impl Triangular {
             batch,
             a: Matrix { is_conjugate: conjugates.into(), ..a },
             b,
-            // SAFETY: as the caller promises.
-            alpha: unsafe { settings.scalar(self.alpha, self.a.scalar_type)? },
-            step: if upper == is_transposed { Step::SolveLower } else { Step::SolveUpper } as u32,
+            alpha,
+            step: self.steps[usize::from(upper != is_transposed)] as u32,
             flags: if diagonal == 1 { UNIT_DIAGONAL } else { 0 },
             ..SolveRequest::default()
         };
         launch_solve(&request, settings.stream)
     }
 }
+
+/// Steps of triangular systems.
+pub const SOLVE: [Step; 2] = [Step::SolveLower, Step::SolveUpper];
+/// Steps of triangular products.
+pub const MULTIPLY: [Step; 2] = [Step::MultiplyLower, Step::MultiplyUpper];
 
 fn transpose(matrix: Matrix) -> Matrix {
     Matrix { row_stride: matrix.column_stride, column_stride: matrix.row_stride, ..matrix }
@@ -273,7 +289,7 @@ pub unsafe fn solve_lu(
     unsafe { run(handle, &request) }
 }
 
-/// The factors of QR.
+/// The factors of QR, for each matrix of a batch.
 ///
 /// # Safety
 /// The handle is null or valid.
@@ -281,14 +297,16 @@ pub unsafe fn qr(
     handle: *const Handle,
     [rows, columns]: [i64; 2],
     a: Argument,
-    [factors, info_address]: [*const u8; 2],
+    factors: Matrix,
+    info_address: *const u8,
+    batch: i64,
 ) -> Done {
     let request = SolveRequest {
         rows: size(rows)?,
         columns: size(columns)?,
-        batch: 1,
+        batch: size(batch)?,
         a: stored(a, rows, columns)?,
-        values: vector(factors, a.scalar_type, 0),
+        values: factors,
         info: info(info_address),
         step: Step::Qr as u32,
         ..SolveRequest::default()

@@ -2,8 +2,7 @@
 
 use causeway_gemm::{Accumulator, Activation, Matrix, Request, ScalarType, Source};
 
-use crate::driver;
-use crate::handle::Handle;
+use crate::handle::{Handle, deliver};
 use crate::launch::launch;
 use crate::log;
 use crate::operation::{Argument, ONE, ZERO, column, plain, transposed};
@@ -87,29 +86,21 @@ unsafe fn dot(
     activation: Activation,
     result: *mut u8,
 ) -> Done {
-    // SAFETY: as the caller promises.
-    let settings = unsafe { Handle::settings(handle)? };
-    if result.is_null() {
-        return Err(Status::InvalidValue);
-    }
     let len = len.max(0);
     let vector = |((address, increment), scalar_type): (Vector, ScalarType)| match len {
         0 => Ok(Matrix { scalar_type: scalar_type as u32, ..Matrix::default() }),
         _ => column(address, scalar_type, len, increment),
     };
     let x = Matrix { is_conjugate: is_conjugate.into(), ..transposed(vector(x)?) };
+    let y = vector(y)?;
     // SAFETY: as the caller promises.
-    let to = if settings.is_device_mode { result as u64 } else { unsafe { Handle::result(handle)? } };
-    let to_matrix = Matrix { address: to, scalar_type: result_type as u32, ..Matrix::default() };
-    let request = plain(x, vector(y)?, to_matrix, accumulator, ONE, ZERO);
-    let request = Request { depth: len.unsigned_abs(), activation: activation as u32, ..request };
-    launch(&request, settings.stream)?;
-    if settings.is_device_mode {
-        return Ok(());
-    }
-    // SAFETY: the caller's memory has room for a result.
     unsafe {
-        driver::functions()?.copy_to_host(result.cast(), to, result_type.size() as usize, settings.stream)
+        deliver(handle, result, result_type.size() as usize, |address, stream| {
+            let to = Matrix { address, scalar_type: result_type as u32, ..Matrix::default() };
+            let request = plain(x, y, to, accumulator, ONE, ZERO);
+            let request = Request { depth: len.unsigned_abs(), activation: activation as u32, ..request };
+            launch(&request, stream)
+        })
     }
 }
 

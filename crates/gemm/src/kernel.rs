@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::elements::ELEMENTS_REQUEST_BYTES;
+use crate::random::RANDOM_REQUEST_BYTES;
 use crate::request::REQUEST_BYTES;
 use crate::solve::SOLVE_REQUEST_BYTES;
 
@@ -13,17 +15,24 @@ pub enum Operation {
     /// A solution or factorization: that of the block's number in the batch. Takes a
     /// [`SolveRequest`](crate::SolveRequest).
     Solve,
+    /// An operation on elements: one tile of it, or all of it. Takes an
+    /// [`ElementsRequest`](crate::ElementsRequest).
+    Elements,
+    /// A step of a generator of random numbers. Takes a [`RandomRequest`](crate::RandomRequest).
+    Random,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Multiply, Self::Solve];
+    pub const ALL: [Self; 4] = [Self::Multiply, Self::Solve, Self::Elements, Self::Random];
 
     /// The kernel's name.
     pub fn entry(self) -> &'static str {
         match self {
             Self::Multiply => "causeway_gemm",
             Self::Solve => "causeway_solve",
+            Self::Elements => "causeway_elements",
+            Self::Random => "causeway_random",
         }
     }
 
@@ -32,6 +41,8 @@ impl Operation {
         match self {
             Self::Multiply => "__causeway_multiply_tile",
             Self::Solve => "__causeway_solve",
+            Self::Elements => "__causeway_elements",
+            Self::Random => "__causeway_random",
         }
     }
 
@@ -45,6 +56,8 @@ impl Operation {
         match self {
             Self::Multiply => REQUEST_BYTES,
             Self::Solve => SOLVE_REQUEST_BYTES,
+            Self::Elements => ELEMENTS_REQUEST_BYTES,
+            Self::Random => RANDOM_REQUEST_BYTES,
         }
     }
 }

@@ -26,11 +26,13 @@ pub enum ScalarType {
     I8,
     /// Signed integers of 32 bits.
     I32,
+    /// Signed integers of 64 bits, of which 53 are computed with.
+    I64,
 }
 
 impl ScalarType {
-    const ALL: [Self; 8] =
-        [Self::F16, Self::Bf16, Self::F32, Self::F64, Self::C32, Self::C64, Self::I8, Self::I32];
+    const ALL: [Self; 9] =
+        [Self::F16, Self::Bf16, Self::F32, Self::F64, Self::C32, Self::C64, Self::I8, Self::I32, Self::I64];
 
     /// The type of this number.
     pub fn from_number(number: u32) -> Option<Self> {
@@ -43,7 +45,7 @@ impl ScalarType {
             Self::I8 => 1,
             Self::F16 | Self::Bf16 => 2,
             Self::F32 | Self::I32 => 4,
-            Self::F64 | Self::C32 => 8,
+            Self::F64 | Self::C32 | Self::I64 => 8,
             Self::C64 => 16,
         }
     }
@@ -111,6 +113,48 @@ impl Source {
     }
 }
 
+/// Which elements of a matrix are in memory. The numbers are passed to the kernel. Of a result, the others are
+/// not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Structure {
+    /// All.
+    General,
+    /// Diagonal and lower triangle; the upper one mirrors it.
+    SymmetricLower,
+    /// Diagonal and upper triangle.
+    SymmetricUpper,
+    /// As `SymmetricLower`, but the mirrored elements are conjugates, and the diagonal is real.
+    HermitianLower,
+    /// As `SymmetricUpper`, but the mirrored elements are conjugates, and the diagonal is real.
+    HermitianUpper,
+}
+
+impl Structure {
+    /// The structure of this number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        [
+            Self::General,
+            Self::SymmetricLower,
+            Self::SymmetricUpper,
+            Self::HermitianLower,
+            Self::HermitianUpper,
+        ]
+        .get(usize::from(number))
+        .copied()
+    }
+
+    /// That of a symmetric or Hermitian matrix of which one triangle is stored.
+    pub fn of_triangle(is_upper: bool, is_hermitian: bool) -> Self {
+        match (is_hermitian, is_upper) {
+            (false, false) => Self::SymmetricLower,
+            (false, true) => Self::SymmetricUpper,
+            (true, false) => Self::HermitianLower,
+            (true, true) => Self::HermitianUpper,
+        }
+    }
+}
+
 /// A matrix, or one for each product of a batch. Strides are in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
@@ -128,7 +172,9 @@ pub struct Matrix {
     /// A [`Source`].
     pub source: u16,
     /// 1 if the conjugates of the elements are meant.
-    pub is_conjugate: u16,
+    pub is_conjugate: u8,
+    /// A [`Structure`].
+    pub structure: u8,
 }
 
 /// A factor: a value, or where in device memory one is.
@@ -143,8 +189,29 @@ pub struct Scalar {
     pub imaginary: f64,
     /// The [`ScalarType`] of what lies at the address.
     pub scalar_type: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// 1 if the conjugate of what lies there is meant.
+    pub is_conjugate: u16,
+    /// 1 if its negative is meant.
+    pub is_negative: u16,
+}
+
+impl Scalar {
+    /// A value.
+    pub const fn value(real: f64) -> Self {
+        Self { address: 0, real, imaginary: 0.0, scalar_type: 0, is_conjugate: 0, is_negative: 0 }
+    }
+
+    /// The conjugate of a factor.
+    #[must_use]
+    pub fn conjugate(self) -> Self {
+        Self { imaginary: -self.imaginary, is_conjugate: 1 - self.is_conjugate, ..self }
+    }
+
+    /// The negative of a factor.
+    #[must_use]
+    pub fn negative(self) -> Self {
+        Self { real: -self.real, imaginary: -self.imaginary, is_negative: 1 - self.is_negative, ..self }
+    }
 }
 
 /// `D = activation(alpha * A * B + beta * C + bias)`, for each matrix of a batch.
@@ -213,7 +280,7 @@ mod tests {
         for (number, scalar_type) in ScalarType::ALL.into_iter().enumerate() {
             assert_eq!(scalar_type as usize, number);
         }
-        assert_eq!(ScalarType::from_number(8), None);
+        assert_eq!(ScalarType::from_number(9), None);
         assert_eq!(Activation::from_number(3), Some(Activation::SquareRoot));
     }
 }

@@ -32,10 +32,14 @@ pub enum Step {
     Eigen,
     /// Singular values in descending order; the vectors to B (of the rows' space) and C (of the columns').
     Singular,
+    /// `B = alpha * A * B`, with the lower triangle of A.
+    MultiplyLower,
+    /// The same with the upper triangle.
+    MultiplyUpper,
 }
 
 impl Step {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::SolveLower,
         Self::SolveUpper,
         Self::Cholesky,
@@ -46,6 +50,8 @@ impl Step {
         Self::FormQ,
         Self::Eigen,
         Self::Singular,
+        Self::MultiplyLower,
+        Self::MultiplyUpper,
     ];
 
     /// The step of this number.

@@ -72,7 +72,8 @@ fn matrix(layout: &Layout, address: u64, operation: u32) -> Result<(Matrix, u64,
         batch_stride: layout.batch_stride,
         scalar_type: scalar_type as u32,
         source: source as u16,
-        is_conjugate: u16::from(operation == Operation::ConjugateTranspose && scalar_type.is_complex()),
+        is_conjugate: u8::from(operation == Operation::ConjugateTranspose && scalar_type.is_complex()),
+        structure: 0,
     };
     Ok(match operation {
         Operation::None => (stored, layout.rows, layout.columns),

@@ -106,7 +106,7 @@ macro_rules! dense {
                 _work: *const u8, _len: i32, info: *const u8
             ) {
                 let a = Argument::new(a, $kind, lda.into());
-                solve::qr(handle, [m.into(), n.into()], a, [factors, info])
+                solve::qr(handle, [m.into(), n.into()], a, solve::vector(factors, $kind, 0), info, 1)
             }
 
             /// The workspace of Q.

@@ -10,7 +10,7 @@ use super::context::{
     BarrierRequest, ClusterBarrierRequest, PhaseRequest, Raised, Reduction, Request, ThreadContext,
     WarpOperation, WarpRequest,
 };
-use super::{gemm, printf, solve};
+use super::{gemm, printf, random, solve};
 
 /// Suspends the thread with a request; returns when the scheduler resumes it.
 ///
@@ -195,6 +195,20 @@ runtime_functions! {
     /// The kernel of solutions and factorizations: see [`causeway_gemm`].
     fn solve(thread, request: *const causeway_gemm::SolveRequest) {
         if let Err(raised) = solve::solve(thread, &*request) {
+            raise(thread, raised);
+        }
+    }
+
+    /// The kernel of operations on elements: see [`causeway_gemm`].
+    fn compute_elements(thread, request: *const causeway_gemm::ElementsRequest) {
+        if let Err(raised) = gemm::compute_elements(thread, &*request) {
+            raise(thread, raised);
+        }
+    }
+
+    /// The kernel of random numbers: see [`causeway_gemm`].
+    fn generate(thread, request: *const causeway_gemm::RandomRequest) {
+        if let Err(raised) = random::generate(thread, &*request) {
             raise(thread, raised);
         }
     }

@@ -12,6 +12,7 @@ mod host;
 pub(crate) mod matrix;
 pub(crate) mod mbarrier;
 mod printf;
+mod random;
 pub(crate) mod rounding;
 mod signals;
 mod solve;

@@ -93,6 +93,16 @@ impl Element for i8 {
     }
 }
 
+impl Element for i64 {
+    fn widen<T: Sum>(self) -> T {
+        T::of_parts(self as f64, 0.0)
+    }
+
+    fn narrow<T: Sum>(sum: T) -> Self {
+        sum.parts().0.round_ties_even() as Self
+    }
+}
+
 impl Element for i32 {
     fn widen<T: Sum>(self) -> T {
         T::of_parts(self.into(), 0.0)

@@ -3,7 +3,7 @@
 //! An address outside of the space is refused here. One inside that is not mapped raises the signal that any
 //! access of a kernel would.
 
-use causeway_gemm::{Matrix, ScalarType, Source};
+use causeway_gemm::{Matrix, ScalarType, Source, Structure};
 
 use super::elements::{Bfloat16, Element, Half};
 use super::sums::Sum;
@@ -21,6 +21,17 @@ pub(in crate::run) struct Range {
     pub(in crate::run) len: u64,
 }
 
+impl Range {
+    /// The number behind the last one.
+    fn end(self) -> u64 {
+        self.first + self.len
+    }
+
+    fn numbers(self) -> impl Iterator<Item = u64> {
+        self.first..self.end()
+    }
+}
+
 /// One matrix of a batch.
 pub(in crate::run) struct Operand<'a> {
     source: Source,
@@ -30,6 +41,7 @@ pub(in crate::run) struct Operand<'a> {
     column_stride: i128,
     scalar_type: ScalarType,
     is_conjugate: bool,
+    structure: Structure,
     space: &'a AddressSpace,
 }
 
@@ -57,6 +69,7 @@ impl<'a> Operand<'a> {
             column_stride: i128::from(matrix.column_stride) * size,
             scalar_type,
             is_conjugate: matrix.is_conjugate != 0,
+            structure: Structure::from_number(matrix.structure).ok_or(INVALID)?,
             space,
         })
     }
@@ -66,6 +79,74 @@ impl<'a> Operand<'a> {
     /// # Safety
     /// There is room for the part, which nothing else uses, and this runs on a coroutine.
     pub(in crate::run) unsafe fn read<T: Sum>(
+        &self,
+        rows: Range,
+        columns: Range,
+        to: *mut T,
+        stride: usize,
+    ) -> Result<(), Raised> {
+        if self.structure == Structure::General {
+            // SAFETY: as the caller promises.
+            return unsafe { self.read_stored(rows, columns, to, stride) };
+        }
+        let mirrored = self.mirrored();
+        for (offset, column) in columns.numbers().enumerate() {
+            let to = to.wrapping_add(offset * stride);
+            let (one, stored) = (Range { first: column, len: 1 }, self.stored_rows(rows, column));
+            let before = Range { first: rows.first, len: stored.first - rows.first };
+            let after = Range { first: stored.end(), len: rows.end() - stored.end() };
+            for (part, is_stored) in [(before, false), (stored, true), (after, false)] {
+                let to = to.wrapping_add((part.first - rows.first) as usize);
+                // SAFETY: as the caller promises; the parts are those of the column.
+                unsafe {
+                    match is_stored {
+                        _ if part.len == 0 => {}
+                        true => self.read_stored(part, one, to, stride)?,
+                        false => mirrored.read_stored(part, one, to, stride)?,
+                    }
+                }
+            }
+            if let Some(diagonal) = self.real_diagonal(rows, column) {
+                // SAFETY: the element has been read.
+                unsafe {
+                    let element = to.wrapping_add(diagonal);
+                    *element = (*element).real();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The matrix whose elements are those that this one does not store.
+    fn mirrored(&self) -> Self {
+        let is_hermitian = matches!(self.structure, Structure::HermitianLower | Structure::HermitianUpper);
+        Self {
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+            is_conjugate: self.is_conjugate != is_hermitian,
+            ..*self
+        }
+    }
+
+    /// Which of these rows a column stores.
+    fn stored_rows(&self, rows: Range, column: u64) -> Range {
+        let (first, end) = match self.structure {
+            Structure::General => (rows.first, rows.end()),
+            Structure::SymmetricLower | Structure::HermitianLower => (column, rows.end()),
+            Structure::SymmetricUpper | Structure::HermitianUpper => (rows.first, column + 1),
+        };
+        let first = first.clamp(rows.first, rows.end());
+        Range { first, len: end.clamp(first, rows.end()) - first }
+    }
+
+    /// Which of these rows has the column's diagonal, if that is real.
+    fn real_diagonal(&self, rows: Range, column: u64) -> Option<usize> {
+        let is_hermitian = matches!(self.structure, Structure::HermitianLower | Structure::HermitianUpper);
+        (is_hermitian && (rows.first..rows.end()).contains(&column)).then(|| (column - rows.first) as usize)
+    }
+
+    /// Reads a part whose elements are all in memory.
+    unsafe fn read_stored<T: Sum>(
         &self,
         rows: Range,
         columns: Range,
@@ -93,6 +174,7 @@ impl<'a> Operand<'a> {
                 ScalarType::C64 => part.read::<[f64; 2], T>(to, stride),
                 ScalarType::I8 => part.read::<i8, T>(to, stride),
                 ScalarType::I32 => part.read::<i32, T>(to, stride),
+                ScalarType::I64 => part.read::<i64, T>(to, stride),
             }
         }
         if self.is_conjugate {
@@ -112,8 +194,38 @@ impl<'a> Operand<'a> {
     /// Writes a part of it from where columns are `stride` elements apart.
     ///
     /// # Safety
-    /// The part's elements are there, and this runs on a coroutine.
+    /// The part's elements are there, which nothing else uses, and this runs on a coroutine.
     pub(in crate::run) unsafe fn write<T: Sum>(
+        &self,
+        rows: Range,
+        columns: Range,
+        from: *mut T,
+        stride: usize,
+    ) -> Result<(), Raised> {
+        if self.structure == Structure::General {
+            // SAFETY: as the caller promises.
+            return unsafe { self.write_stored(rows, columns, from, stride) };
+        }
+        for (offset, column) in columns.numbers().enumerate() {
+            let from = from.wrapping_add(offset * stride);
+            let (one, stored) = (Range { first: column, len: 1 }, self.stored_rows(rows, column));
+            // SAFETY: as the caller promises; the rows are those of the column.
+            unsafe {
+                if let Some(diagonal) = self.real_diagonal(rows, column) {
+                    let element = from.wrapping_add(diagonal);
+                    *element = (*element).real();
+                }
+                if stored.len > 0 {
+                    let from = from.wrapping_add((stored.first - rows.first) as usize);
+                    self.write_stored(stored, one, from, stride)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a part whose elements are all in memory.
+    unsafe fn write_stored<T: Sum>(
         &self,
         rows: Range,
         columns: Range,
@@ -132,6 +244,7 @@ impl<'a> Operand<'a> {
                 ScalarType::C64 => part.write::<[f64; 2], T>(from, stride),
                 ScalarType::I8 => part.write::<i8, T>(from, stride),
                 ScalarType::I32 => part.write::<i32, T>(from, stride),
+                ScalarType::I64 => part.write::<i64, T>(from, stride),
             }
         }
         Ok(())
@@ -182,6 +295,51 @@ fn check(space: &AddressSpace, low: i128, high: i128, alignment: u64) -> Result<
         return Err(Raised::Misaligned { address, size: alignment as u32 });
     }
     Ok(address)
+}
+
+/// Reads so many values, one behind another.
+///
+/// # Safety
+/// There is room for them, which nothing else uses, every pattern of bits is a value, and this runs on a coroutine.
+pub(in crate::run) unsafe fn read_array<T: Copy>(
+    space: &AddressSpace,
+    address: u64,
+    len: u64,
+    to: *mut T,
+) -> Result<(), Raised> {
+    if let Some(address) = array::<T>(space, address, len)? {
+        // SAFETY: as the caller promises; the addresses are in the space. Other threads may write them meanwhile,
+        // as on a GPU.
+        unsafe { std::ptr::copy_nonoverlapping(address as *const T, to, len as usize) };
+    }
+    Ok(())
+}
+
+/// Writes so many values, one behind another.
+///
+/// # Safety
+/// They are there, and this runs on a coroutine.
+pub(in crate::run) unsafe fn write_array<T: Copy>(
+    space: &AddressSpace,
+    address: u64,
+    len: u64,
+    from: *const T,
+) -> Result<(), Raised> {
+    if let Some(address) = array::<T>(space, address, len)? {
+        // SAFETY: as for `read_array`.
+        unsafe { std::ptr::copy_nonoverlapping(from, address as *mut T, len as usize) };
+    }
+    Ok(())
+}
+
+/// The address of an array, if it has elements and the space has all of it.
+fn array<T>(space: &AddressSpace, address: u64, len: u64) -> Result<Option<u64>, Raised> {
+    if len == 0 {
+        return Ok(None);
+    }
+    let low = i128::from(address);
+    let high = low + i128::from(len) * size_of::<T>() as i128;
+    check(space, low, high, align_of::<T>() as u64).map(Some)
 }
 
 /// See [`Operand::part`]. Strides are in bytes.

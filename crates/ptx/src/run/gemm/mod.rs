@@ -4,17 +4,22 @@
 //! without access ends the kernel as it ends any other; nothing is owned there (see
 //! [`functions`](super::functions)). The multiplication of what was read runs on the worker's own stack.
 
+mod combine;
 mod elements;
 pub(super) mod memory;
 mod scratch;
 pub(super) mod sums;
+mod tile;
 
-use causeway_gemm::{Accumulator, Activation, Matrix, Request, Scalar, ScalarType, TILE};
+use causeway_gemm::{Accumulator, Activation, Matrix, Request, ScalarType, TILE};
 
 use super::context::{Raised, ThreadContext};
+pub(super) use combine::compute_elements;
 use memory::{INVALID, Operand, Range};
 use scratch::{DEPTH, SCRATCH, Tiles};
 use sums::Sum;
+use tile::Tile;
+pub(super) use tile::scalar;
 
 /// Computes the tile of the calling block; gives what ends the kernel.
 ///
@@ -34,35 +39,13 @@ pub(super) unsafe fn multiply_tile(thread: *mut ThreadContext, request: &Request
     }
 }
 
-/// The tile's part of the result.
-struct Tile {
-    batch: u64,
-    rows: Range,
-    columns: Range,
-}
-
-impl Tile {
-    fn of_block(request: &Request, block: u64) -> Option<Self> {
-        let down = request.rows.div_ceil(TILE);
-        let of_one = down.checked_mul(request.columns.div_ceil(TILE))?;
-        let batch = block.checked_div(of_one)?;
-        let tile = block % of_one;
-        let range =
-            |index: u64, count: u64| Range { first: index * TILE, len: TILE.min(count - index * TILE) };
-        Some(Self {
-            batch,
-            rows: range(tile % down, request.rows),
-            columns: range(tile / down, request.columns),
-        })
-        .filter(|tile| tile.batch < request.batch)
-    }
-}
-
 unsafe fn multiply<T: Sum>(thread: *mut ThreadContext, request: &Request) -> Result<(), Raised> {
     // SAFETY: the context belongs to the running thread, and its launch lasts as long.
     let (launch, block, yielder) =
         unsafe { (&*(*thread).launch, u64::from((*thread).ctaid[0]), &*(*thread).yielder) };
-    let Some(tile) = Tile::of_block(request, block) else { return Ok(()) };
+    let Some(tile) = Tile::of_block([request.rows, request.columns], request.batch, block) else {
+        return Ok(());
+    };
     let activation = Activation::from_number(request.activation).ok_or(INVALID)?;
     let space = launch.space;
     let operand = |matrix: &Matrix| Operand::of(matrix, tile.batch, space);
@@ -108,16 +91,4 @@ unsafe fn multiply<T: Sum>(thread: *mut ThreadContext, request: &Request) -> Res
     tiles.apply(columns, activation);
     // SAFETY: as above.
     unsafe { operand(&request.d)?.write(tile.rows, tile.columns, tiles.sums, TILE as usize) }
-}
-
-/// A factor, from where it is.
-fn scalar<T: Sum>(scalar: &Scalar, space: &crate::memory::AddressSpace) -> Result<T, Raised> {
-    if scalar.address == 0 {
-        return Ok(T::of_parts(scalar.real, scalar.imaginary));
-    }
-    let matrix = Matrix { address: scalar.address, scalar_type: scalar.scalar_type, ..Matrix::default() };
-    let (mut value, one) = (T::default(), Range { first: 0, len: 1 });
-    // SAFETY: there is room for one element, and this runs on a coroutine.
-    unsafe { Operand::of(&matrix, 0, space)?.read(one, one, &raw mut value, 1)? };
-    Ok(value)
 }

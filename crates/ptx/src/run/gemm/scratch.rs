@@ -10,7 +10,7 @@ use super::sums::Sum;
 pub(super) const DEPTH: usize = 256;
 
 /// Elements of the part of a factor.
-const PART: usize = TILE as usize * DEPTH;
+pub(super) const PART: usize = TILE as usize * DEPTH;
 /// Elements of a tile.
 const SUMS: usize = (TILE * TILE) as usize;
 

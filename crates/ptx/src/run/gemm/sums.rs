@@ -28,6 +28,10 @@ pub(in crate::run) trait Sum: Copy + Default + PartialEq {
         self == Self::default()
     }
 
+    fn real(self) -> Self {
+        Self::of_parts(self.parts().0, 0.0)
+    }
+
     fn conjugate(self) -> Self {
         let (real, imaginary) = self.parts();
         Self::of_parts(real, -imaginary)

@@ -26,6 +26,24 @@ pub(super) fn substitute(
     }
 }
 
+/// Multiplies each column of `b` by a triangle, in place.
+pub(super) fn multiply_triangle(a: &Dense<'_>, is_upper: bool, is_unit: bool, b: &mut Dense<'_>) {
+    let order = a.rows;
+    for column in 0..b.columns() {
+        let x = b.column(column);
+        for step in 0..order {
+            // What is still needed is replaced last.
+            let row = if is_upper { step } else { order - 1 - step };
+            let mut sum = if is_unit { x[row] } else { times(a.at(row, row), x[row]) };
+            let others = if is_upper { row + 1..order } else { 0..row };
+            for other in others {
+                sum = plus(sum, times(a.at(row, other), x[other]));
+            }
+            x[row] = sum;
+        }
+    }
+}
+
 /// Replaces the lower triangle by its factor; gives the first column, from 1 on, where there is none.
 pub(super) fn cholesky(a: &mut Dense<'_>, is_stopped: &dyn Fn() -> bool) -> usize {
     let order = a.rows;

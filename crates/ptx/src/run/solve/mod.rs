@@ -11,12 +11,13 @@ mod jacobi;
 use std::cell::RefCell;
 
 use causeway_gemm::{
-    CONJUGATE, FROM_IDENTITY, MAX_ELEMENTS, Matrix, Scalar, SolveRequest, Step, TRANSPOSE, UNIT_DIAGONAL,
+    CONJUGATE, FROM_IDENTITY, MAX_ELEMENTS, Matrix, SolveRequest, Step, TRANSPOSE, UNIT_DIAGONAL,
     VALUES_ALONE,
 };
 
 use super::context::{Raised, ThreadContext};
 use super::gemm::memory::{INVALID, Operand, Range};
+use super::gemm::scalar;
 use crate::memory::AddressSpace;
 use complex::{Complex, Dense};
 
@@ -81,9 +82,9 @@ pub(super) unsafe fn solve(thread: *mut ThreadContext, request: &SolveRequest) -
         unsafe { transfer(&parts, part, &matrices[part], block, space, Direction::Write)? };
     }
     if request.info.address != 0 {
-        let (value, one) = ([info as f64, 0.0], Range { first: 0, len: 1 });
+        let (mut value, one) = ([info as f64, 0.0], Range { first: 0, len: 1 });
         // SAFETY: as above.
-        unsafe { Operand::of(&request.info, block, space)?.write(one, one, &raw const value, 1)? };
+        unsafe { Operand::of(&request.info, block, space)?.write(one, one, &raw mut value, 1)? };
     }
     Ok(())
 }
@@ -96,7 +97,9 @@ fn sizes(step: Step, request: &SolveRequest) -> Result<[(usize, usize); 5], Rais
     let b = (request.b_rows, request.b_columns);
     let few = rows.min(columns);
     let (b, c, values, pivots, fits) = match step {
-        Step::SolveLower | Step::SolveUpper => (b, (0, 0), 0, 0, b.0 == rows),
+        Step::SolveLower | Step::SolveUpper | Step::MultiplyLower | Step::MultiplyUpper => {
+            (b, (0, 0), 0, 0, b.0 == rows)
+        }
         Step::Cholesky => ((0, 0), (0, 0), 0, 0, true),
         Step::Lu => ((0, 0), (0, 0), 0, few, true),
         Step::SolveLu => (b, (0, 0), 0, rows, b.0 == rows),
@@ -126,7 +129,7 @@ fn uses(step: Step, request: &SolveRequest) -> ([bool; 5], [bool; 5]) {
     let b = request.flags & FROM_IDENTITY == 0;
     let vectors = request.flags & VALUES_ALONE == 0;
     match step {
-        Step::SolveLower | Step::SolveUpper => {
+        Step::SolveLower | Step::SolveUpper | Step::MultiplyLower | Step::MultiplyUpper => {
             ([true, b, false, false, false], [false, true, false, false, false])
         }
         Step::Cholesky => ([true, false, false, false, false], [true, false, false, false, false]),
@@ -190,18 +193,6 @@ unsafe fn transfer(
     }
 }
 
-/// A factor, from where it is.
-fn scalar(scalar: &Scalar, space: &AddressSpace) -> Result<Complex, Raised> {
-    if scalar.address == 0 {
-        return Ok([scalar.real, scalar.imaginary]);
-    }
-    let matrix = Matrix { address: scalar.address, scalar_type: scalar.scalar_type, ..Matrix::default() };
-    let (mut value, one) = (Complex::default(), Range { first: 0, len: 1 });
-    // SAFETY: there is room for one element, and this runs on a coroutine.
-    unsafe { Operand::of(&matrix, 0, space)?.read(one, one, &raw mut value, 1)? };
-    Ok(value)
-}
-
 /// The step on what was read; gives what `info` says.
 ///
 /// # Safety
@@ -226,6 +217,11 @@ unsafe fn compute(
             let order = a.rows;
             let is_upper = step == Step::SolveUpper;
             factors::substitute(|row, column| a.at(row, column), order, is_upper, has(UNIT_DIAGONAL), &mut b);
+            0
+        }
+        Step::MultiplyLower | Step::MultiplyUpper => {
+            b.elements.iter_mut().for_each(|element| *element = complex::times(*element, alpha));
+            factors::multiply_triangle(&a, step == Step::MultiplyUpper, has(UNIT_DIAGONAL), &mut b);
             0
         }
         Step::Cholesky => factors::cholesky(&mut a, is_stopped),
