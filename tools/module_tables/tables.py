@@ -43,8 +43,8 @@ def table_of(parent: Path, text: str, rows: list[str]) -> list[str]:
     declared = {found["name"]: found for found in DECLARED.finditer(text) if not found["test"]}
     if not declared:
         raise HeaderError(f"{parent}: the header has a table of modules, and the file declares none")
-    order = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1]) if name in declared]
-    order += [name for name in declared if name not in order]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1]) if name in declared]
+    order = list(dict.fromkeys([*named, *declared]))
     lines = list(HEAD)
     for name in order:
         # No links: rustdoc lists public modules with links by itself, and a name alone can be a macro's or a function's, too.
@@ -58,6 +58,8 @@ def renewed(file: Path) -> tuple[str, str]:
     lines = text.splitlines()
     ours = [at for at, line in enumerate(lines) if re.match(r"//! \| *[Mm]odule *\|", line)]
     if not ours:
+        if any(re.match(r"//! \|.*\| *[Mm]odule *\|$", line) for line in lines):
+            raise HeaderError(f"{file}: a table of modules begins with `{HEAD[0]}`")
         return text, text
     start = ours[0]
     end = start

@@ -1,21 +1,17 @@
 //! Causeway's `libcuda.so.1`: the CUDA driver API, carried out by a server.
 //!
 //! Every name of `cuda.h` is exported. A call is answered here (*local*), appended to a batch of commands
-//! (*posted*), or waited for (*called*); the declaration list in `causeway-api` says which, and `abi::stubs`
-//! holds the exported symbols made from it. From the outside in:
+//! (*posted*), or waited for (*called*); the declaration list, `crates/api/list`, says which, and `abi::stubs`
+//! holds the exported symbols made from it. The
+//! modules, the large ones from the outside in, and then small ones that all of them use:
 //!
-//! | Room | Contents |
-//! |---|---|
-//! | `abi` | What does the program see? Symbols, checks of arguments, sequences of calls. |
+//! | module | contents |
+//! | --- | --- |
+//! | `abi` | What the program sees: the exported symbols, the checks of their arguments, and the sequences that a call consists of |
 //! | `nvidia` | Tables that NVIDIA's runtime and libraries ask the driver for and that `cuda.h` does not have |
 //! | `submit` | Command submission: CUDA operations as commands to the server |
 //! | `remote` | The servers: sessions with them, and what travels there and back |
 //! | `model` | The client's picture of what the program has made |
-//!
-//! Beside them lie small modules that all of them use:
-//!
-//! | module | contents |
-//! | --- | --- |
 //! | `arguments` | Pointer arguments of the C functions: reading inputs, writing outputs |
 //! | `process` | The life of this library in its process: before `cuInit`, in use, in a forked child, after exit |
 //! | `guard` | Panic boundary of the C functions |
@@ -23,12 +19,7 @@
 //! | `log` | Lines on the program's standard error, each beginning with `causeway:` |
 //! | `statistics` | Counts of what the program did, written as JSON to the file that `CAUSEWAY_STATS` names |
 //! | `files` | Files of the library: the cache folder, from which old files are evicted, and reports, which only the program's user may read |
-//! | `abi` | What the program sees: the exported symbols, the checks of their arguments, and the sequences that a call consists of |
 //! | `locks` | The locks of this library, in the order in which a thread may take them |
-//! | `model` | The client's picture of what the program has made |
-//! | `nvidia` | Tables that NVIDIA's runtime and libraries ask the driver for and that `cuda.h` does not have |
-//! | `remote` | The servers: sessions with them, and what travels there and back |
-//! | `submit` | Command submission: CUDA operations as commands to the server |
 //! | `trace` | Trace recorder |
 
 mod abi;

@@ -6,19 +6,22 @@
 //! with the first such question. And whoever asks what the server's machine is like (`causeway doctor --on`)
 //! gets a process for that question alone. All of these processes begin with [`worker_main`].
 //!
-//! | room | question |
+//! | module | contents |
 //! | --- | --- |
-//! | [`broker`] | Who serves whom? |
-//! | [`worker`], `monitor`, `diagnosis` | How is a client served, asked about the GPUs, told of the machine? |
-//! | [`handover`] | How does a process get its client, and how does it reach the broker? |
-//! | `protocol` | What do broker and processes say to each other? |
-//! | [`heartbeat`] | Does a worker still work? |
-//! | `state_file` | How does a session's state travel to another worker? |
-//! | `activity` | What has a session done, as its broker sees it while it runs? |
-//! | `admission` | Who may come in, and how many may stay? |
-//! | [`cache`] | Which images of earlier sessions are kept? |
-//! | `token_bucket` | How much may pass now? |
-//! | [`back_end`] | What executes driver calls? |
+//! | `broker` | The broker: listens, authenticates, and gives every client process a worker process of its own |
+//! | `worker` | The worker: one process for each client process, which executes that client's commands |
+//! | `monitor` | The monitor: the process that answers all monitoring sessions |
+//! | `diagnosis` | A diagnosis: a process of its own says what the server's machine is like, to one client, and ends |
+//! | `handover` | Start of a worker process: its task, its client, and its control connection to the broker |
+//! | `protocol` | What broker and the processes that it starts say to each other, and over what |
+//! | `heartbeat` | Heartbeat of workers: the watchdog, which says when a worker is pinged and what its pongs mean, and the progress counter of the thread that handles commands |
+//! | `state_file` | State file of a session: what another worker needs to go on with it |
+//! | `activity` | Activity counters of a session, which the broker reads while it runs |
+//! | `admission` | Admission control: limits of handshakes and sessions, in all and per peer |
+//! | `cache` | Module images that the server keeps on disk, named by the hash of their content |
+//! | `token_bucket` | Token bucket: how much may pass now, at a rate and with a burst |
+//! | `back_end` | Back end: selection, fallback to the software GPU where NVIDIA's driver is unusable, and opening |
+//! | `fuzzing` | The bodies of the fuzz targets of this crate |
 
 mod activity;
 mod admission;

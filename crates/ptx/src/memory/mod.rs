@@ -10,14 +10,20 @@
 //! hundreds of GiB lie between (less where `ulimit -v` allows no large range). So a pointer that runs past an
 //! allocation meets pages without access, or another allocation as on a GPU, but not the memory of a block.
 //!
-//! | question | module |
+//! | module | contents |
 //! | --- | --- |
-//! | how are addresses reserved and divided, and which are free | `sizes`, `free_ranges` |
-//! | which memory has a block that runs | `arena`, `stack` |
-//! | what lies at addresses that the client chose | `host_window`, `device_window`, `mapping` |
-//! | how does the host reach device memory | `access` |
-//! | how does it go to a file for a while | `swap`, `swapped_out` |
-//! | what is the system asked for | `pages` |
+//! | `sizes` | Sizes of the reserved address space and of its parts |
+//! | `free_ranges` | Which addresses are free |
+//! | `arena` | The memory of the blocks that run |
+//! | `stack` | Stacks for the threads of a block |
+//! | `host_window` | The part of an address space for memory that the program on the host knows by the same addresses |
+//! | `device_window` | The part of an address space where somebody else decides which memory lies at which addresses |
+//! | `mapping` | What is mapped at addresses that somebody else has chosen |
+//! | `access` | Accesses of the host to device memory: only to bytes that lie in one live allocation |
+//! | `swap` | Swapping: the bytes of all live allocations go to a file, and come back to the same addresses |
+//! | `swapped_out` | Memory that is in a file for now: which bytes, and where in the file |
+//! | `pages` | What the system is asked about pages: reserving addresses, giving access and taking it away |
+//! | `error` | Why memory could not be had or reached |
 
 mod access;
 mod arena;

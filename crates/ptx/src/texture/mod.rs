@@ -4,15 +4,15 @@
 //! instructions there are, PTX. Who makes a [`Texture`] or [`Surface`] vouches that its images lie in the address
 //! space; bounds of coordinates are checked here, for whatever a kernel gives.
 //!
-//! | question | module |
+//! | module | contents |
 //! | --- | --- |
-//! | what is a texture, a surface | `types` |
-//! | what is in a texel, and how is it read | `texel` |
-//! | which texels does a coordinate mean, with which weights, and which face of a cube | `coordinate` |
-//! | which level of a mipmapped texture is read | `level` |
-//! | what does a fetch give | `fetch` |
-//! | what do queries give | `query` |
-//! | what do a surface's loads and stores touch | `surface` |
+//! | `types` | Types of textures and surfaces |
+//! | `texel` | Texel formats: decoding of channels |
+//! | `coordinate` | Texture coordinates: address modes, texels and weights along an axis |
+//! | `level` | Mipmap level selection: levels and weights |
+//! | `fetch` | Texture fetch: filtering of texels |
+//! | `query` | Texture and surface queries (`txq`, `suq`) |
+//! | `surface` | Surface loads and stores (`suld`, `sust`) |
 
 mod coordinate;
 #[cfg(test)]

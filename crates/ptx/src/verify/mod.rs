@@ -1,11 +1,12 @@
 //! Decides whether a linked program may be translated at all. A program comes from anyone who may open a
 //! session, so what the translator relies on is checked here, once, before any of it is done.
 //!
-//! | question | module |
+//! | module | contents |
 //! | --- | --- |
-//! | is there too much of something | [`limits`] |
-//! | do declarations and calls fit each other | [`declarations`] |
-//! | does the instruction exist for these types | [`types`] |
+//! | `limits` | How much of everything a program may have |
+//! | `declarations` | Verification of declarations and of their uses |
+//! | `types` | Which types an instruction exists for |
+//! | `error` | Why a program does not pass |
 //!
 //! Names, labels and registers need no check: the parser resolves each where it is used and refuses what is
 //! not declared, and a label of another function has no name here. A register that is read on a path on which

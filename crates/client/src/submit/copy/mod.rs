@@ -17,7 +17,6 @@
 //! | `download` | Device-to-host copy, and the pieces of a copy, by the plan for its size |
 //! | `upload` | Host-to-device copy: when the source is read, and how it is sent to the server |
 //! | `gpudirect` | Copies to a device that the server's network card reads out of this process's memory, straight into the device's: GPUDirect |
-//! | `download` | Device-to-host copy, and the pieces of a copy, by the plan for its size |
 //! | `device_copy` | Copies on one server: dispatch by endpoints, and copies within and between its devices, in order with the work of both |
 //! | `peer_copy` | Copies that concern several servers, and the server that carries each out |
 

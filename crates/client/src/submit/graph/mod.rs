@@ -3,7 +3,6 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `build` | Graphs on the server: checks of node descriptions (`CUDA_KERNEL_NODE_PARAMS` and others), what an executable graph consists of, and the backing of graph memory |
-//! | `build` | Graphs on the server: checks of node descriptions (`CUDA_KERNEL_NODE_PARAMS` and others), what an executable graph consists of, and the backing of graph memory |
 //! | `executable` | Executable graphs: instantiation, launch and destruction |
 //! | `dot` | A graph as text in the DOT language (`cuGraphDebugDotPrint`) |
 

@@ -3,13 +3,13 @@
 //! The source for shapes, types and fragments is the PTX ISA, "Warp Level Matrix Multiply-Accumulate
 //! Instructions".
 //!
-//! | question | module |
+//! | module | contents |
 //! | --- | --- |
-//! | which types and shapes are there | `types` |
-//! | which element lies in which register of which lane | `fragment` |
-//! | what does a multiplication give | `multiply` |
-//! | what do `ldmatrix`, `stmatrix` and `movmatrix` move | `tiles` |
-//! | what do lanes pass and get | `request` |
+//! | `types` | Types and shapes of matrix multiplications |
+//! | `fragment` | Fragments: the part of a matrix that a lane holds in its registers |
+//! | `multiply` | The product of two matrices whose elements the lanes of a warp hold, added to a third one |
+//! | `tiles` | Tiles of 8 rows of 16 bytes, as `ldmatrix`, `stmatrix` and `movmatrix` move them |
+//! | `request` | What compiled code passes for a warp's operation on matrices, and finds there afterwards |
 
 mod fragment;
 mod multiply;

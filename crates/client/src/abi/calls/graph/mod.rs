@@ -1,13 +1,13 @@
 //! Graphs.
 //!
-//! | contents | module |
+//! | module | contents |
 //! | --- | --- |
-//! | nodes and edges of a graph | [`structure`] |
-//! | node parameters | [`nodes`], [`described`], [`memory`] |
-//! | attributes of kernel nodes | [`attributes`] |
-//! | the same for the generic form of a node | [`generic`] |
-//! | executable graphs | [`executable`] |
-//! | user objects, and graph memory | [`objects`] |
+//! | `structure` | Graphs, their nodes and their edges |
+//! | `nodes` | Graph node calls: add, get and set parameters, in graphs and in executable graphs |
+//! | `described` | Node parameters in the structures of `cuda.h`, converted to the graph's own |
+//! | `memory` | Memory of graphs: nodes that allocate and free it, its attributes, and user objects |
+//! | `generic` | Nodes of any kind, described by one structure |
+//! | `executable` | Executable graphs |
 
 mod described;
 mod executable;
