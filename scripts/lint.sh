@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Formatting, clippy and documentation with warnings denied, each back end without the other, what the dependencies are
-# (deny.toml), whether rooms use only what is below them (layers.toml), the book and all links between documents, and the
+# (deny.toml), whether modules use only what is below them (layers.toml), the book and all links between documents, and the
 # Python programs (ruff.toml). Runs all, fails if any fails.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -41,7 +41,7 @@ if cargo deny --log-level off fetch db 2>/dev/null; then
 else
     echo "== NOT checked: advisories, since their database cannot be fetched from here" >&2
 fi
-# Which rooms may use which, and which crates.
+# Which modules may use which, and which crates.
 step python3 -m unittest discover --quiet --start-directory tools/layers
 step python3 tools/layers
 # Links between documents, pictures and figures that are made from texts, and the book.

@@ -1,4 +1,4 @@
-"""Checks that the rooms of each crate use only rooms below them, and that no circle of files goes through several.
+"""Checks that the modules of each crate use only modules below them, and that no circle of files goes through several.
 
     python3 tools/layers            all crates, each of which has a layer file, and the crates among each other
     python3 tools/layers --circles  prints the circles of files of every crate

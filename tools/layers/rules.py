@@ -1,11 +1,11 @@
-"""Layer files: which rooms a crate has, from top to bottom, and what breaks their order.
+"""Layer files: which modules a crate has, from top to bottom, and what breaks their order.
 
 A layer file (`layers.toml` beside a crate's Cargo.toml):
 
-    # From top to bottom. Rooms that stand in one line do not know each other. A room is a file or folder of src/,
+    # From top to bottom. Modules on one line do not depend on each other. A module is a file or folder of src/,
     # and may be a folder inside one ("worker/engine"); lib.rs and main.rs are above all.
     layers = ["abi", "submit", "model remote", "process settings"]
-    # How many files a circle inside one room may have: a ratchet, which only goes down.
+    # How many files a circle inside one module may have: a ratchet, which only goes down.
     largest_circle = 3
     # Arrows that break the order and are known, each to be taken away.
     [exceptions]
@@ -45,19 +45,19 @@ class LayerFile:
             what = f"an unknown key {sorted(unknown)[0]!r}" if unknown else "no list `layers`"
             raise ValueError(f"{file} has {what}; the keys are {', '.join(sorted(KNOWN_KEYS))}.")
         height: dict[str, int] = {}
-        for level, rooms in enumerate(reversed(content["layers"])):
-            for room in rooms.split():
-                if room in height:
-                    raise ValueError(f"{file} names the room {room!r} twice.")
-                height[room] = level
+        for level, modules in enumerate(reversed(content["layers"])):
+            for module in modules.split():
+                if module in height:
+                    raise ValueError(f"{file} names the module {module!r} twice.")
+                height[module] = level
         return cls(height, content.get("largest_circle", 1), content.get("exceptions", {}))
 
-    def room(self, parts: tuple[str, ...]) -> str | None:
-        """The room that a file is in: the longest named one."""
+    def module(self, parts: tuple[str, ...]) -> str | None:
+        """The module that a file is in: the longest named one."""
         for length in range(len(parts), 0, -1):
-            room = "/".join(parts[:length]).removesuffix(".rs")
-            if room in self.height:
-                return room
+            module = "/".join(parts[:length]).removesuffix(".rs")
+            if module in self.height:
+                return module
         return None
 
 
@@ -68,19 +68,19 @@ def check_crate(folder: Path) -> list[str]:
     top = {Path("lib.rs"), Path("main.rs")}
     wrong, used = [], set()
     for file, targets in sorted(arrows.items()):
-        here = layers.room(file.parts)
+        here = layers.module(file.parts)
         if here is None and file not in top:
-            wrong.append(f"{folder}/src/{file} is in no room of {folder}/layers.toml.")
+            wrong.append(f"{folder}/src/{file} is in no module of {folder}/layers.toml.")
             continue
         for target in sorted(targets):
-            there = layers.room(target.parts)
+            there = layers.module(target.parts)
             if file in top or (here is not None and here == there):
                 continue
             arrow = f"{file} -> {target}"
             if arrow in layers.exceptions:
                 used.add(arrow)
             elif target in top:
-                wrong.append(f"{folder}/src: {arrow}: what {target} names is defined above all rooms.")
+                wrong.append(f"{folder}/src: {arrow}: what {target} names is defined above all modules.")
             elif here is not None and there is not None and layers.height[there] >= layers.height[here]:
                 wrong.append(f"{folder}/src: {arrow}: {here} may not use {there}, which is not below it.")
     for arrow in sorted(set(layers.exceptions) - used):
@@ -96,13 +96,13 @@ def _circles(folder: Path, layers: LayerFile, arrows: dict[Path, set[Path]]) -> 
         for file, targets in arrows.items()
     }
     for circle in circles(kept):
-        rooms = sorted({layers.room(file.parts) or str(file) for file in circle})
+        modules = sorted({layers.module(file.parts) or str(file) for file in circle})
         files = ", ".join(map(str, circle))
-        if len(rooms) > 1:
-            wrong.append(f"{folder}/src: a circle of {len(circle)} files through {', '.join(rooms)}: {files}.")
+        if len(modules) > 1:
+            wrong.append(f"{folder}/src: a circle of {len(circle)} files through {', '.join(modules)}: {files}.")
         elif len(circle) > layers.largest_circle:
             limit = f"{folder}/layers.toml allows {layers.largest_circle}"
-            wrong.append(f"{folder}/src: a circle of {len(circle)} files inside {rooms[0]} ({limit}): {files}.")
+            wrong.append(f"{folder}/src: a circle of {len(circle)} files inside {modules[0]} ({limit}): {files}.")
     return wrong
 
 
@@ -115,12 +115,12 @@ def check_workspace(folder: Path) -> list[str]:
         packages[content["package"]["name"]] = (manifest.parent, content.get("dependencies", {}))
     wrong = []
     for name, (place, dependencies) in packages.items():
-        here = layers.room(place.relative_to(folder).parts)
+        here = layers.module(place.relative_to(folder).parts)
         if here is None:
             wrong.append(f"{place} is in no layer of {folder}/layers.toml.")
             continue
         for dependency in sorted(set(dependencies) & set(packages)):
-            there = layers.room(packages[dependency][0].relative_to(folder).parts)
+            there = layers.module(packages[dependency][0].relative_to(folder).parts)
             if there is not None and there != here and layers.height[there] >= layers.height[here]:
                 wrong.append(f"{place}/Cargo.toml: {name} may not use {dependency}: {there} is not below {here}.")
     return wrong

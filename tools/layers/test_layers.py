@@ -121,8 +121,8 @@ class Rules(OfACrate):
 
     def check(self, **files: str) -> list[str]:
         """What is wrong with a crate."""
-        rooms = {"lib": "mod abi; mod submit; mod model; mod remote;", "abi": "", "submit": "", "model": "", "remote": ""}
-        self.write(**{"layers": self.LAYERS} | rooms | files)
+        modules = {"lib": "mod abi; mod submit; mod model; mod remote;", "abi": "", "submit": "", "model": "", "remote": ""}
+        self.write(**{"layers": self.LAYERS} | modules | files)
         return check_crate(self.folder)
 
     def test_down_is_allowed_up_and_aside_are_not(self):
@@ -133,7 +133,7 @@ class Rules(OfACrate):
         aside = self.check(model="use crate::remote::X;")
         self.assertIn("model may not use remote", aside[0])
         root = self.check(model="use crate::X;")
-        self.assertIn("defined above all rooms", root[0])
+        self.assertIn("defined above all modules", root[0])
 
     def test_an_exception_is_let_through_until_nobody_needs_it(self):
         layers = self.LAYERS + '[exceptions]\n"model.rs -> submit.rs" = "why"\n'
@@ -156,7 +156,7 @@ class Rules(OfACrate):
         self.assertTrue(any("circle of 3 files through abi/a, abi/b, abi/c" in one for one in check_crate(self.folder)))
 
     def test_a_file_in_no_room_and_a_senseless_layer_file_are_named(self):
-        self.assertIn("remote.rs is in no room", self.check(layers='layers = ["abi", "submit", "model"]\n')[0])
+        self.assertIn("remote.rs is in no module", self.check(layers='layers = ["abi", "submit", "model"]\n')[0])
         for text, said in [("layers = 1", "no list"), ("x = 1\nlayers = []", "unknown key"), ("=", "no TOML"),
                            ('layers = ["a", "a"]', "twice")]:
             self.write(layers=text)

@@ -94,7 +94,7 @@ kinds! {
     UserObject = 25: CUuserObject, "user object";
 }
 
-/// So many servers can one program have.
+/// The most servers that a program can use.
 pub const MAX_SERVERS: usize = 16;
 
 const SERVER_SHIFT: u32 = 52;

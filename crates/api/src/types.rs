@@ -83,12 +83,12 @@ pub struct MemoryRange {
 
 record!(MemoryRange { address, bytes });
 
-/// With what the worker of another server comes to fetch copies: the session it leads to, and its secret.
+/// Credentials with which another server's worker connects to fetch copies: a session, and its secret.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct PeerTicket {
     /// The session whose worker gave it.
     pub session: [u8; 16],
-    /// Who knows it may come.
+    /// The shared secret.
     pub secret: [u8; 32],
     /// Shows servers that hold the same key that the address by which the client reached the giving server is
     /// that server's; zeros where that is not known.

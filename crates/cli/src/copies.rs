@@ -10,11 +10,11 @@ use serde_json::Value;
 /// Copies up to this many bytes travel with their commands, never by RDMA or on lanes (`INLINE_BYTES` of the client library).
 const SHORT: u64 = 64 << 10;
 
-/// So much pageable memory is worth a word, and such a share of all bytes.
+/// Copies of pageable memory are reported from this many bytes on, if they are this share of all bytes.
 const MUCH_PAGEABLE: u64 = 1 << 20;
 const PAGEABLE_SHARE: f64 = 0.05;
 
-/// So many short copies are, and such a share of all copies.
+/// Short copies are reported from this many on, if they are this share of all copies.
 const MANY_SHORT: u64 = 100;
 const SHORT_SHARE: f64 = 0.5;
 

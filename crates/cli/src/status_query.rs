@@ -16,7 +16,8 @@ use thiserror::Error;
 /// How long a server may take to answer; it may have to start the library that tells of its devices.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a server may take to move the memory of a GPU, or to load code.
+/// How long a server may take to move the memory of a GPU, or to load code: longer than the server's own
+/// `RELEASE_TIMEOUT`, so that its error arrives.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(960);
 
 /// Why a server does not answer.

@@ -1,8 +1,8 @@
 //! Values of environment variables and configuration files, checked.
 //!
-//! A variable counts before the user's file, and that before the machine's; options of the command line count
-//! before all, which is for those who have options. A variable that is set and empty is as none, and hides what
-//! files say.
+//! A variable takes precedence over the user's file, and that over the machine's; options of the command line
+//! take precedence over all, in the programs that have options. A variable that is set and empty hides what files
+//! say, and counts as not set.
 
 use core::fmt::Display;
 use core::str::FromStr;

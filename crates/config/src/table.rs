@@ -22,6 +22,9 @@ const fn variable(
 const ANY: Values = Values::Text("");
 const NOTHING: Default = Default::Text("");
 
+/// Folder of the pipes of NVIDIA's MPS, where `CUDA_MPS_PIPE_DIRECTORY` names none.
+pub const MPS_PIPE_DIRECTORY_DEFAULT: &str = "/tmp/nvidia-mps";
+
 /// Defines a constant for each variable, and the list of all.
 macro_rules! table {
     ($($constant:ident: $name:literal, $components:expr, $values:expr, $default:expr, $text:literal, $more:literal;)*) => {

@@ -19,7 +19,7 @@ use crate::vsock::VsockError;
 
 /// How long an unanswered segment or keep-alive probe may last before the peer counts as dead. With the
 /// one-second steps in which it is looked at, a program hears of a dead server within 5 s.
-pub const DEAD_AFTER: Duration = Duration::from_secs(3);
+pub const DEAD_PEER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How often a waiting receiver looks whether the peer's machine still answers.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -223,7 +223,7 @@ impl PeerWatch {
     /// dead.
     pub fn look(&mut self, socket: impl AsFd) -> bool {
         match last_acknowledgement(socket) {
-            Some(age) if age >= DEAD_AFTER => self.unanswered_looks += 1,
+            Some(age) if age >= DEAD_PEER_TIMEOUT => self.unanswered_looks += 1,
             _ => self.unanswered_looks = 0,
         }
         // One look may come just after a long silence ended with a new segment.

@@ -12,15 +12,13 @@ use causeway_api::sys::{
     CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUcheckpointUnlockArgs,
     CUprocessState, CUresult,
 };
+use causeway_config::read::PROCESS;
+use causeway_config::table::{CUDA_MPS_PIPE_DIRECTORY, MPS_PIPE_DIRECTORY_DEFAULT};
 use causeway_gpu::CuResult;
 use causeway_gpu::device_memory::{Failure, ResumeError, SuspendError, SuspendedTo};
-use std::path::{Path, PathBuf};
 
 /// How long the driver may take to stop its calls; nothing is under way then.
 const LOCK_TIMEOUT_MS: u32 = 10_000;
-
-/// Where MPS has its pipes unless `CUDA_MPS_PIPE_DIRECTORY` says otherwise.
-const MPS_PIPES: &str = "/tmp/nvidia-mps";
 
 const LOCK: &str = "cuCheckpointProcessLock";
 const CHECKPOINT: &str = "cuCheckpointProcessCheckpoint";
@@ -33,8 +31,8 @@ fn this_process() -> i32 {
 
 /// Whether programs of this machine share their GPUs by MPS, whose server has their memory.
 fn has_mps() -> bool {
-    let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map_or_else(|| MPS_PIPES.into(), PathBuf::from);
-    Path::new(&folder).join("control").exists()
+    let folder = PROCESS.path(&CUDA_MPS_PIPE_DIRECTORY).unwrap_or_else(|| MPS_PIPE_DIRECTORY_DEFAULT.into());
+    folder.join("control").exists()
 }
 
 impl Driver {

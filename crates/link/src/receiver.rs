@@ -60,7 +60,7 @@ impl core::fmt::Debug for Receiver {
     }
 }
 
-/// How often is looked whether the peer's goodbye has come.
+/// Interval at which the peer's goodbye is looked for.
 const GOODBYE_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Receiver {

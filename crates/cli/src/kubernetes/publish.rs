@@ -14,7 +14,7 @@ use crate::status_query::status_over;
 /// The interval between two queries of a server.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often is looked whether a slice is still as it was published.
+/// Interval at which a slice is compared with what was published.
 const REVISIT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Publishes each server's GPUs from now on, from a thread of its own, and removes slices of servers that are not named

@@ -20,7 +20,7 @@ use super::table;
 use crate::duration::seconds;
 use crate::status_query::ServerConnection;
 
-/// How often is asked how many sessions are left.
+/// Interval at which the number of remaining sessions is asked for.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// How many sessions move at a time: each has its state in a file at both servers, and its program waits.

@@ -3,7 +3,7 @@
 //! A captured stream's commands become nodes or are refused. Before all others goes what the program has
 //! written to memory that they may use, and then they are sent.
 //!
-//! What lies below this room sends through the session itself, which takes only commands that concern
+//! What lies below this module sends through the session itself, which takes only commands that concern
 //! neither.
 //!
 //! Results that hold for ever are cached: those of calls whose results depend on their arguments alone.

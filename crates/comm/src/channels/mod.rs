@@ -13,8 +13,8 @@
 //!
 //! What they share: `ops` (the trait), `channel` (names, what a probe is asked about), `protocol` (messages
 //! between two ranks), `receiver` and `sender` (what each end has of a peer), `peer_memory` (memory opened
-//! where it lies), `staging` (slots in memory of the host), `cache`. To add one: a variant of [`Channel`], a
-//! file, and a line in the table.
+//! where it lies), `staging` (slots in memory of the host), `cache`. CONTRIBUTING.md says what a new one
+//! needs.
 
 pub(crate) mod bar;
 mod cache;

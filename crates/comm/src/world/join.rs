@@ -148,7 +148,7 @@ impl World {
         if profile == before { Ok(()) } else { profile.save(path) }
     }
 
-    /// What a room above keeps for this rank until it leaves: one value, made when it is first asked for.
+    /// What a module above keeps for this rank until it leaves: one value, made when it is first asked for.
     pub fn extra<T: Any + Send + Sync + Default>(&self) -> Option<&T> {
         self.extra.get_or_init(|| Extra(Box::<T>::default())).0.downcast_ref()
     }

@@ -309,6 +309,7 @@ impl World {
     }
 }
 
+/// Completion thread: looks at copies in flight until the rank leaves.
 ///
 /// A receiver that its program does not wait for begins its copy and returns. The sender waits for the end of
 /// that copy, and the program may wait for the sender in any way: in a call of its MPI that knows nothing of

@@ -45,7 +45,7 @@ pub struct World {
     pub(super) extra: OnceLock<Extra>,
 }
 
-/// What a room above keeps as long as the rank has its part.
+/// What a module above keeps as long as the rank has its part.
 pub(super) struct Extra(pub(super) Box<dyn Any + Send + Sync>);
 
 impl fmt::Debug for Extra {

@@ -102,12 +102,12 @@ impl Service for Plugin {
     }
 }
 
-/// How often is looked whether the kubelet has started anew.
+/// Interval at which a restart of the kubelet is looked for.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How long is waited after a registration that failed.
 const RETRY: Duration = Duration::from_secs(2);
 /// How long a kubelet may take to answer.
-const REGISTER_LIMIT: Duration = Duration::from_secs(10);
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a plugin makes itself known.
 #[derive(Debug, Clone)]
@@ -199,7 +199,7 @@ impl Registration {
             resource: self.resource.clone(),
             options: Some(ABILITIES),
         };
-        let response = call(kubelet, REGISTER, &request.encode_to_vec(), REGISTER_LIMIT).await;
+        let response = call(kubelet, REGISTER, &request.encode_to_vec(), REGISTER_TIMEOUT).await;
         response.map(drop).map_err(|error| error.to_string())
     }
 }

@@ -25,7 +25,7 @@ use crate::kubelet::{KubeletError, listen, run_until};
 
 /// The most claims of one call.
 const MAX_CLAIMS: usize = 1024;
-/// How often is looked whether the sockets are still there.
+/// Interval at which the sockets are looked for.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a driver needs of the cluster and of the servers. Calls may take seconds.

@@ -40,12 +40,16 @@ pub struct ConnectOptions {
     pub relocations: Arc<Relocations>,
 }
 
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+
 impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
-            connect_timeout: Duration::from_secs(5),
-            preface_timeout: Duration::from_secs(5),
-            response_timeout: Duration::from_secs(60),
+            connect_timeout: CONNECT_TIMEOUT,
+            preface_timeout: PREFACE_TIMEOUT,
+            response_timeout: RESPONSE_TIMEOUT,
             keepalive: keepalive(),
             lanes_by_distance: configured_lanes().is_ok_and(|lanes| lanes.is_none()),
             via: TransportChoice::Auto,

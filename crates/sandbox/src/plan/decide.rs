@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use causeway_config::read::PROCESS;
-use causeway_config::table::CUDA_MPS_PIPE_DIRECTORY;
+use causeway_config::table::{CUDA_MPS_PIPE_DIRECTORY, MPS_PIPE_DIRECTORY_DEFAULT};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::cgroup::{self, Found};
@@ -44,7 +44,7 @@ impl Facts {
     pub fn read() -> Self {
         let text = |file| fs::read_to_string(file).unwrap_or_default();
         let user = rustix::process::geteuid().as_raw();
-        let mps = PROCESS.path(&CUDA_MPS_PIPE_DIRECTORY).unwrap_or_else(|| "/tmp/nvidia-mps".into());
+        let mps = PROCESS.path(&CUDA_MPS_PIPE_DIRECTORY).unwrap_or_else(|| MPS_PIPE_DIRECTORY_DEFAULT.into());
         Self {
             user,
             // A kernel that does not say grants none that could be used.

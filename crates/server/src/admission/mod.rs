@@ -1,9 +1,9 @@
 //! Admission control: limits of handshakes and sessions, in all and per peer.
 //!
-//! Whoever connects may be hostile until it has proved who it is, and whoever has may ask for more than its
-//! part afterwards. So callers that shake hands have *slots*, of which somebody is turned out when others
-//! need them, and what stays has *seats*, which are refused when there are none. Both are shared by where
-//! callers come from. How many there are follows from how many descriptors the system lets the broker have.
+//! A peer may be hostile until it has proved its key, and may ask for more than its share afterwards. A
+//! handshake takes a *handshake slot*: when all are taken, an unfinished handshake is evicted. A session takes a
+//! *session slot*: when all are taken, the session is refused. Each source of connections may hold a limited
+//! number of both. Their number follows from the number of descriptors that the broker may open.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -46,16 +46,16 @@ pub struct Admission {
     diagnoses: Arc<Mutex<SessionSlots>>,
 }
 
-/// A seat that somebody has; given back when dropped.
+/// A session slot that is taken; released when dropped.
 #[derive(Debug)]
 pub struct SessionSlot {
-    seats: Arc<Mutex<SessionSlots>>,
+    slots: Arc<Mutex<SessionSlots>>,
     source: Source,
 }
 
 impl Drop for SessionSlot {
     fn drop(&mut self) {
-        self.seats.lock().release(self.source);
+        self.slots.lock().release(self.source);
     }
 }
 
@@ -116,19 +116,19 @@ pub enum DiagnosisRefused {
 }
 
 impl Admission {
-    /// Nobody is in yet.
+    /// With all slots free.
     pub fn new(limits: Limits) -> Self {
-        let seats = |most, of_source| Arc::new(Mutex::new(SessionSlots::new(most, of_source)));
+        let slots = |most, of_source| Arc::new(Mutex::new(SessionSlots::new(most, of_source)));
         Self {
             limits,
             network: Handshakes::new(limits.network_handshakes),
             local: Handshakes::new(limits.local_handshakes),
-            sessions: seats(limits.sessions, limits.sessions_per_peer),
-            diagnoses: seats(limits::DIAGNOSES, limits::DIAGNOSES_PER_PEER),
+            sessions: slots(limits.sessions, limits.sessions_per_peer),
+            diagnoses: slots(limits::DIAGNOSES, limits::DIAGNOSES_PER_PEER),
         }
     }
 
-    /// Sessions that have a seat, those included that are being started or have just ended.
+    /// Sessions that have a slot, those included that are being started or have just ended.
     pub fn sessions(&self) -> usize {
         self.sessions.lock().taken()
     }
@@ -153,7 +153,7 @@ impl Admission {
             Full::InAll => SessionRefused::InAll { most: self.limits.sessions },
             Full::OfSource => SessionRefused::OfClient { most, client },
         })?;
-        Ok(SessionSlot { seats: Arc::clone(&self.sessions), source: client })
+        Ok(SessionSlot { slots: Arc::clone(&self.sessions), source: client })
     }
 
     /// Lets a peer have a diagnosis made.
@@ -165,9 +165,9 @@ impl Admission {
     }
 }
 
-fn take(seats: &Arc<Mutex<SessionSlots>>, source: Source) -> Result<SessionSlot, Full> {
-    seats.lock().take(source)?;
-    Ok(SessionSlot { seats: Arc::clone(seats), source })
+fn take(slots: &Arc<Mutex<SessionSlots>>, source: Source) -> Result<SessionSlot, Full> {
+    slots.lock().take(source)?;
+    Ok(SessionSlot { slots: Arc::clone(slots), source })
 }
 
 #[cfg(test)]
@@ -221,9 +221,9 @@ mod tests {
                 .unwrap(),
         );
         let take = |last| admission.take_diagnosis(Source::User(last));
-        let seats: Vec<_> = (0..limits::DIAGNOSES_PER_PEER).map(|_| take(1).unwrap()).collect();
+        let slots: Vec<_> = (0..limits::DIAGNOSES_PER_PEER).map(|_| take(1).unwrap()).collect();
         assert!(matches!(take(1), Err(DiagnosisRefused::OfPeer { .. })) && take(2).is_ok());
-        drop(seats);
+        drop(slots);
         assert!(take(1).is_ok());
     }
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::admission::source::Source;
 use crate::token_bucket::TokenBucket;
 
-/// Why there is no seat.
+/// Why there is no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
     /// There are as many as there may be.
@@ -19,7 +19,7 @@ pub enum Full {
     OfSource,
 }
 
-/// SessionSlots, and who has taken them.
+/// Session slots, and which source holds each.
 #[derive(Debug)]
 pub struct SessionSlots {
     max_sessions: usize,
@@ -29,7 +29,7 @@ pub struct SessionSlots {
 }
 
 impl SessionSlots {
-    /// So many seats, and so many for one source.
+    /// With `max_sessions` slots, of which one source may hold `max_per_source`.
     pub fn new(max_sessions: usize, max_per_source: usize) -> Self {
         Self { max_sessions, max_per_source, taken: 0, by_source: HashMap::new() }
     }
@@ -39,7 +39,7 @@ impl SessionSlots {
         self.taken
     }
 
-    /// Takes a seat.
+    /// Takes a slot.
     pub fn take(&mut self, source: Source) -> Result<(), Full> {
         self.take_of(source, self.max_per_source)
     }
@@ -59,7 +59,7 @@ impl SessionSlots {
         Ok(())
     }
 
-    /// Gives a seat back that was taken.
+    /// Gives a slot back that was taken.
     pub fn release(&mut self, source: Source) {
         if let Entry::Occupied(mut of_source) = self.by_source.entry(source) {
             self.taken -= 1;
@@ -131,7 +131,7 @@ mod tests {
             (max_sessions, max_per_source) in (0_usize..12, 0_usize..6),
             steps in proptest::collection::vec((0_u32..4, any::<bool>()), 0..200),
         ) {
-            let mut seats = SessionSlots::new(max_sessions, max_per_source);
+            let mut slots = SessionSlots::new(max_sessions, max_per_source);
             // SessionSlots of each source.
             let mut model = [0_usize; 4];
             for (user, comes) in steps {
@@ -145,14 +145,14 @@ mod tests {
                         model[index] += 1;
                         Ok(())
                     };
-                    prop_assert_eq!(seats.take(source), expected);
+                    prop_assert_eq!(slots.take(source), expected);
                 } else {
                     // Also when there is nothing to give back.
-                    seats.release(source);
+                    slots.release(source);
                     model[index] = model[index].saturating_sub(1);
                 }
                 // Sources that have nothing are not remembered.
-                prop_assert_eq!(seats.by_source.len(), model.iter().filter(|taken| **taken > 0).count());
+                prop_assert_eq!(slots.by_source.len(), model.iter().filter(|taken| **taken > 0).count());
             }
         }
     }

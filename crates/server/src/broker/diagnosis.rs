@@ -32,8 +32,8 @@ pub fn answer(
     slot: HandshakeSlot,
 ) {
     let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
-    let seat = match shared.admission.take_diagnosis(Source::of(peer)) {
-        Ok(seat) => seat,
+    let diagnosis_slot = match shared.admission.take_diagnosis(Source::of(peer)) {
+        Ok(diagnosis_slot) => diagnosis_slot,
         Err(error) => {
             tracing::warn!(%peer, "{client} was refused: {error}");
             return refuse(&mut connection, &error.to_string());
@@ -60,7 +60,7 @@ pub fn answer(
             refuse(&mut connection, &format!("the server could not start a process: {error}"));
         }
     }
-    drop(seat);
+    drop(diagnosis_slot);
 }
 
 fn start(

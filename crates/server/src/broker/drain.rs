@@ -33,7 +33,7 @@ impl Drain {
         self.started.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether draining has begun. Whoever has taken a seat before this says no is waited for.
+    /// Whether draining has begun. Whoever has taken a slot before this says no is waited for.
     pub fn is_started(&self) -> bool {
         self.started.load(Ordering::SeqCst)
     }

@@ -7,7 +7,7 @@ use causeway_sync::threads;
 
 use super::shared::Shared;
 
-/// How often is looked whether sessions are left that are not in the table of sessions yet.
+/// Interval at which sessions that are not in the table yet are looked for.
 const SESSION_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Begins to drain the server, or changes by when it is to be done; `limit` is how long sessions may go on.

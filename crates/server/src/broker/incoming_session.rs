@@ -40,7 +40,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
 /// A session that comes.
 pub struct IncomingSession {
     /// Its place among the sessions of its peer, until it is started.
-    seat: Option<SessionSlot>,
+    slot: Option<SessionSlot>,
     stage: Stage,
 }
 
@@ -70,16 +70,16 @@ impl IncomingSession {
         }
         // Before anything comes, so that a peer has no more of them than sessions.
         let source = Source::of(peer);
-        let seat = match shared.clients.limits(source).sessions {
+        let slot = match shared.clients.limits(source).sessions {
             Some(limit) => shared.admission.take_session_of(source, limit),
             None => shared.admission.take_session(source),
         };
-        let seat = Some(seat.map_err(|why| why.to_string())?);
+        let slot = Some(slot.map_err(|why| why.to_string())?);
         // With the slot: a drain waits for who has one, and who comes later sees that it has begun.
         if shared.drain.is_started() {
             return Err(DRAINED.to_owned());
         }
-        Ok(Self { seat, stage: Stage::Beginning { bytes: Vec::new(), since: Instant::now() } })
+        Ok(Self { slot, stage: Stage::Beginning { bytes: Vec::new(), since: Instant::now() } })
     }
 
     /// How long its header may still take to come; nothing once it has a worker.
@@ -132,9 +132,9 @@ impl IncomingSession {
         let _ = fcntl_setpipe_size(&output, PIPE_SIZE);
         rustix::io::ioctl_fionbio(&output, true)
             .map_err(|error| format!("there is no pipe for the session's state: {error}"))?;
-        let Some(seat) = self.seat.take() else { return Err("the session was brought already".to_owned()) };
+        let Some(slot) = self.slot.take() else { return Err("the session was brought already".to_owned()) };
         tracing::info!(%peer, %session, "a caller brings a session");
-        let progress = restore::start(shared, peer, header, input, Purpose::Client(seat))
+        let progress = restore::start(shared, peer, header, input, Purpose::Client(slot))
             .map_err(|error| format!("no thread can be started for the session: {error}"))?;
         self.stage = Stage::Started { session, progress, state: Some(File::from(output)) };
         Ok(())

@@ -264,21 +264,23 @@ fn begin_session(
     mut connection: Connection,
     slot: HandshakeSlot,
 ) {
-    let seat = match shared.clients.limits(Source::of(peer)).sessions {
+    let session_slot = match shared.clients.limits(Source::of(peer)).sessions {
         Some(limit) => shared.admission.take_session_of(Source::of(peer), limit),
         None => shared.admission.take_session(Source::of(peer)),
     };
-    let seat = seat.map_err(|refused| (Refusal::from(&refused), refused.to_string())).and_then(|seat| {
-        // Only now: whoever drains waits for those that have seats.
-        if shared.drain.is_started() {
-            let sessions = shared.admission.sessions() - 1;
-            drop(seat);
-            return Err((Refusal::Draining, Drain::refusal(sessions)));
-        }
-        Ok(seat)
-    });
-    let seat = match seat {
-        Ok(seat) => seat,
+    let session_slot = session_slot
+        .map_err(|refused| (Refusal::from(&refused), refused.to_string()))
+        .and_then(|session_slot| {
+            // Only now: whoever drains waits for those that have session slots.
+            if shared.drain.is_started() {
+                let sessions = shared.admission.sessions() - 1;
+                drop(session_slot);
+                return Err((Refusal::Draining, Drain::refusal(sessions)));
+            }
+            Ok(session_slot)
+        });
+    let session_slot = match session_slot {
+        Ok(session_slot) => session_slot,
         Err((why, text)) => {
             let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
             tracing::warn!(%peer, "{client} was refused: {text}");
@@ -290,10 +292,10 @@ fn begin_session(
     if slot.finish() {
         drop(slot);
         if let Some(worker) = session::run_session(shared, peer, hello, version, connection) {
-            return shared.relatives.session_ends(worker, || drop(seat));
+            return shared.relatives.session_ends(worker, || drop(session_slot));
         }
     }
-    drop(seat);
+    drop(session_slot);
 }
 
 /// Hands the connection of a caller to the worker of the session that it wants to get to.

@@ -142,7 +142,7 @@ use spawn::Spawner;
 use totals::Totals;
 
 /// How long workers get between being asked to end and being killed when the broker stops.
-const STOP_GRACE: Duration = Duration::from_secs(3);
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Starts brokers.
 #[derive(Debug)]
@@ -402,9 +402,9 @@ impl RunningBroker {
             shared.stopping.store(true, Ordering::SeqCst);
             shared.relatives.stop_parent();
             shared.spares.end();
-            shared.sessions.end_all(STOP_GRACE);
+            shared.sessions.end_all(STOP_TIMEOUT);
             // It has as long for its sessions, one signal after the other.
-            shared.relatives.wait_for_parent(3 * STOP_GRACE);
+            shared.relatives.wait_for_parent(3 * STOP_TIMEOUT);
             shared.relatives.leave_child();
             shared.monitor.end();
             if let Some(monitor) = self.monitor_thread.take() {

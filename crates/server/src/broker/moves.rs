@@ -1,8 +1,8 @@
 //! Moves of sessions to and from this server, for `causeway move`, `causeway checkpoint` and `causeway restore`.
 //!
-//! The caller carries the state from one server to the other. The session is held until the caller says that it may proceed; it
-//! goes on here when the asker goes away before. Whom the session belongs to at the other server is the caller that brings it
-//! there, by its own right to have sessions; its client comes by a secret that only the state and the client have.
+//! The caller carries the state from one server to the other. The session is held until the caller decides; if the caller
+//! disconnects before that, the session continues here. On the other server the session belongs to the caller that brings it,
+//! within that caller's own limits; its client connects by a secret that only the state and the client have.
 
 use std::fs::File;
 use std::io;
@@ -26,7 +26,7 @@ use crate::admission::Origin;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, CheckpointStart, ToWorker, WrittenState};
 
-/// How often is looked whether more of a state has been written.
+/// Interval at which the state file is checked for growth.
 const GROWTH_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How long a worker may write nothing of a session's state. It waits for 30 s for what the session has under way.

@@ -51,7 +51,7 @@ pub enum Ending {
     Killed(&'static str),
 }
 
-/// How often is looked whether the client of a session is still let in, and its time is not over.
+/// Interval at which the client of a session is checked: that it may still connect, and that its time is not over.
 const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a worker has to tell its client why the session ends.

@@ -24,7 +24,7 @@ use crate::protocol::messages::{
 
 /// How long callers that shake hands may take when nobody else is accepted. Others wait meanwhile.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often is looked whether they are done.
+/// Interval at which they are asked whether they are done.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Sessions in one reply, which are far fewer bytes than a message may have.
 const SESSIONS_IN_REPLY: usize = 32;
@@ -139,7 +139,7 @@ fn hand_over_all(
 fn finish_handshakes(shared: &Shared) {
     let kinds = [&shared.admission.network, &shared.admission.local];
     let are_done = || kinds.iter().all(|handshakes| handshakes.is_empty());
-    // A session has a seat before it is in the table.
+    // A session has a slot before it is in the table.
     let are_known =
         || shared.admission.sessions() <= shared.sessions.count() + shared.relatives.remaining().len();
     wait_until(&are_done);

@@ -31,7 +31,7 @@ const HOLD_INTERVAL: Duration = Duration::from_millis(500);
 /// For how long they are carried out in between.
 const RUN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often is looked whether it is quiet.
+/// Interval at which the session is checked for a quiet point.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
 /// How long a session is held at most while there is no decision.
@@ -45,7 +45,10 @@ enum NotHeld {
          server with a --resume-timeout that is not 0"
     )]
     NotResumable,
-    #[error("its program uses a client library of a release that does not know of moves")]
+    #[error(
+        "its program uses a client library of a release that does not know of moves: update Causeway on the program's machine, and \
+         start the program again"
+    )]
     OldClient,
     #[error("it cannot be carried to another server: {0}")]
     Memory(MemoryHeld),

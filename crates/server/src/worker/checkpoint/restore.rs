@@ -33,7 +33,9 @@ pub enum NotRestored {
     #[error(transparent)]
     File(#[from] StateFileError),
     /// The devices differ.
-    #[error("the GPUs here differ from those that the program knows: {0}")]
+    #[error(
+        "the GPUs here differ from those that the program knows: {0}; choose a server with GPUs of the same kind"
+    )]
     Devices(String),
     /// A command fails that went well before.
     #[error("{command} fails here: {}", describe(*.status))]
@@ -45,11 +47,13 @@ pub enum NotRestored {
     },
     /// Variables lie elsewhere.
     #[error(
-        "loaded code has other variables here, or at other addresses than those that the program knows (module or library {0:#x})"
+        "loaded code has other variables here, or at other addresses than those that the program knows (module or library {0:#x}); choose a server with the same driver"
     )]
     Variables(u64),
     /// The driver has loaded something else.
-    #[error("the code that the program has loaded cannot be examined here: {0}")]
+    #[error(
+        "the code that the program has loaded cannot be examined here: {0}; choose a server with the same driver"
+    )]
     Code(String),
     /// The program knows where a variable lies.
     #[error(
