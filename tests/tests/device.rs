@@ -241,10 +241,16 @@ fn kernels_of_numba_are_linked_with_the_operations() {
 
 #[test]
 fn the_initiator_can_be_forced() {
-    let environment = [("CAUSEWAY_COMM_EXPLAIN", "1"), ("CAUSEWAY_DEVICE_INITIATOR", "proxy")];
+    let environment = [
+        ("CAUSEWAY_COMM_EXPLAIN", "1"),
+        ("CAUSEWAY_DEVICE_EXPLAIN", "1"),
+        ("CAUSEWAY_DEVICE_INITIATOR", "proxy"),
+    ];
     let outcome = program("put_signal", &[], &environment).must_succeed();
     assert_eq!(outcome.stdout, "rank 0 received 999000, rank 1 received 499500\n");
     assert!(outcome.stderr.contains("causeway: rank 0: 1 messages, 4000 bytes by proxy\n"), "{outcome}");
+    let decided = "rank 0: 1 messages of 2049 to 4096 bytes by blocks, by proxy: ";
+    assert!(outcome.stderr.contains(&format!("causeway: {decided}the peer's memory is not")), "{outcome}");
     let outcome = program("put_signal", &[], &[("CAUSEWAY_DEVICE_INITIATOR", "gpu")]);
     assert!(
         outcome.code() == Some(1) && outcome.stdout.contains("CAUSEWAY_DEVICE_INITIATOR=gpu"),

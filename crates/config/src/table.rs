@@ -312,6 +312,8 @@ table! {
          (`proxy`), or for each message whichever is cheaper",
         "`proxy` maps no peer's memory, so that atomic operations need windows in the host's memory, unless the \
          team's ranks are on several hosts.";
+    DEVICE_EXPLAIN: "CAUSEWAY_DEVICE_EXPLAIN", [Team], Values::Switch, Default::Text("off"),
+        "every rank says at the end of a team who moved messages of which sizes, and why", "";
     DEVICE_NONCE: "CAUSEWAY_DEVICE_NONCE", [Team],
         Values::Text("32 hexadecimal digits, new ones for each job"),
         Default::Text("none; PEs that MPI or a unique id joins need none"),

@@ -16,6 +16,12 @@ __device__ inline u32 class_of(u64 bytes) {
 // A byte for each number in flight.
 constexpr u64 ALWAYS = 0x0101010101010101ull;
 
+// An initiator, and why.
+struct Choice {
+    Initiator initiator;
+    Reason reason;
+};
+
 // What the choice for a message depends on: the table's row, and how many requests the calling block's queue
 // holds. Loaded before the choice is made, with what else the caller needs: a load after each acquire costs a
 // way to the L2, and together they cost one. A choice that took three of them was behind by 0.3 us of the 3
@@ -29,25 +35,25 @@ template <class Scope> class PathInputs {
         is_direct_ = hint == Initiator::direct ||
                      (hint == Initiator::automatic && size < team.direct_below[Scope::INDEX]);
         if (is_direct_ || hint != Initiator::automatic) return;
+        if (Scope::rank() != 0) return;
         Queue *queue = queue_of(team);
-        if (Scope::rank() == 0) {
-            head_ = order::load_relaxed(&queue->head);
-            completed_ = order::load_relaxed(&queue->completed);
-        }
-        row_ = team.state->choice[Scope::INDEX][size];
+        head_ = order::load_relaxed(&queue->head);
+        completed_ = order::load_relaxed(&queue->completed);
+        // The host changes rows as it learns what messages cost.
+        row_ = order::load_relaxed(&team.state->choice[Scope::INDEX][size]);
     }
 
     // Whether it is `direct` wherever the memory is mapped, which is known before anything is loaded.
     __device__ bool is_direct() const { return is_direct_; }
 
-    // The initiator, the same for all threads of the scope. `is_mapped` says whether this rank's threads reach
+    // The choice, the same for all threads of the scope. `is_mapped` says whether this rank's threads reach
     // the memory at all.
-    __device__ Initiator choose(bool is_mapped) const {
-        if (hint_ != Initiator::automatic) return hint_;
-        if (!is_mapped) return Initiator::proxy;
-        // Where all eight agree the queue does not count.
-        if (row_ == (row_ & 0xff) * ALWAYS) return static_cast<Initiator>(row_ & 0xff);
-        return static_cast<Initiator>(row_ >> 8 * Scope::from_first(flight()) & 0xff);
+    __device__ Choice choose(bool is_mapped) const {
+        if (hint_ != Initiator::automatic) return {hint_, Reason::named};
+        if (!is_mapped) return {Initiator::proxy, Reason::only};
+        if (is_direct_) return {Initiator::direct, Reason::table};
+        // What the first thread has read: another one may read a row that the host has changed meanwhile.
+        return {static_cast<Initiator>(Scope::from_first(row_ >> 8 * flight() & 0xff)), Reason::table};
     }
 
   private:
@@ -62,10 +68,11 @@ template <class Scope> class PathInputs {
     bool is_direct_;
 };
 
-__device__ inline void count(const Team &team, Initiator initiator, u64 bytes) {
-    u64 *counts = team.state->counts[static_cast<u32>(initiator)];
-    atomicAdd(&counts[0], 1ull);
-    atomicAdd(&counts[1], bytes);
+// Counts a message, by one thread of its scope.
+template <class Scope> __device__ inline void count(const Team &team, Choice choice, u64 bytes) {
+    u32 initiator = static_cast<u32>(choice.initiator), reason = static_cast<u32>(choice.reason);
+    atomicAdd(&team.state->counts[Scope::INDEX][class_of(bytes)][initiator][reason], 1ull);
+    atomicAdd(&team.state->moved[initiator], bytes);
 }
 
 } // namespace causeway::detail

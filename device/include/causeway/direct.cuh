@@ -1,6 +1,7 @@
 // `direct`: the threads of a kernel load and store a peer's memory, which is mapped here.
 #pragma once
 
+#include "order.cuh"
 #include "scope.cuh"
 
 namespace causeway::detail {
@@ -42,6 +43,16 @@ template <class Scope> __device__ inline void copy(u64 to, u64 from, u64 bytes) 
     else copy_units<Scope, u8>(to, from, bytes);
 }
 
+// The same, timed where it is long: the clock costs what 100 bytes do.
+template <class Scope> __device__ inline void copy_timed(const Team &team, u64 to, u64 from, u64 bytes) {
+    bool is_timed = bytes >= TIMED_BYTES && Scope::rank() == 0;
+    u64 start = is_timed ? order::now() : 0;
+    copy<Scope>(to, from, bytes);
+    if (!is_timed) return;
+    atomicAdd(&team.state->timed[Scope::INDEX][0], bytes);
+    atomicAdd(&team.state->timed[Scope::INDEX][1], order::now() - start);
+}
+
 // A message of one word, put by one thread: it loads the word beside the place where it goes, as each costs a
 // way to the L2. More threads may not: what they copy another of them may have written, which is there after
 // their barrier. Nor is that for words of which the proxy may take care.
@@ -53,9 +64,9 @@ template <class Scope> class WordCopy {
     }
 
     // Copies the word, or all bytes where there is more to copy. Windows lie at multiples of 16.
-    __device__ void copy_to(u64 to, u64 from, u64 bytes) const {
+    __device__ void copy_to(const Team &team, u64 to, u64 from, u64 bytes) const {
         if (is_word_) *reinterpret_cast<u64 *>(to) = word_;
-        else copy<Scope>(to, from, bytes);
+        else copy_timed<Scope>(team, to, from, bytes);
     }
 
   private:

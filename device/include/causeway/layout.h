@@ -25,6 +25,18 @@ constexpr u64 MAX_REQUEST_BYTES = 1ull << 30;
 enum class Initiator : u32 { automatic = 0, direct = 1, proxy = 2, verbs = 3 };
 constexpr u32 INITIATORS = 4;
 
+// Why that one: a message is counted by both.
+enum class Reason : u32 {
+    table = 0,  // the table of costs says so
+    named = 1,  // the program names it
+    only = 2,   // no other reaches the memory
+    signal = 3, // no other can send the signal behind it
+};
+constexpr u32 REASONS = 4;
+
+// Copies by threads of so many bytes and more are timed, by which the host corrects what they cost.
+constexpr u64 TIMED_BYTES = 16384;
+
 // What came of an operation. All but `ok` are in the team's error record, too, and end the team.
 enum class Status : u32 {
     ok = 0,
@@ -153,8 +165,12 @@ struct TeamState {
     u64 received[MAX_RANKS];
     // By scope and class of size: eight initiators, a byte each, by how many requests are in flight.
     u64 choice[3][40];
-    // Messages and bytes by initiator.
-    u64 counts[INITIATORS][2];
+    // Bytes by initiator.
+    u64 moved[INITIATORS];
+    // By scope, bytes of copies that were timed, and the nanoseconds that they took.
+    u64 timed[3][2];
+    // Messages by scope, class of size, initiator and reason.
+    u64 counts[3][40][INITIATORS][REASONS];
     alignas(128) Queue queues_of[MAX_QUEUES];
 };
 
@@ -193,7 +209,7 @@ static_assert(sizeof(HostControl) == 256);
 static_assert(sizeof(WindowState) == 544);
 static_assert(sizeof(Window) == 32);
 static_assert(sizeof(Team) == 24);
-static_assert(sizeof(TeamState) == 3328);
+static_assert(sizeof(TeamState) == 18816);
 #ifndef __CUDACC_RTC__ // which has no offsetof
 static_assert(__builtin_offsetof(QueueCounters, completed) == 128);
 static_assert(__builtin_offsetof(Queue, head) == 64);
@@ -205,8 +221,10 @@ static_assert(__builtin_offsetof(TeamState, epochs) == 128);
 static_assert(__builtin_offsetof(TeamState, sent) == 256);
 static_assert(__builtin_offsetof(TeamState, received) == 768);
 static_assert(__builtin_offsetof(TeamState, choice) == 1280);
-static_assert(__builtin_offsetof(TeamState, counts) == 2240);
-static_assert(__builtin_offsetof(TeamState, queues_of) == 2304);
+static_assert(__builtin_offsetof(TeamState, moved) == 2240);
+static_assert(__builtin_offsetof(TeamState, timed) == 2272);
+static_assert(__builtin_offsetof(TeamState, counts) == 2320);
+static_assert(__builtin_offsetof(TeamState, queues_of) == 17792);
 #endif
 
 } // namespace causeway

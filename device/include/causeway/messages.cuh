@@ -64,7 +64,7 @@ __device__ inline Status send(const Team &team, u32 peer, const Window &from, u6
     } while (at < bytes && status == Status::ok);
     if (Scope::rank() == 0) {
         order::store_relaxed(&state->sent[peer], piece);
-        detail::count(team, by, bytes);
+        detail::count<Scope>(team, {by, Reason::only}, bytes);
     }
     // The caller may write its bytes again, which the proxy has to have read before.
     if (by != Initiator::direct && status == Status::ok) return quiet<Scope>(team);

@@ -129,25 +129,25 @@ __device__ inline Status transfer_by(const Team &team, Verb verb, u32 peer, cons
     if (status != Status::ok || bytes == 0) return status;
     // Another thread of the scope may have written what this one copies.
     Scope::sync();
-    Initiator initiator = inputs.choose(remote.base != 0);
-    if (initiator != Initiator::direct) {
+    Choice choice = inputs.choose(remote.base != 0);
+    if (choice.initiator != Initiator::direct) {
         status = post_transfer<Scope>(team, verb, peer, window, offset, local, local_offset, bytes);
     } else {
         u64 there = remote.base + offset;
-        if (verb == Verb::put) word_copy.copy_to(there, here, bytes);
-        else copy<Scope>(here, there, bytes);
+        if (verb == Verb::put) word_copy.copy_to(team, there, here, bytes);
+        else copy_timed<Scope>(team, here, there, bytes);
     }
-    if (Scope::rank() == 0 && status == Status::ok) count(team, initiator, bytes);
+    if (Scope::rank() == 0 && status == Status::ok) count<Scope>(team, choice, bytes);
     return status;
 }
 
 // Who sends a signal: whoever was chosen, or who can. `automatic` where nobody can.
-__device__ inline Initiator signaller(const MappedWindow &remote, SignalKind kind, Initiator chosen,
-                                     Initiator hint) {
-    if (can_signal(remote, kind, chosen)) return chosen;
-    Initiator other = chosen == Initiator::direct ? Initiator::proxy : Initiator::direct;
+__device__ inline Choice signaller(const MappedWindow &remote, SignalKind kind, Choice chosen,
+                                   Initiator hint) {
+    if (can_signal(remote, kind, chosen.initiator)) return chosen;
+    Initiator other = chosen.initiator == Initiator::direct ? Initiator::proxy : Initiator::direct;
     bool may_change = hint == Initiator::automatic && can_signal(remote, kind, other);
-    return may_change ? other : Initiator::automatic;
+    return {may_change ? other : Initiator::automatic, Reason::signal};
 }
 
 } // namespace detail
@@ -179,8 +179,7 @@ __device__ inline Status signal(const Team &team, u32 peer, const Window &window
     detail::MappedWindow remote = detail::mapped_window(window, peer);
     detail::PathInputs<Scope> inputs(team, 8, hint);
     Scope::sync();
-    Initiator chosen = inputs.choose(remote.base != 0);
-    Initiator initiator = detail::signaller(remote, kind, chosen, hint);
+    Initiator initiator = detail::signaller(remote, kind, inputs.choose(remote.base != 0), hint).initiator;
     if (initiator == Initiator::automatic)
         return detail::fail(team, Status::unsupported, verb, peer, window.id, offset, 8);
     return detail::send_signal<Scope>(team, peer, window, remote, offset, value, kind, initiator);
@@ -206,14 +205,14 @@ __device__ inline Status put_signal(const Team &team, u32 peer, const Window &to
     status = detail::check_hint(team, Verb::put, peer, to, to_offset, bytes, remote, hint);
     if (status != Status::ok) return status;
     Scope::sync();
-    Initiator chosen = inputs.choose(remote.base != 0);
-    Initiator initiator = detail::signaller(cell, kind, chosen, hint);
+    detail::Choice choice = detail::signaller(cell, kind, inputs.choose(remote.base != 0), hint);
+    Initiator initiator = choice.initiator;
     // What the threads cannot put they cannot signal behind either.
     bool is_possible = initiator == Initiator::proxy || (initiator == Initiator::direct && remote.base != 0);
     if (!is_possible)
         return detail::fail(team, Status::unsupported, verb, peer, signals.id, signal_offset, 8);
     if (initiator == Initiator::direct) {
-        word_copy.copy_to(remote.base + to_offset, here, bytes);
+        word_copy.copy_to(team, remote.base + to_offset, here, bytes);
     } else if (bytes != 0 && bytes <= MAX_REQUEST_BYTES) {
         // Both with one fence and one number of the queue.
         Request both[2] = {
@@ -221,7 +220,7 @@ __device__ inline Status put_signal(const Team &team, u32 peer, const Window &to
             detail::word(verb, peer, signals.id, signal_offset, value),
         };
         status = detail::post_batch<Scope>(team, Verb::put, peer, to, to_offset, bytes, both, 2);
-        if (Scope::rank() == 0) detail::count(team, initiator, bytes);
+        if (Scope::rank() == 0) detail::count<Scope>(team, choice, bytes);
         return status;
     } else {
         status = detail::post_transfer<Scope>(team, Verb::put, peer, to, to_offset, from, from_offset, bytes);
@@ -231,7 +230,7 @@ __device__ inline Status put_signal(const Team &team, u32 peer, const Window &to
     if (status != Status::ok) return status;
     status = detail::send_signal<Scope>(team, peer, signals, cell, signal_offset, value, kind, initiator);
     // Behind the signal, which would wait for it.
-    if (Scope::rank() == 0) detail::count(team, initiator, bytes);
+    if (Scope::rank() == 0) detail::count<Scope>(team, choice, bytes);
     return status;
 }
 

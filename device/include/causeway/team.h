@@ -35,7 +35,8 @@ causeway_team *causeway_team_create(uint32_t ranks, const int *devices, const ca
 // on their GPUs: that of the calling thread's context.
 causeway_team *causeway_team_join(const char *nonce, uint32_t rank, uint32_t ranks,
                                   const causeway_team_options *options);
-// Ends a team, whose kernels have ended. Prints the report of CAUSEWAY_COMM_EXPLAIN.
+// Ends a team, whose kernels have ended. Prints the reports of CAUSEWAY_COMM_EXPLAIN and
+// CAUSEWAY_DEVICE_EXPLAIN.
 void causeway_team_destroy(causeway_team *team);
 // What the kernels of a rank are given: 24 bytes. 0 or -1.
 int causeway_team_handle(const causeway_team *team, uint32_t rank, void *handle);

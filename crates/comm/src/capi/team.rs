@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_config::read::PROCESS;
-use causeway_config::table::{COMM_EXPLAIN, COMM_NUMA, DEVICE_INITIATOR};
+use causeway_config::table::{COMM_EXPLAIN, COMM_NUMA, DEVICE_EXPLAIN, DEVICE_INITIATOR};
 
 use super::fail;
 use crate::board::BoardLocations;
@@ -26,7 +26,28 @@ pub struct Handle {
     team: Team,
     /// Of each rank of this process.
     gpus: Vec<Arc<CudaGpu>>,
-    explains: bool,
+    explains: Explains,
+}
+
+/// What is printed at the end of a team.
+#[derive(Debug, Clone, Copy)]
+struct Explains {
+    /// `CAUSEWAY_COMM_EXPLAIN`.
+    report: bool,
+    /// `CAUSEWAY_DEVICE_EXPLAIN`.
+    decisions: bool,
+}
+
+impl Explains {
+    fn from_environment() -> Result<Self, String> {
+        let is_on = |variable| PROCESS.is_on(variable).map_err(|error| error.to_string());
+        Ok(Self { report: is_on(&COMM_EXPLAIN)?, decisions: is_on(&DEVICE_EXPLAIN)? })
+    }
+
+    fn lines(self, team: &Team) -> Vec<String> {
+        let report = self.report.then(|| team.report()).into_iter().flatten();
+        report.chain(self.decisions.then(|| team.decisions()).into_iter().flatten()).collect()
+    }
 }
 
 /// `causeway_team_options` of the header.
@@ -67,7 +88,7 @@ fn profile() -> Result<Option<PathBuf>, String> {
 
 fn create(ranks: u32, devices: Option<&[c_int]>, requested: Option<&TeamOptions>) -> Result<Handle, String> {
     let options = options(requested)?;
-    let explains = PROCESS.is_on(&COMM_EXPLAIN).map_err(|error| error.to_string())?;
+    let explains = Explains::from_environment()?;
     let profile = profile()?;
     let gpu = |gpu: Result<CudaGpu, GpuError>| {
         gpu.map(|gpu| Arc::new(gpu.with_profile(profile.clone()))).map_err(|error| error.to_string())
@@ -108,7 +129,7 @@ pub unsafe extern "C" fn causeway_team_create(
 
 fn join(nonce: &str, rank: u32, ranks: u32, requested: Option<&TeamOptions>) -> Result<Handle, String> {
     let options = options(requested)?;
-    let explains = PROCESS.is_on(&COMM_EXPLAIN).map_err(|error| error.to_string())?;
+    let explains = Explains::from_environment()?;
     let nonce = u128::from_str_radix(nonce, 16).ok().filter(|_| nonce.len() == 32);
     let nonce = nonce.ok_or("a team's nonce has 32 hexadecimal digits, new ones for each team")?;
     let gpu = CudaGpu::current().map_err(|error| error.to_string())?;
@@ -155,7 +176,8 @@ fn into_handle(team: Result<Handle, String>) -> *mut Handle {
     }
 }
 
-/// Ends a team, whose kernels have ended. Prints the report of `CAUSEWAY_COMM_EXPLAIN`.
+/// Ends a team, whose kernels have ended. Prints the reports of `CAUSEWAY_COMM_EXPLAIN` and
+/// `CAUSEWAY_DEVICE_EXPLAIN`.
 ///
 /// # Safety
 /// The team was made by [`causeway_team_create`], or is null, and is not used any more.
@@ -166,7 +188,7 @@ pub unsafe extern "C" fn causeway_team_destroy(team: *mut Handle) {
     }
     // SAFETY: as promised.
     let handle = unsafe { Box::from_raw(team) };
-    report::print(handle.explains.then(|| handle.team.report()).into_iter().flatten());
+    report::print(handle.explains.lines(&handle.team));
 }
 
 /// # Safety

@@ -175,29 +175,6 @@ pub fn direct_below(table: &[[u64; CLASSES]; SCOPES]) -> [u8; SCOPES] {
     table.each_ref().map(|rows| rows.iter().take_while(|row| **row == always).count() as u8)
 }
 
-/// The sizes at which the choice changes, as sentences for the end of a program.
-pub fn explain(curves: &[Curves; SCOPES]) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (scope, curves) in ["a thread", "a warp", "a block"].iter().zip(curves) {
-        for (column, label) in [(0, "alone"), (FLIGHTS - 1, "with 64 and more in flight")] {
-            let chosen = |class: usize| curves.choose(bytes_of(class), in_flight(column));
-            let mut last = None;
-            for class in 0..CLASSES {
-                let Some(choice) = chosen(class) else { continue };
-                if last != Some(choice.initiator) {
-                    let why = choice.instead_of.map_or("there is no other".to_owned(), |(other, cost)| {
-                        format!("{:.0} ns a message, {other} {cost:.0} ns", choice.cost)
-                    });
-                    let from = if class == 0 { 0 } else { (1_u64 << (class - 1)) + 1 };
-                    lines.push(format!("{scope}, {label}: from {from} bytes by {}: {why}", choice.initiator));
-                }
-                last = Some(choice.initiator);
-            }
-        }
-    }
-    lines
-}
-
 /// Costs before anything has been measured: estimates. The proxy's time of a post is half of what a request
 /// took on an H200 (0.61 us, 2026-11-21), its latency that of a copy through the GPU's copy engine.
 pub fn default_curves() -> [Curves; SCOPES] {
@@ -249,6 +226,12 @@ impl Copies {
         // A clock that stands still, or a copy that is done before it is asked for, says nothing.
         let is_sound = one > 0.0 && long > one;
         is_sound.then(|| Self { latency: one, post: post.max(0.0), bandwidth: LONG as f64 / (long - one) })
+    }
+
+    /// What the proxy's curve says of copies.
+    pub fn of_curve(curve: &Curve) -> Self {
+        let Curve { latency, post, bandwidth, .. } = *curve;
+        Self { latency: (latency - QUEUE).max(1.0), post, bandwidth }
     }
 
     /// The curves with what was found in place of the proxy's estimate.
@@ -348,13 +331,6 @@ mod tests {
             direct_below(&super::table(&default_curves(), InitiatorPolicy::Direct)),
             [CLASSES as u8; SCOPES]
         );
-    }
-
-    #[test]
-    fn crossings_are_explained() {
-        let lines = explain(&default_curves());
-        assert!(lines[0].starts_with("a thread, alone: from 0 bytes by direct: "), "{lines:?}");
-        assert!(lines.iter().any(|line| line.contains("by proxy") && line.contains("direct")), "{lines:?}");
     }
 
     /// A machine on which a copy takes its way, its turn and its bytes' time, and every other try twice that.

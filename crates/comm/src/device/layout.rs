@@ -23,6 +23,8 @@ pub const FLIGHTS: usize = 8;
 pub const SCOPES: usize = 3;
 /// `automatic`, `direct`, `proxy`, `verbs`.
 pub const INITIATORS: usize = 4;
+/// Why an initiator was taken: `Reason` of the header.
+pub const REASONS: usize = 4;
 /// Where the rings of messages begin in the control window, and what each rank's takes.
 pub const INBOX_AT: u64 = 16384;
 /// Bytes of one rank's ring.
@@ -156,6 +158,9 @@ pub struct Window {
     pub team: u32,
 }
 
+/// Messages by scope, class of size, initiator and reason.
+pub type Counts = [[[[u64; REASONS]; INITIATORS]; CLASSES]; SCOPES];
+
 /// What a rank knows of its team.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(128))]
@@ -187,8 +192,13 @@ pub struct TeamState {
     pub received: [u64; MAX_RANKS],
     /// By scope and class of size, a byte for each number in flight.
     pub choice: [[u64; CLASSES]; SCOPES],
-    /// Messages and bytes by initiator.
-    pub counts: [[u64; 2]; INITIATORS],
+    /// Bytes by initiator.
+    pub moved: [u64; INITIATORS],
+    /// By scope, bytes of copies that were timed, and the nanoseconds that they took.
+    pub timed: [[u64; 2]; SCOPES],
+    /// Messages by scope, class of size, initiator and reason.
+    pub counts: Counts,
+    padding_behind: [u64; 8],
     /// The queues.
     pub queues_of: [Queue; MAX_QUEUES],
 }
@@ -230,7 +240,10 @@ impl TeamState {
             sent: [0; MAX_RANKS],
             received: [0; MAX_RANKS],
             choice: [[0; CLASSES]; SCOPES],
-            counts: [[0; 2]; INITIATORS],
+            moved: [0; INITIATORS],
+            timed: [[0; 2]; SCOPES],
+            counts: [[[[0; REASONS]; INITIATORS]; CLASSES]; SCOPES],
+            padding_behind: [0; 8],
             queues_of: [queue; MAX_QUEUES],
         }
     }
@@ -287,6 +300,8 @@ mod tests {
         fact!(TeamState, sent);
         fact!(TeamState, received);
         fact!(TeamState, choice);
+        fact!(TeamState, moved);
+        fact!(TeamState, timed);
         fact!(TeamState, counts);
         fact!(TeamState, queues_of);
         fact!(TeamState);

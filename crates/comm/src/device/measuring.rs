@@ -68,6 +68,12 @@ pub fn once(
     Ok(found)
 }
 
+/// What copies of a GPU have turned out to cost, for the next team of this process and for later jobs.
+pub fn correct(gpu: u64, stored: Option<&StoredCalibration>, copies: Copies) {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(gpu, Some(copies));
+    stored.iter().for_each(|stored| stored.keep(copies));
+}
+
 /// Measures copies between two ranges of [`LONG`](crate::device::choice::LONG) bytes of a GPU, the last of which
 /// may still be under way. None where they are not done in time.
 ///
@@ -118,6 +124,10 @@ mod tests {
         let other = Copies { post: 1.0, ..found };
         assert_eq!(once(u64::MAX - 2, Some(&stored("H200")), || Ok(Some(other))), Ok(Some(other)));
         assert_eq!(once(u64::MAX - 3, None, || Ok(None)), Ok(None));
+        // What a team has found out since counts from then on.
+        correct(u64::MAX, Some(&stored("H100")), other);
+        assert_eq!(once(u64::MAX, None, || panic!("it is known")), Ok(Some(other)));
+        assert_eq!(stored("H100").found(), Some(other));
         // Who finds nothing out keeps nothing.
         assert_eq!(once(u64::MAX - 4, Some(&stored("K80")), || Ok(None)), Ok(None));
         assert_eq!(stored("K80").found(), None);

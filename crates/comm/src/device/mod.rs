@@ -18,9 +18,15 @@
 //! | `remote` | Links to the proxies of ranks whose memory is not mapped here: on other hosts, or in containers |
 //! | `team` | Team: creation, members, end |
 //! | `verbs` | Device-initiated RDMA |
+//! | `correction` | Correction of a rank's table of initiators while its kernels run, by the thread of its first proxy |
+//! | `costs` | Costs of the initiators, corrected by what messages take |
+//! | `explain` | Report of the choice of initiators: what `CAUSEWAY_DEVICE_EXPLAIN=1` prints at the end of a team, and the sizes at which the choice changes |
 
 pub mod choice;
+pub mod correction;
+pub mod costs;
 pub mod cuda;
+pub mod explain;
 pub mod failure;
 pub mod gpu;
 #[cfg(test)]

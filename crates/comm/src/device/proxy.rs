@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::correction::Corrector;
 use super::failure::{Failure, Refused, Status};
 use super::gpu::{GpuError, Lane};
 use super::layout::MAX_RANKS;
@@ -90,6 +91,8 @@ pub struct Proxy {
     /// short one takes.
     batch: Vec<(u64, Request)>,
     packed: Vec<Request>,
+    /// What corrects the rank's table of initiators, of one proxy of each rank.
+    corrector: Option<Corrector>,
 }
 
 /// A word of memory that threads of the host share with kernels.
@@ -125,7 +128,14 @@ impl Proxy {
             operand: 0,
             batch: Vec::with_capacity(BATCH),
             packed: Vec::with_capacity(BATCH),
+            corrector: None,
         }
+    }
+
+    /// The same, which corrects its rank's table by what it measures.
+    #[must_use]
+    pub fn with_corrector(self, corrector: Corrector) -> Self {
+        Self { corrector: Some(corrector), ..self }
     }
 
     /// To be called first by the thread that steps.
@@ -135,7 +145,9 @@ impl Proxy {
 
     /// Whether nothing is under way.
     pub fn is_idle(&self) -> bool {
-        self.states.is_empty()
+        let has_corrected =
+            self.corrector.as_ref().is_none_or(|corrector| corrector.is_done(self.lane.done()));
+        self.states.is_empty() && has_corrected
     }
 
     /// Takes what is there, begins what can be begun, and says how far it has come. Whether there was
@@ -151,7 +163,12 @@ impl Proxy {
         let did = !batch.is_empty();
         self.batch = batch;
         started?;
-        Ok(self.finish()? || did)
+        let did = self.finish()? || did;
+        if let Some(corrector) = self.corrector.as_mut().filter(|_| !did && self.states.is_empty()) {
+            let corrected = corrector.step(self.lane.as_mut());
+            corrected.map_err(|cause| self.gpu(cause))?;
+        }
+        Ok(did)
     }
 
     fn take(&mut self, batch: &mut Vec<(u64, Request)>) -> Result<(), Failure> {
@@ -171,12 +188,17 @@ impl Proxy {
     }
 
     fn begin(&mut self, batch: &[(u64, Request)]) -> Result<(), Failure> {
-        let mut uses_lane = false;
+        let (mut uses_lane, mut copies, mut copied) = (false, 0, 0);
+        // With nothing else in flight the time is its own.
+        let started = self.corrector.as_ref().filter(|_| self.states.is_empty()).and_then(Corrector::start);
         let mut packed = core::mem::take(&mut self.packed);
         let transfers = batch.iter().map(|(_, request)| *request);
         pack(transfers.filter(|request| matches!(request, Request::Transfer { .. })), &mut packed);
         for transfer in &packed {
-            uses_lane |= self.transfer(transfer)?;
+            if self.transfer(transfer)? {
+                let Request::Transfer { bytes, .. } = *transfer else { continue };
+                (uses_lane, copies, copied) = (true, copies + 1, copied + bytes);
+            }
         }
         self.packed = packed;
         let start = self.states.len();
@@ -226,6 +248,9 @@ impl Proxy {
             self.states.push_back(state);
         }
         let before_signals = self.mark_if(uses_lane)?;
+        if let (Some(started), Some(corrector)) = (started, self.corrector.as_mut().filter(|_| copies > 0)) {
+            corrector.time(started, before_signals, copies, copied);
+        }
         let mut sets = Vec::new();
         for (at, (number, request)) in batch.iter().enumerate() {
             if let Request::Signal { to, value, adds } = *request
@@ -394,6 +419,7 @@ impl Proxy {
             return Ok(false);
         }
         let done = self.lane.done();
+        self.corrector.iter_mut().for_each(|corrector| corrector.passed(done));
         for (peer, completed) in (0..).zip(self.links.iter().flat_map(|links| links.all_completed())) {
             self.completed[peer] = completed;
         }

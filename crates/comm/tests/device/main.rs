@@ -199,5 +199,43 @@ fn who_moved_what_is_told_at_the_end() {
         let report = team.report();
         assert!(report[0].contains("10 messages, 1000 bytes") && report[0].ends_with(told), "{report:?}");
         assert!(report.iter().any(|line| line.starts_with("a thread, alone: ")), "{report:?}");
+        let decisions = team.decisions();
+        let why = if policy == 0 { "it costs least" } else { "the program names it" };
+        let decided = format!("rank 1: 10 messages of 65 to 128 bytes by blocks, {told}: {why}");
+        assert!(decisions.iter().any(|line| line.starts_with(&decided)), "{decisions:?}");
     }
+}
+
+#[test]
+fn what_messages_take_corrects_the_choice_while_the_team_lives() {
+    let gpu = Ranks::new(Lanes::Well);
+    let team = team(&gpu, 2, patient());
+    let (data, words) = (team.window(Kind::Device, 1 << 16).unwrap(), team.window(Kind::Device, 64).unwrap());
+    // By the proxy, enough for a look, and by the threads of a block, which time what is long.
+    for (round, bytes, by) in [(0, 1 << 15, 1), (1, 8, 2)] {
+        if round == 1 {
+            for rank in 0..2 {
+                gpu.write(team.window_handle(rank, words).unwrap().base, &[0; 8]);
+            }
+        }
+        gpu.launch_all(&team, "ping_pong", 32, |rank| {
+            let params =
+                Params::default().team(&team, rank).window(&team, rank, data).window(&team, rank, words);
+            params.long(bytes).word(40).word(by)
+        });
+    }
+    assert_eq!(team.failure(), None);
+    // The proxies go on by themselves.
+    let decisions = loop {
+        let decisions = team.decisions();
+        if decisions.iter().any(|line| line.starts_with("copies by a block: ")) {
+            break decisions;
+        }
+        std::thread::yield_now();
+    };
+    assert!(decisions.iter().any(|line| line.starts_with("copies of the proxy: ")), "{decisions:?}");
+    assert!(
+        decisions.iter().any(|line| line.contains("of 5 to 8 bytes by blocks, by proxy")),
+        "{decisions:?}"
+    );
 }

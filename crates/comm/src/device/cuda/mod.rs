@@ -320,6 +320,11 @@ impl Gpu for CudaGpu {
             found
         })
     }
+
+    fn keep_copies(&self, copies: Copies) {
+        let stored = self.profile.clone().map(|path| StoredCalibration { path, kind: self.kind() });
+        measuring::correct(self.number, stored.as_ref(), copies);
+    }
 }
 
 impl CudaGpu {

@@ -7,15 +7,21 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::device::choice::{self, Curves, InitiatorPolicy};
+use crate::device::correction::SCRATCH_BYTES;
 use crate::device::gpu::{Block, Gpu, GpuError};
-use crate::device::layout::{HostControl, MAX_QUEUES, MAX_RANKS, MAX_WINDOWS, SCOPES};
+use crate::device::layout::{
+    HostControl, MAX_QUEUES, MAX_RANKS, MAX_WINDOWS, SCOPES, TeamState, WindowState,
+};
 use crate::device::peers::PeerError;
 use crate::device::queue;
 use crate::device::windows::Windows;
 
 /// Where the states of windows lie behind the team's, and how far apart.
-const WINDOWS_AT: u64 = 4096;
+const WINDOWS_AT: u64 = 20480;
 const WINDOW_STRIDE: u64 = 576;
+
+const _: () =
+    assert!(size_of::<TeamState>() as u64 <= WINDOWS_AT && size_of::<WindowState>() as u64 <= WINDOW_STRIDE);
 
 /// A rank of this process.
 pub struct Member {
@@ -46,6 +52,11 @@ impl Member {
     }
 }
 
+/// Where scratch memory begins in the page of the [`HostControl`].
+const SCRATCH_AT: u64 = 1024;
+
+const _: () = assert!(size_of::<HostControl>() as u64 <= SCRATCH_AT && SCRATCH_AT + SCRATCH_BYTES <= 4096);
+
 /// What lies where in a rank's memory of the host.
 pub struct HostPlan {
     counters: u64,
@@ -62,6 +73,11 @@ impl HostPlan {
         let counters = counters.next_multiple_of(4096);
         let stride = counters + slots.next_multiple_of(4096);
         Self { counters, stride, bytes: first + stride * queues as u64 }
+    }
+
+    /// Where what kernels have timed is copied to.
+    pub fn scratch(start: u64) -> u64 {
+        start + SCRATCH_AT
     }
 
     /// The addresses of a queue's counters and slots.

@@ -16,10 +16,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use super::choice::{self, Initiator, InitiatorPolicy};
+use super::correction::{Corrector, SharedCosts};
+use super::costs::Costs;
+use super::explain;
 use super::failure::Failure;
 use super::gpu::{Gpu, GpuError};
 use super::layout::{
-    self, Changing, INBOX_AT, INITIATORS, MAX_QUEUES, MAX_RANKS, ON_ONE_GPU, Queue, TeamState,
+    self, CLASSES, Changing, Counts, INBOX_AT, INITIATORS, MAX_QUEUES, MAX_RANKS, ON_ONE_GPU, Queue, REASONS,
+    SCOPES, TeamState,
 };
 use super::peers::{PeerError, Peers, TeamGpus};
 use super::proxy::Proxy;
@@ -41,6 +45,7 @@ pub struct Team {
     id: u32,
     ranks: u32,
     options: Options,
+    costs: SharedCosts,
     members: Arc<Members>,
     windows: TeamWindows,
     threads: Vec<JoinHandle<()>>,
@@ -75,7 +80,7 @@ impl Team {
         gpus: &[Arc<dyn Gpu>],
         peers: Option<Peers>,
         ranks: u32,
-        mut options: Options,
+        options: Options,
     ) -> Result<Self, TeamError> {
         static TEAMS: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(1);
         if !(1..=MAX_RANKS).contains(&(ranks as usize)) {
@@ -90,11 +95,11 @@ impl Team {
             return Err(TeamError::Queues { queues, capacity, threads });
         }
         // A wish leaves nothing to choose.
-        if let (InitiatorPolicy::Auto, Some(gpu)) = (options.policy, gpus.first())
-            && let Some(copies) = gpu.copies()?
-        {
-            options.curves = copies.correct(&options.curves);
-        }
+        let copies = match (options.policy, gpus.first()) {
+            (InitiatorPolicy::Auto, Some(gpu)) => gpu.copies()?,
+            _ => None,
+        };
+        let costs = SharedCosts::new(Costs::new(&options.curves, copies));
         let members = gpus
             .iter()
             .map(|gpu| Member::new(gpu, queues, capacity))
@@ -124,21 +129,22 @@ impl Team {
         let (policy, of_core) = (options.policy, Arc::clone(&core));
         let windows = TeamWindows::new(id, of_ranks, policy, of_core, Arc::clone(&members), options.limit);
         let (threads, links, networks) = (Vec::new(), None, Vec::new());
-        let mut team = Self { core, id, ranks, options, members, windows, threads, links, networks };
+        let mut team = Self { core, id, ranks, options, costs, members, windows, threads, links, networks };
         // Before others hear of a window, and may write there.
         team.start_links(streams, nic)?;
         let kind = if is_control_in_host { Kind::Host } else { Kind::Device };
         let inboxes = layout::CONTROL_BYTES_OF_RANK * u64::from(ranks);
         let control = team.window(kind, INBOX_AT + inboxes)?;
         debug_assert_eq!(control, CONTROL, "it is the first");
+        let table = team.costs.lock().table(team.options.policy);
         for rank in team.members.ranks() {
-            team.write_state(rank)?;
+            team.write_state(rank, table)?;
         }
-        team.start_proxies()?;
+        team.start_proxies(table)?;
         Ok(team)
     }
 
-    fn write_state(&self, rank: u32) -> Result<(), TeamError> {
+    fn write_state(&self, rank: u32, table: [[u64; CLASSES]; SCOPES]) -> Result<(), TeamError> {
         let member = self.members.get(rank)?;
         let plan = HostPlan::new(self.options.queues, self.options.capacity);
         let mut state = TeamState::empty();
@@ -150,7 +156,7 @@ impl Team {
         let by =
             if self.options.policy == InitiatorPolicy::Proxy { Initiator::Proxy } else { Initiator::Direct };
         state.control_by = by.code() as u32;
-        state.choice = choice::table(&self.options.curves, self.options.policy);
+        state.choice = table;
         for (at, queue) in state.queues_of.iter_mut().take(self.options.queues).enumerate() {
             let (counters, slots) = plan.queue(member.host.address, at);
             let capacity = self.options.capacity;
@@ -202,7 +208,7 @@ impl Team {
         Ok(())
     }
 
-    fn start_proxies(&mut self) -> Result<(), TeamError> {
+    fn start_proxies(&mut self, table: [[u64; CLASSES]; SCOPES]) -> Result<(), TeamError> {
         let plan = HostPlan::new(self.options.queues, self.options.capacity);
         let is_crowded = self.is_crowded();
         for (rank, member) in self.members.ranks().zip(&self.members.all) {
@@ -213,7 +219,12 @@ impl Team {
                 let queue = unsafe { Consumer::new(slots, counters, self.options.capacity) };
                 let windows = KnownWindows::new(Arc::clone(&member.windows));
                 let links = self.core.links.clone();
-                let proxy = Proxy::new(rank, queue, member.gpu.lane()?, windows, links);
+                let mut proxy = Proxy::new(rank, queue, member.gpu.lane()?, windows, links);
+                // A wish leaves nothing to correct.
+                if at == 0 && self.options.policy == InitiatorPolicy::Auto {
+                    let (state, scratch) = (member.device.address, HostPlan::scratch(member.host.address));
+                    proxy = proxy.with_corrector(Corrector::new(self.costs.clone(), state, scratch, table));
+                }
                 of_thread[at % self.options.threads].push(proxy);
             }
             for proxies in of_thread {
@@ -246,7 +257,7 @@ impl Team {
     /// When the rank is not this process's.
     pub fn handle(&self, rank: u32) -> Result<layout::Team, TeamError> {
         let state = self.members.get(rank)?.device.address;
-        let direct_below = choice::direct_below(&choice::table(&self.options.curves, self.options.policy));
+        let direct_below = choice::direct_below(&self.costs.lock().table(self.options.policy));
         let mut gpus = self.members.all.iter().map(|member| member.gpu.number());
         let first = gpus.next();
         let is_on_one_gpu = self.core.peers.is_none() && gpus.all(|other| Some(other) == first);
@@ -317,17 +328,49 @@ impl Team {
         self.core.end(Failure::Program);
     }
 
+    /// Words of a rank's state, from this byte on; no kernel of it runs.
+    fn read_state(&self, rank: u32, at: usize, count: usize) -> Result<Vec<u64>, TeamError> {
+        let member = self.members.get(rank)?;
+        let mut bytes = vec![0; 8 * count];
+        member.gpu.read(member.device.address + at as u64, &mut bytes)?;
+        Ok(bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+
+    /// Messages of a rank by scope, class of size, initiator and reason; no kernel of it runs.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn message_counts(&self, rank: u32) -> Result<Box<Counts>, TeamError> {
+        let at = core::mem::offset_of!(TeamState, counts);
+        let messages = self.read_state(rank, at, size_of::<Counts>() / 8)?;
+        let mut counts: Box<Counts> = Box::new([[[[0; REASONS]; INITIATORS]; CLASSES]; SCOPES]);
+        counts.as_flattened_mut().as_flattened_mut().as_flattened_mut().copy_from_slice(&messages);
+        Ok(counts)
+    }
+
     /// Messages and bytes that each initiator has moved, of one rank; no kernel of it runs.
     ///
     /// # Errors
     /// What the driver says.
     pub fn counts(&self, rank: u32) -> Result<[[u64; 2]; INITIATORS], TeamError> {
-        let member = self.members.get(rank)?;
-        let mut bytes = [0; size_of::<[[u64; 2]; INITIATORS]>()];
-        let at = core::mem::offset_of!(TeamState, counts) as u64;
-        member.gpu.read(member.device.address + at, &mut bytes)?;
-        let number = |at: usize| bytes[8 * at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        Ok(core::array::from_fn(|initiator| [number(2 * initiator), number(2 * initiator + 1)]))
+        let moved = self.read_state(rank, core::mem::offset_of!(TeamState, moved), INITIATORS)?;
+        let messages = self.message_counts(rank)?;
+        let of = |initiator: usize| -> u64 {
+            messages.as_flattened().iter().flat_map(|of_class| of_class[initiator]).sum()
+        };
+        Ok(core::array::from_fn(|initiator| [of(initiator), moved[initiator]]))
+    }
+
+    /// Each decision that kernels have taken, with its reason: what `CAUSEWAY_DEVICE_EXPLAIN` prints.
+    pub fn decisions(&self) -> Vec<String> {
+        let costs = self.costs.lock().clone();
+        let mut lines = Vec::new();
+        for rank in self.members.ranks() {
+            let Ok(counts) = self.message_counts(rank) else { continue };
+            lines.extend(explain::decisions(rank, &counts, &costs, self.options.policy));
+        }
+        lines.extend(explain::corrections(&costs));
+        lines
     }
 
     /// What there is to tell at the end: who moved what, and why.
@@ -344,7 +387,7 @@ impl Team {
         }
         lines.extend(self.networks.iter().cloned());
         match self.options.policy {
-            InitiatorPolicy::Auto => lines.extend(choice::explain(&self.options.curves)),
+            InitiatorPolicy::Auto => lines.extend(explain::crossings(self.costs.lock().curves())),
             InitiatorPolicy::Direct => lines.push("CAUSEWAY_DEVICE_INITIATOR asks for direct".to_owned()),
             InitiatorPolicy::Proxy => lines.push("CAUSEWAY_DEVICE_INITIATOR asks for proxy".to_owned()),
         }
@@ -372,6 +415,10 @@ impl Drop for Team {
         for thread in self.threads.drain(..) {
             // One that has panicked has ended the team.
             let _ = thread.join();
+        }
+        if let (Some(copies), Some(member)) = (self.costs.lock().corrected_copies(), self.members.all.first())
+        {
+            member.gpu.keep_copies(copies);
         }
         // Behind the proxies, whose requests it has.
         self.core.stop_links.store(true, Ordering::Release);
