@@ -43,3 +43,27 @@ __device__ inline unsigned long long __shfl_sync(unsigned int threads, unsigned 
     int high = __nvvm_shfl_sync_idx_i32(threads, static_cast<int>(value >> 32), from, 0x1f);
     return static_cast<unsigned long long>(static_cast<unsigned int>(high)) << 32 | static_cast<unsigned int>(low);
 }
+
+__device__ inline unsigned int __shfl_sync(unsigned int threads, unsigned int value, int from) {
+    return static_cast<unsigned int>(__nvvm_shfl_sync_idx_i32(threads, static_cast<int>(value), from, 0x1f));
+}
+
+__device__ inline void __syncwarp(unsigned int threads) { __nvvm_bar_warp_sync(threads); }
+
+__device__ inline unsigned int __activemask() {
+    unsigned int threads;
+    asm volatile("activemask.b32 %0;" : "=r"(threads));
+    return threads;
+}
+
+__device__ inline unsigned int __match_any_sync(unsigned int threads, unsigned long long value) {
+    return __nvvm_match_any_sync_i64(threads, value);
+}
+
+__device__ inline int __ffs(int value) { return __builtin_ffs(value); }
+
+__device__ inline int __clz(int value) {
+    return value == 0 ? 32 : __builtin_clz(static_cast<unsigned int>(value));
+}
+
+__device__ inline int __popc(unsigned int value) { return __builtin_popcount(value); }

@@ -4,7 +4,12 @@
 // A team and a window are given by the addresses of their handles (causeway_team_handle,
 // causeway_window_handle) in memory that the kernel reads. All return a causeway::Status as a number.
 // `_thread`, `_warp` and `_block` say who calls together.
+//
+// Of verbs, a queue pair and a completion queue are given by the addresses that the host has of them
+// (causeway_qp_handle, causeway_cq_handle), and a causeway::verbs::Status comes back. The first thread of a
+// scope posts, or polls, for all: one request, behind what all of them have written.
 #include <causeway/device.cuh>
+#include <causeway/verbs.cuh>
 
 using namespace causeway;
 
@@ -55,3 +60,54 @@ EXPORTED u32 causeway_atomic_add(u64 team, u32 peer, u64 cells, u64 cell, u64 va
     return static_cast<u32>(
         atomic_add(team_at(team), peer, window_at(cells), cell, value, reinterpret_cast<u64 *>(before)));
 }
+
+// What both forms of a post take of a request, and the request.
+#define REQUEST_PARAMETERS \
+    u64 qp, u32 operation, u32 flags, u64 wr_id, u64 address, u32 bytes, u32 lkey, u64 remote_address, \
+        u32 rkey, u32 immediate, u64 compare_add, u64 swap
+#define REQUEST \
+    { \
+        wr_id, static_cast<verbs::Operation>(operation), flags, address, bytes, lkey, remote_address, rkey, \
+            immediate, compare_add, swap \
+    }
+
+// 40 bytes for each completion: a causeway::verbs::WorkCompletion, which the scope may read.
+#define VERBS(suffix, Scope) \
+    EXPORTED u32 causeway_post_send_##suffix(REQUEST_PARAMETERS) { \
+        verbs::SendRequest request = REQUEST; \
+        return by_first<Scope>([&] { return verbs::post_send(queue_pair_at(qp), request); }); \
+    } \
+    EXPORTED u32 causeway_try_post_send_##suffix(REQUEST_PARAMETERS) { \
+        verbs::SendRequest request = REQUEST; \
+        return by_first<Scope>([&] { return verbs::try_post_send(queue_pair_at(qp), request); }); \
+    } \
+    EXPORTED u32 causeway_post_recv_##suffix(u64 qp, u64 wr_id, u64 address, u32 bytes, u32 lkey) { \
+        verbs::ReceiveRequest request = {wr_id, address, bytes, lkey}; \
+        return by_first<Scope>([&] { return verbs::post_recv(queue_pair_at(qp), request); }); \
+    } \
+    EXPORTED u32 causeway_poll_cq_##suffix(u64 cq, u32 entries, u64 completions) { \
+        auto *to = reinterpret_cast<verbs::WorkCompletion *>(completions); \
+        return by_first<Scope>([&] { return verbs::poll_cq(completion_queue_at(cq), entries, to); }); \
+    } \
+    EXPORTED u32 causeway_wait_cq_##suffix(u64 cq, u64 completion) { \
+        auto *to = reinterpret_cast<verbs::WorkCompletion *>(completion); \
+        return by_first<Scope>([&] { return verbs::wait_cq(completion_queue_at(cq), to); }); \
+    }
+
+static __device__ verbs::QueuePair *queue_pair_at(u64 address) {
+    return reinterpret_cast<verbs::QueuePair *>(address);
+}
+static __device__ verbs::CompletionQueue *completion_queue_at(u64 address) {
+    return reinterpret_cast<verbs::CompletionQueue *>(address);
+}
+
+template <class Scope, class Call> static __device__ u32 by_first(Call call) {
+    Scope::sync();
+    u64 result = 0;
+    if (Scope::rank() == 0) result = static_cast<u64>(call());
+    return static_cast<u32>(Scope::from_first(result));
+}
+
+VERBS(thread, Thread)
+VERBS(warp, Warp)
+VERBS(block, Block)

@@ -15,7 +15,10 @@ kernels of `triton.jit`.
 All threads of a program call an operation together, as a block, with the same arguments: numbers, no blocks of
 them. A team or a window is the address of its handle in memory of the GPU (`team.handle(rank)`, copied there).
 Kinds of a signal: 0 sets, 1 adds; what it is waited for to be: 0 equal, 1 not equal, 2 at least. Each operation
-returns 0 or a number of `causeway::Status`. What is linked, LLVM's bitcode, is in the wheel and in the
+returns 0 or a number of `causeway::Status`. Of `post_send`, `try_post_send`, `post_recv`, `poll_cq` and
+`wait_cq`, verbs on the GPU, a program's first thread posts or polls; queues are the addresses that
+`causeway_verbs` has of them, and statuses numbers of `causeway::verbs::Status`; `poll_cq` returns how many
+completions of 40 bytes it has written. What is linked, LLVM's bitcode, is in the wheel and in the
 package causeway-dev; `make bitcode` compiles it from `device/numba` and `device/bitcode`. Kernels that wait for each other are compiled first, so that none is compiled
 or loaded while another one waits: let no argument be one that Triton specializes on."""
 
@@ -36,6 +39,11 @@ PARAMETERS = {
     "barrier": (LONG, SHORT),
     "quiet": (LONG,),
     "fence": (LONG,),
+    "post_send": (LONG, SHORT, SHORT, LONG, LONG, SHORT, SHORT, LONG, SHORT, SHORT, LONG, LONG),
+    "try_post_send": (LONG, SHORT, SHORT, LONG, LONG, SHORT, SHORT, LONG, SHORT, SHORT, LONG, LONG),
+    "post_recv": (LONG, LONG, LONG, SHORT, SHORT),
+    "poll_cq": (LONG, SHORT, LONG),
+    "wait_cq": (LONG, LONG),
 }
 
 # What Triton calls the library.

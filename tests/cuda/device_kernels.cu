@@ -5,6 +5,9 @@
 #include "device_litmus.cuh"
 #include "device_verbs.cuh"
 
+// The operations by their C names, as Numba and Triton call them.
+#include "../../device/numba/operations.cu"
+
 using namespace causeway;
 
 // A step of a random program. The test's side is `Step` in crates/comm/tests/device/programs.rs.
@@ -217,4 +220,26 @@ extern "C" __global__ void ping_pong(Team team, Window data, Window signals, u64
             put_signal<Block>(team, peer, data, 0, data, 0, bytes, signals, 0, round, SignalKind::set, by);
         }
     }
+}
+
+// Verbs by the names of other languages, all threads of the block together: posts a request, waits for its
+// completion in one queue and polls another one, which stays empty.
+extern "C" __global__ void verbs_by_name(verbs::QueuePair *qp, verbs::CompletionQueue *cq,
+                                         verbs::CompletionQueue *other, verbs::SendRequest request,
+                                         verbs::ReceiveRequest receive, verbs::WorkCompletion *completion,
+                                         u32 *answers) {
+    u64 queue_pair = reinterpret_cast<u64>(qp), to = reinterpret_cast<u64>(completion);
+    // Of the whole block: the last thread's, which the first one's request sends.
+    if (threadIdx.x == blockDim.x - 1) *reinterpret_cast<u64 *>(request.address) = ~request.wr_id;
+    u32 received =
+        causeway_post_recv_block(queue_pair, receive.wr_id, receive.address, receive.bytes, receive.lkey);
+    u32 posted = causeway_post_send_block(queue_pair, static_cast<u32>(request.operation), request.flags,
+                                          request.wr_id, request.address, request.bytes, request.lkey,
+                                          request.remote_address, request.rkey, request.immediate,
+                                          request.compare_add, request.swap);
+    u32 waited = causeway_wait_cq_block(reinterpret_cast<u64>(cq), to);
+    u32 polled = causeway_poll_cq_block(reinterpret_cast<u64>(other), 1, to + sizeof *completion);
+    // Each thread reads what the first one has polled.
+    bool is_its = completion->wr_id == request.wr_id && completion->syndrome == 0;
+    answers[threadIdx.x] = received << 24 | posted << 16 | waited << 8 | polled << 4 | (is_its ? 0 : 1);
 }

@@ -1,5 +1,7 @@
 """Two ranks of one process whose kernels communicate, in Numba: the operations are linked to the kernel as
-NVIDIA's intermediate code. Prints `ok` when both have what they were sent, and counted what they were to.
+NVIDIA's intermediate code. Then kernels post a work request to a queue pair in the GPU's memory, and poll its
+completion, where this program takes the part of the network card. Prints `ok` when both ranks have what they
+were sent, and counted what they were to, and the request is the one that was asked for.
 
     python3 numba_team.py build/cuda/causeway_device.ltoir [FOLDER...]     FOLDERs hold Numba, if Python does not
 
@@ -8,6 +10,7 @@ Ends with 77 where there is no Numba."""
 import importlib.util
 import pathlib
 import site
+import struct
 import sys
 
 for folder in sys.argv[2:]:
@@ -22,7 +25,15 @@ if not hasattr(numpy, "row_stack"):  # Numba's CUDA part still asks for a name t
     numpy.row_stack = numpy.vstack
 import causeway_numba  # noqa: E402
 import causeway_team  # noqa: E402
-from causeway_numba import AT_LEAST, SET  # noqa: E402
+from causeway_numba import (  # noqa: E402
+    AGAIN,
+    AT_LEAST,
+    COMPLETION,
+    OK,
+    RDMA_WRITE,
+    SEND_SIGNALED,
+    SET,
+)
 from numba import cuda  # noqa: E402
 
 NUMBERS = 250
@@ -31,6 +42,8 @@ ADDITIONS = 7
 ops = causeway_numba.operations(sys.argv[1])
 put_signal, signal_wait, barrier = ops.put_signal["block"], ops.signal_wait["block"], ops.barrier["block"]
 atomic_add = ops.atomic_add
+post_send, try_post_send = ops.post_send["thread"], ops.try_post_send["thread"]
+post_recv, poll_cq, wait_cq = ops.post_recv["thread"], ops.poll_cq["thread"], ops.wait_cq["warp"]
 
 
 @cuda.jit(lto=True)
@@ -87,7 +100,94 @@ def main():
             assert counted == threads * ADDITIONS, f"rank {rank}: {counted} were counted"
             # Each thread's last addition found another number.
             assert len(set(befores[rank].copy_to_host())) == threads
-    print("ok")
+
+
+QUEUE_PAIR, SLOTS = 0x1234, 2
+
+
+@cuda.jit(lto=True)
+def post(qp, cq, address, completions, statuses):
+    """Fills the queue, and finds no completion."""
+    statuses[0] = post_send(qp, RDMA_WRITE, SEND_SIGNALED, 77, address, 24, 0x11, 0x2000, 0x22, 0, 0, 0)
+    statuses[1] = post_send(qp, RDMA_WRITE, SEND_SIGNALED, 78, address, 24, 0x11, 0x3000, 0x22, 0, 0, 0)
+    statuses[2] = try_post_send(qp, RDMA_WRITE, SEND_SIGNALED, 79, address, 24, 0x11, 0x4000, 0x22, 0, 0, 0)
+    statuses[3] = post_recv(qp, 5, address + 64, 32, 0x11)
+    statuses[4] = poll_cq(cq, 4, completions)
+
+
+@cuda.jit(lto=True)
+def poll(qp, cq, address, completions, statuses):
+    """Waits for the completion of the first request, after which there is room for one more."""
+    waited = wait_cq(cq, completions)
+    if cuda.threadIdx.x == 0:
+        statuses[0] = waited
+        statuses[1] = poll_cq(cq, 4, completions + 40)
+        statuses[2] = try_post_send(
+            qp, RDMA_WRITE, SEND_SIGNALED, 79, address, 24, 0x11, 0x4000, 0x22, 0, 0, 0
+        )
+
+
+def ring(buffer, slot_bytes, record, doorbell, slots):
+    """A `causeway::verbs::Ring` that nothing has been posted to."""
+    return struct.pack("<QIIQQQ", buffer, SLOTS, slot_bytes, record, doorbell, slots).ljust(256, b"\0")
+
+
+def verbs():
+    """A queue pair and a completion queue as `causeway_verbs` makes them, in memory that no card looks at."""
+    memory = cuda.to_device(numpy.zeros(8192, numpy.uint8))
+    start = memory.device_ctypes_pointer.value
+    names = "sends receives entries records slots more_slots abort data cq qp".split()
+    at = {name: start + 512 * index for index, name in enumerate(names)}
+    limit = 60 * 10**9
+    sends = ring(at["sends"], 64, at["records"], at["records"] + 64, at["slots"])
+    receives = ring(at["receives"], 16, at["records"], 0, at["more_slots"])
+    pair = struct.pack("<IIIIQQ", QUEUE_PAIR, 0, 60, 0, at["abort"], limit).ljust(64, b"\0")
+    pair += sends + receives
+    queue = struct.pack("<QIIQQQII", at["entries"], 4, 64, at["records"] + 128, at["abort"], limit, 1, 1)
+    queue = queue.ljust(128, b"\0") + struct.pack("<Q", at["qp"])
+
+    def put(where, value):
+        array = numpy.frombuffer(value, numpy.uint8)
+        memory[at[where] - start : at[where] - start + len(value)].copy_to_device(array)
+
+    def content(where, count, offset=0):
+        begin = at[where] - start + offset
+        return memory[begin : begin + count].copy_to_host().tobytes()
+
+    put("qp", pair)
+    put("cq", queue)
+    # Entries that the card has not written yet are of no operation.
+    put("entries", b"\xf1" * 256)
+    completions = cuda.to_device(numpy.zeros(4, COMPLETION))
+    statuses = cuda.to_device(numpy.full(5, 99, numpy.uint32))
+    words = [numpy.uint64(at[name]) for name in ("qp", "cq", "data")]
+    arguments = (*words, numpy.uint64(completions.device_ctypes_pointer.value), statuses)
+    post[1, 1](*arguments)
+    found = statuses.copy_to_host().tolist()
+    assert found == [OK, OK, AGAIN, OK, 0], f"posts came to {found}"
+    for index in range(2):
+        request = struct.pack(
+            ">IIIIQIIIIQ",
+            *(index << 8 | 0x08, QUEUE_PAIR << 8 | 3, 0x08, 0),
+            *(0x2000 + 0x1000 * index, 0x22, 0, 24, 0x11, at["data"]),
+        )
+        written = content("sends", 48, 64 * index)
+        assert written == request, f"request {index}: {written.hex()}"
+    assert content("receives", 16) == struct.pack(">IIQ", 32, 0x11, at["data"] + 64)
+    assert content("records", 8) == struct.pack(">II", 1, 2), "one receive and two requests are published"
+    doorbell = content("records", 8, 64)
+    assert doorbell == content("sends", 8, 64), "the doorbell has the last request's first bytes"
+    # The card completes the first one.
+    entry = bytes(56) + struct.pack(">IHBB", 0x08 << 24 | QUEUE_PAIR, 0, 0, 0)
+    put("entries", entry)
+    poll[1, 32](*arguments)
+    found = statuses.copy_to_host().tolist()[:3]
+    assert found == [OK, 0, OK], f"polls came to {found}"
+    done = completions.copy_to_host()[0]
+    names = ("wr_id", "queue_pair", "operation", "syndrome")
+    assert [int(done[name]) for name in names] == [77, QUEUE_PAIR, 8, 0], done
 
 
 main()
+verbs()
+print("ok")

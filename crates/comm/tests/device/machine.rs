@@ -7,6 +7,7 @@ use std::sync::Arc;
 use causeway_comm::device::gpu::{Block, Gpu, GpuError, HostPages, Lane};
 use causeway_comm::device::layout;
 use causeway_comm::device::team::Team;
+use causeway_comm::device::verbs::layout::{ReceiveRequest, SendRequest};
 
 use super::cuda::CudaMachine;
 use super::software::SoftwareMachine;
@@ -263,6 +264,14 @@ impl Params {
 
     pub fn window(self, team: &Team, rank: u32, id: u32) -> Self {
         self.with::<layout::Window>(team.window_handle(rank, id).unwrap())
+    }
+
+    pub fn request(self, request: SendRequest) -> Self {
+        self.with(request)
+    }
+
+    pub fn receive(self, request: ReceiveRequest) -> Self {
+        self.with(request)
     }
 
     pub fn long(self, value: u64) -> Self {

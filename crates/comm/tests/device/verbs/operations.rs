@@ -1,7 +1,9 @@
 //! Every operation does what it says: bytes arrive, completions name them.
 
-use causeway_comm::device::verbs::layout::{operation, send_flags};
+use causeway_comm::device::verbs::layout::{WorkCompletion, operation, send_flags};
 use causeway_comm::device::verbs::{Doorbell, QueuePairOptions};
+
+use crate::machine::Params;
 
 use super::pair::{AGAIN, MEMORY, OK, Pair, TRY, WAIT};
 
@@ -47,6 +49,35 @@ fn writes_and_reads_bring_bytes_by_either_doorbell() {
             assert!(found == sent[from as usize..][..bytes as usize], "{bytes} bytes are read");
         }
     }
+}
+
+#[test]
+fn the_names_for_other_languages_do_the_same() {
+    const THREADS: u32 = 64;
+    let pair = Pair::new(small(), Doorbell::Auto);
+    let write = pair.request(0, operation::RDMA_WRITE, 64, 128, 8);
+    let request = causeway_comm::device::verbs::layout::SendRequest { wr_id: 0x1234_5678_9abc, ..write };
+    let receive = pair.receives(0, 2, 64)[1];
+    // Room for the completion, and behind it for one that does not come.
+    let completions = pair.gpu.filled(&vec![0xee; 2 * size_of::<WorkCompletion>()]);
+    let answers = pair.gpu.filled(&vec![0xff; 4 * THREADS as usize]);
+    let [queue_pair, sends, receives] =
+        [pair.ends[0].queue_pair.handle(), pair.ends[0].sends.handle(), pair.ends[0].receives.handle()];
+    let params = Params::default().long(queue_pair).long(sends).long(receives);
+    let params = params.request(request).receive(receive);
+    pair.gpu.launch_one("verbs_by_name", THREADS, params.long(completions.address).long(answers.address));
+    assert_eq!(pair.gpu.bytes(answers.address, 4 * u64::from(THREADS)), vec![0; 4 * THREADS as usize]);
+    assert_eq!(pair.bytes(1, 128, 8), (!request.wr_id).to_le_bytes());
+    let rest = pair.gpu.bytes(completions.address + size_of::<WorkCompletion>() as u64, 40);
+    assert_eq!(rest, vec![0xee; 40], "none was polled");
+    // The receive was posted: a message finds it.
+    pair.write(1, 0, &pattern(3, 64));
+    let message = pair.request(1, operation::SEND, 0, 0, 64);
+    assert_eq!(pair.post(1, &[message], TRY), [OK]);
+    let received = pair.completions(&pair.ends[0].receives, 1)[0];
+    assert_eq!((received.wr_id, received.bytes, received.syndrome), (receive.wr_id, 64, 0));
+    assert_eq!(pair.bytes(0, 64, 64), pattern(3, 64));
+    pair.completions(&pair.ends[1].sends, 1);
 }
 
 #[test]
