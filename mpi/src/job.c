@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "shim.h"
+#include "interposer.h"
 
 bool in_job;
 

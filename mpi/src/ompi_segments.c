@@ -13,7 +13,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "shim.h"
+#include "interposer.h"
 
 // The description of a segment that Open MPI sends to other ranks (opal_shmem_ds_t of 4.1 and 5.0).
 struct segment {

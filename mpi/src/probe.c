@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "shim.h"
+#include "interposer.h"
 
 static int unexpected_count;
 

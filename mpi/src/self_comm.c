@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "shim.h"
+#include "interposer.h"
 
 static MPI_Comm own = MPI_COMM_NULL;
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim.h"
+#include "interposer.h"
 
 #ifdef OPEN_MPI
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "shim.h"
+#include "interposer.h"
 
 // A library that is older than this function has none.
 extern uint32_t causeway_comm_version(void) __attribute__((weak));

@@ -7,7 +7,7 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
-#include "shim.h"
+#include "interposer.h"
 
 void make_mpi_visible(const void *caller) {
     Dl_info program, mpi;

@@ -159,7 +159,7 @@ int operation_of(MPI_Op op) {
 // Aliased send and receive buffers: whether the MPI reports them as an error.
 //
 // The MPI cannot see them in a call of the interposer, which passes it two staging buffers (staging.c) or does not call it
-// (intranode.c). Which of these calls are errors differs from MPI to MPI, so the MPI is queried, by such a call on host memory
+// (direct.c). Which of these calls are errors differs from MPI to MPI, so the MPI is queried, by such a call on host memory
 // and of this rank alone.
 
 // The address of this rank's block of a side. Most sides have a block of every rank.

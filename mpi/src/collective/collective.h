@@ -2,7 +2,7 @@
 #ifndef CAUSEWAY_COLLECTIVE_H
 #define CAUSEWAY_COLLECTIVE_H
 
-#include "../shim.h"
+#include "../interposer.h"
 #include "calls.h"
 
 #define COLLECTIVE_NAME(name, lower, parameters) COLLECTIVE_##name,
@@ -73,7 +73,7 @@ bool has_root(const struct call *call);
 MPI_Count count_at(const struct call *call, const struct side *side, int at);
 MPI_Aint displacement_at(const struct call *call, const struct side *side, int at);
 
-// staging_buffer.c: host memory that stands for the GPU memory of a side.
+// staging.c: host memory that stands for the GPU memory of a side.
 
 struct staging_buffer;
 // Makes one, or returns null: the side is not on a GPU, or there is no memory, which is an error.
@@ -91,7 +91,7 @@ struct staging_buffer *stage_elements(const void *address, MPI_Count count, MPI_
 // Blocks that the layout does not have are none.
 const char *copy_block(struct staging_buffer *staging_buffer, int block, bool into_staging);
 
-// staging.c: staging of a call, and with shim.h what an operation does with it.
+// staging.c: staging of a call, and with interposer.h what an operation does with it.
 
 struct staging {
     // What the MPI is called with.
@@ -124,7 +124,7 @@ int make_persistent(const struct call *call, MPI_Info info, MPI_Request *request
 int element_of(MPI_Datatype type);
 int operation_of(MPI_Op op);
 
-// intranode.c: a communicator's ranks in the job.
+// direct.c: a communicator's ranks in the job.
 
 struct members {
     // All of them are of the job, and there is one group.
@@ -174,7 +174,7 @@ struct moves_summary {
 };
 struct moves_summary summarize_moves(const struct moves *moves, uint32_t ranks);
 
-// intranode.c: calls from GPU to GPU.
+// direct.c: calls from GPU to GPU.
 
 // The bytes of a call, if all ranks know them; 0 otherwise.
 uint64_t bytes_known_to_all(const struct call *call, const struct members *members);

@@ -43,7 +43,7 @@ bool supports_two_level(const struct call *call, const struct node_groups *group
 bool run_two_level(const struct call *call, const struct members *members, const struct node_groups *groups,
                    uint64_t bytes, int *algorithm, int *error);
 
-// staging.c: chunked calls through host memory.
+// chunked.c: chunked calls through host memory.
 
 // A call between the ranks of a communicator, which pass the same arguments.
 struct chunked_call {

@@ -8,7 +8,7 @@
 #ifndef CAUSEWAY_FORTRAN_H
 #define CAUSEWAY_FORTRAN_H
 
-#include "../shim.h"
+#include "../interposer.h"
 
 // A call of these parameters, and the expression that gives its error.
 #define FORTRAN_BODY(symbol, parameters, ...)         \

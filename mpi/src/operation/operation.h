@@ -2,7 +2,7 @@
 #ifndef CAUSEWAY_OPERATION_H
 #define CAUSEWAY_OPERATION_H
 
-#include "../shim.h"
+#include "../interposer.h"
 
 // request.c: the memory that an operation has besides the user's.
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "../collective/collective.h"
-#include "../datatype/datatype.h"
+#include "../datatype/tree.h"
 #include "window.h"
 
 // What a call is made of at the other rank.

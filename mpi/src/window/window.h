@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "../shim.h"
+#include "../interposer.h"
 
 // A call to another rank's memory.
 struct remote {

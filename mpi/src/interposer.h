@@ -2,8 +2,8 @@
 //
 // The interposer defines the program's MPI calls (MPI_*) and calls its MPI (PMPI_*). A call with host memory, while no
 // operation in flight could need progress, calls the MPI at once.
-#ifndef CAUSEWAY_SHIM_H
-#define CAUSEWAY_SHIM_H
+#ifndef CAUSEWAY_INTERPOSER_H
+#define CAUSEWAY_INTERPOSER_H
 
 #include <mpi.h>
 #include <stdbool.h>

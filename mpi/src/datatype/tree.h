@@ -1,8 +1,8 @@
 // Datatypes: the interface between the files of this folder.
-#ifndef CAUSEWAY_DATATYPE_H
-#define CAUSEWAY_DATATYPE_H
+#ifndef CAUSEWAY_TREE_H
+#define CAUSEWAY_TREE_H
 
-#include "../shim.h"
+#include "../interposer.h"
 
 // flatten.c: the bytes of an element, as a tree.
 
