@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "interposer.h"
+#include "operation/operation.h"
 
 // The program's buffer, and the memory that the MPI has instead of it; null if it has the program's.
 static void *attached, *replacement;

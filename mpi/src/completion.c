@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "operation/plain.h"
+#include "persistent.h"
+#include "probe.h"
 
 // Whether all requests are the MPI's own. An operation that another thread completes is in flight until its result can
 // be reported: both under the lock.

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "collective/collective.h"
+#include "collective/staging.h"
 #include "file_calls.h"
 
 // A staging buffer of elements. A read may return less than them, so the others are in it, too. If there can be none,

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "interposer.h"
+#include "collective/two_level.h"
+#include "operation/operation.h"
 
 bool in_job;
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "collective/collective.h"
+#include "collective/staging.h"
 
 // Host memory that stands for packed bytes, of which the call has those from `at` on.
 struct packed {

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-#include "collective/collective.h"
+#include "collective/staging.h"
+#include "persistent.h"
 
 #if HAS_MPI_4
 

@@ -7,7 +7,9 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "collective/staging.h"
 #include "operation/plain.h"
+#include "persistent.h"
 
 struct persistent {
     MPI_Request handle;

@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "interposer.h"
+#include "operation/plain.h"
 
 static int send_and_wait(enum mode mode, const void *buffer, MPI_Count count, MPI_Datatype type, int to,
                          int tag, MPI_Comm comm) {

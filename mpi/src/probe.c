@@ -5,7 +5,8 @@
 
 #include <stdlib.h>
 
-#include "interposer.h"
+#include "operation/operation.h"
+#include "probe.h"
 
 static int unexpected_count;
 

@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "interposer.h"
+#include "operation/plain.h"
 
 // One direction, with the arguments of the program.
 struct half {

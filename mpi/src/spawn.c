@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "interposer.h"
+#include "operation/operation.h"
 
 #ifdef OPEN_MPI
 

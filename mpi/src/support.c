@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
-#include "collective/collective.h"
+#include "datatype/datatype.h"
 
 bool mpi_is_gpu_aware(void) {
     static int known = -1;

@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include <stdlib.h>
 
-#include "collective/collective.h"
+#include "collective/staging.h"
 #include "window/window.h"
 
 // A buffer of a call: the argument, and its elements.

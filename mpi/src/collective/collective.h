@@ -1,8 +1,8 @@
-// Collective calls: the interface between the files of this folder.
+// Collective calls: their arguments, the layout of their data, and the ranks that make them.
 #ifndef CAUSEWAY_COLLECTIVE_H
 #define CAUSEWAY_COLLECTIVE_H
 
-#include "../interposer.h"
+#include "../datatype/datatype.h"
 #include "calls.h"
 
 #define COLLECTIVE_NAME(name, lower, parameters) COLLECTIVE_##name,
@@ -44,12 +44,6 @@ struct choice {
     bool is_leader;
 };
 
-// dispatch.c: the call of the MPI.
-
-const char *name_of(const struct call *call);
-// The request is ignored by the blocking form.
-int invoke(const struct call *call, enum form form, MPI_Info info, MPI_Request *request);
-
 // layout.c: where the data of a call are. Pure, but for queries of communicators and types.
 
 // Contiguous elements, at a distance from a side's address.
@@ -73,59 +67,42 @@ bool has_root(const struct call *call);
 MPI_Count count_at(const struct call *call, const struct side *side, int at);
 MPI_Aint displacement_at(const struct call *call, const struct side *side, int at);
 
-// staging.c: host memory that stands for the GPU memory of a side.
+// dispatch.c: makes calls, which may have memory on GPUs, in each of their forms.
 
-struct staging_buffer;
-// Makes one, or returns null: the side is not on a GPU, or there is no memory, which is an error.
-struct staging_buffer *make_staging_buffer(const struct side *side, const struct layout *layout, int *error);
-// The address that replaces that of the side.
-void *address_of(const struct staging_buffer *staging_buffer);
-// Copies what the MPI reads into it, and what it has written out of it. They return the message of an error, or null.
-const char *fill_staging_buffer(struct staging_buffer *staging_buffer);
-const char *flush_staging_buffer(const struct staging_buffer *staging_buffer);
-void drop_staging_buffer(struct staging_buffer *staging_buffer);
-// One of contiguous or strided elements. Null if they are not on a GPU, or for an error.
-struct staging_buffer *stage_elements(const void *address, MPI_Count count, MPI_Datatype type, bool is_read,
-                                      bool is_written, int *error);
-// Copies one block alone into it or out of it; the latter is not copied again until it is filled anew.
-// Blocks that the layout does not have are none.
-const char *copy_block(struct staging_buffer *staging_buffer, int block, bool into_staging);
-
-// staging.c: staging of a call, and with interposer.h what an operation does with it.
-
-struct staging {
-    // What the MPI is called with.
-    struct call call;
-    const char *name;
-    struct staging_buffer *out, *in;
-    // What it sends and receives, for the report.
-    uint64_t bytes;
-    // Its request has a count of bytes: it is a call of a file (files.c), or a partitioned receive.
-    bool has_count;
-    // Its first error.
-    int error;
-};
-// The staging of a call, or null: it has no memory on a GPU here, or there is an error.
-struct staging *stage(const struct call *call, int *error);
-// Copies what the MPI reads. If a copy fails, that is an error of this rank, which still takes part in the call: the
-// others wait for it.
-void fill_staging(struct staging *staging);
-
-// dispatch.c: calls that may have memory on GPUs.
-
-// Makes a call, in each of its forms.
 int run_collective(const struct call *call);
 int run_nonblocking(const struct call *call, MPI_Request *request);
 int make_persistent(const struct call *call, MPI_Info info, MPI_Request *request);
+const char *name_of(const struct call *call);
+// Makes the call of the MPI. The request is ignored by the blocking form.
+int invoke(const struct call *call, enum form form, MPI_Info info, MPI_Request *request);
+// Counts a call of a rank with memory on a GPU, or of ranks some of which have it there.
+void count_for_report(const struct call *call, const struct choice *choice);
+uint64_t bytes_of_layouts(const struct layout *out, const struct layout *in);
 
-// arguments.c: predefined types and operations, as libcauseway_comm knows them.
+// arguments.c: elements, operations and ranges, as libcauseway_comm has them, and aliased buffers.
 
-// 0 if it does not.
+// 0 if it does not know the type or the operation.
 int element_of(MPI_Datatype type);
 int operation_of(MPI_Op op);
+// What a call without a reduction sends to each rank, and receives from each.
+struct moves {
+    // One for each rank.
+    struct causeway_comm_range *sends, *receives;
+};
+void lay_out_moves(const struct call *call, uint32_t me, uint32_t ranks, struct moves *moves);
+// The location of all these ranges, and their bytes.
+struct moves_summary {
+    bool on_gpu, in_host;
+    uint64_t bytes;
+};
+struct moves_summary summarize_moves(const struct moves *moves, uint32_t ranks);
+// An error, which has been raised, if a call receives into the buffer that it sends from and the MPI itself would
+// report that.
+int check_aliasing(const struct call *call);
 
-// direct.c: a communicator's ranks in the job.
+// direct.c: the ranks of a communicator, and calls from GPU to GPU.
 
+// A communicator's ranks in the job.
 struct members {
     // All of them are of the job, and there is one group.
     bool is_supported;
@@ -142,50 +119,24 @@ struct members {
 };
 // An attribute of the communicator.
 struct members *members_of(MPI_Comm comm);
+// The bytes of a call, if all ranks know them; 0 otherwise.
+uint64_t bytes_known_to_all(const struct call *call, const struct members *members);
+// Whether the call was made so, and by which algorithm, or why not. All ranks of the communicator decide the same.
+bool run_on_gpus(const struct call *call, struct choice *choice, int *error);
 
 // control.c: control messages between the ranks of a communicator.
 
 // Sends so many bytes to each rank and receives as many from each, as MPI_Alltoall does; all ranks call. The context is
 // the address of the communicator. Returns an error of the MPI.
 int exchange_control(void *context, const void *out, void *in, uint64_t bytes);
+// Frees the attribute of MPI_COMM_WORLD, before the MPI is finalized. All ranks call it.
+void free_world_control(void);
 
-// consistency_check.c
+// consistency_check.c: whether all ranks make the same call, with CAUSEWAY_COMM_CHECK.
 
+void start_checking(void);
+void stop_checking(void);
 // Whether all ranks make this call, if that is checked: else an error, which has been raised.
 int check_consistency(const struct call *call, enum form form);
-
-// arguments.c
-
-// An error, which has been raised, if a call receives into the buffer that it sends from and the MPI itself would
-// report that.
-int check_aliasing(const struct call *call);
-
-// arguments.c: what a call without a reduction sends to each rank, and receives from each.
-
-struct moves {
-    // One for each rank.
-    struct causeway_comm_range *sends, *receives;
-};
-void lay_out_moves(const struct call *call, uint32_t me, uint32_t ranks, struct moves *moves);
-// The location of all these ranges, and their bytes.
-struct moves_summary {
-    bool on_gpu, in_host;
-    uint64_t bytes;
-};
-struct moves_summary summarize_moves(const struct moves *moves, uint32_t ranks);
-
-// direct.c: calls from GPU to GPU.
-
-// The bytes of a call, if all ranks know them; 0 otherwise.
-uint64_t bytes_known_to_all(const struct call *call, const struct members *members);
-
-// Whether the call was made so, and by which algorithm, or why not. All ranks of the communicator decide the same.
-bool run_on_gpus(const struct call *call, struct choice *choice, int *error);
-
-// dispatch.c
-
-// Counts a call of a rank with memory on a GPU, or of ranks some of which have it there.
-void count_for_report(const struct call *call, const struct choice *choice);
-uint64_t bytes_of_layouts(const struct layout *out, const struct layout *in);
 
 #endif

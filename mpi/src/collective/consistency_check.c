@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../operation/operation.h"
 #include "collective.h"
 
 enum { TIMEOUT_S = 8, NAME = 40 };

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "../operation/operation.h"
 #include "collective.h"
 
 // Attempts of the agreement: other threads may take a free slot.

@@ -5,7 +5,8 @@
 
 #include <stdlib.h>
 
-#include "collective.h"
+#include "../persistent.h"
+#include "staging.h"
 #if defined(OPEN_MPI) && !HAS_MPI_4 && __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>
 #endif

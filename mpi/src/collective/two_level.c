@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 
+#include "chunked.h"
 #include "two_level.h"
 
 // A two-level call, at this rank.

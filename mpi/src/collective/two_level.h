@@ -1,4 +1,4 @@
-// Two-level collective calls: node groups of a communicator, and chunked calls through host memory.
+// Two-level collective calls, and the node groups of a communicator.
 #ifndef CAUSEWAY_TWO_LEVEL_H
 #define CAUSEWAY_TWO_LEVEL_H
 
@@ -34,6 +34,8 @@ struct node_groups {
 
 // All ranks of the communicator call this collectively if it is not known yet. Returns an error of the MPI.
 int node_groups_of(MPI_Comm comm, const struct members *members, struct node_groups **groups);
+// Frees the attribute of MPI_COMM_WORLD, before the MPI is finalized. All ranks call it.
+void free_world_node_groups(void);
 
 // two_level.c: calls whose messages between nodes are those of leaders.
 
@@ -42,42 +44,5 @@ bool supports_two_level(const struct call *call, const struct node_groups *group
 // Whether the call was made so, and by which algorithm, or why not. All ranks of the communicator decide the same.
 bool run_two_level(const struct call *call, const struct members *members, const struct node_groups *groups,
                    uint64_t bytes, int *algorithm, int *error);
-
-// chunked.c: chunked calls through host memory.
-
-// A call between the ranks of a communicator, which pass the same arguments.
-struct chunked_call {
-    enum collective what;
-    // The name of the user's call, for errors.
-    const char *call;
-    MPI_Comm comm;
-    int rank, root;
-    MPI_Datatype type;
-    // Bytes from one element to the next.
-    uint64_t extent;
-    MPI_Count count;
-    MPI_Op op;
-    // The send and receive buffers of this rank: anywhere in memory, and the same in place.
-    const void *from;
-    void *to;
-};
-// MPI_Bcast or MPI_Reduce. Returns this rank's first error, which has not been raised.
-int run_chunked(const struct chunked_call *chunked);
-// Sends one rank's elements to another one, or copies them if that is the same.
-int send_chunked(const struct chunked_call *chunked, int from, int to);
-
-// Ranges of this rank's memory, whose bytes are transferred one after the other.
-struct rank_block {
-    uint32_t count;
-    const struct causeway_comm_range *ranges;
-    // Of all of them; the same at all ranks.
-    uint64_t bytes;
-};
-// There is a block for each rank. Without a result, a rank sends its own block to all, and receives those of all others.
-// With one, it sends each rank that one's block, and reduces its own block of all ranks into the result, which may be
-// that block.
-// Returns this rank's first error, which has not been raised.
-int alltoall_chunked(const struct chunked_call *chunked, uint32_t ranks, const struct rank_block *rank_blocks,
-                     const struct rank_block *result);
 
 #endif

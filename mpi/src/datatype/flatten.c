@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "datatype.h"
 #include "tree.h"
 
 // Queries of a type.

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "datatype.h"
 #include "tree.h"
 
 // As a table on the GPU more runs take as many bytes, times 24. Elements of more are copied by one such table after

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
+#include "../probe.h"
 #include "fortran.h"
 
 // Constants.

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../probe.h"
 #include "plain.h"
 
 int plain_count;

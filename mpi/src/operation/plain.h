@@ -1,4 +1,4 @@
-// Plain receives: the interface between their files.
+// Plain receives: receives of host memory whose requests are the MPI's own.
 #ifndef CAUSEWAY_PLAIN_H
 #define CAUSEWAY_PLAIN_H
 
@@ -79,5 +79,27 @@ void poll_plain(struct plain *plain, int *flag, MPI_Status *status);
 int free_plain(struct plain *plain, MPI_Request *request);
 // Fills the operation of one whose request the program has freed.
 void convert_to_operation(const struct plain *plain, struct operation *operation);
+
+// For the files of calls.
+
+// Starts such a receive, or makes a blocking one, if possible. Whether it did; then there may be an error of the MPI,
+// or of a blocking one, which has been raised.
+bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                 MPI_Request *request, int *error);
+bool receive_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                   MPI_Status *status, int *error);
+// Polls all of them: a rank may wait for a message whose descriptor it has sent.
+void poll_plains(void);
+// operation/plain_persistent.c: makes a persistent request of such receives, starts it, and frees it, if possible. Each
+// returns whether it did; then there may be an error of the MPI.
+bool make_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                MPI_Request *request, int *error);
+bool restart_plain(MPI_Request *request, int *error);
+bool free_persistent_plain(MPI_Request *request, int *error);
+// A descriptor has been received: no further plain receives are started.
+void note_descriptor(void);
+// Whether the MPI may make a send alone: it does not wait there for a receiver that waits for this rank to poll its
+// receives.
+bool is_quick(enum mode mode, MPI_Count count, MPI_Datatype type);
 
 #endif

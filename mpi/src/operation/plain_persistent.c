@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "../probe.h"
 #include "plain.h"
 
 int apart_count, persistent_count;

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "operation.h"
+#include "../probe.h"
+#include "plain.h"
 
 int in_flight;
 static struct operation *first;

@@ -6,7 +6,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "operation.h"
+#include "../collective/staging.h"
+#include "../probe.h"
+#include "plain.h"
 
 // Delivery.
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../collective/collective.h"
+#include "../datatype/datatype.h"
 #include "../datatype/tree.h"
 #include "window.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../collective/collective.h"
+#include "../datatype/datatype.h"
 #include "window.h"
 
 static const char *const TABLE_FULL = "a window has at most 32 attached regions on GPUs: attach fewer, larger ones";

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "../datatype/datatype.h"
+#include "../operation/operation.h"
 #include "window.h"
 
 // State of an epoch at a rank: the rank is locked, and a byte of it has been read; or this rank has called
