@@ -60,8 +60,8 @@ bool is_right(const struct pair *pair, size_t bytes);
 // collectives.c
 
 bool is_collective(const char *kind);
-// Microseconds of a collective call on memory of a kind, and of the same through pinned host memory. Whether its
-// results are right.
+// Microseconds of a collective call on memory of a kind, and of the same through pinned host memory. Whether
+// its results are right.
 bool collective(const char *kind, enum memory memory, int rank, const struct plan *plan, size_t bytes,
                 double results[2]);
 

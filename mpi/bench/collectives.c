@@ -1,7 +1,8 @@
-// Collective loops of the OSU micro-benchmarks (mpi/collective of version 7). Each call is timed by itself, with a barrier between calls; the result is the mean over calls and ranks.
+// Collective loops of the OSU micro-benchmarks (mpi/collective of version 7). Each call is timed by itself,
+// with a barrier between calls; the result is the mean over calls and ranks.
 //
-// The baseline of each call is what a program does whose MPI does not support GPUs: it copies to pinned host memory, calls the
-// MPI, and copies back.
+// The baseline of each call is what a program does whose MPI does not support GPUs: it copies to pinned host
+// memory, calls the MPI, and copies back.
 
 #include <stdlib.h>
 #include <string.h>
@@ -129,8 +130,8 @@ bool collective(const char *kind, enum memory memory, int rank, const struct pla
     enum what what = ALLREDUCE;
     while (strcmp(NAMES[what], kind) != 0) what++;
     size_t out = out_bytes(what, bytes), in = in_bytes(what, bytes);
-    struct memories memories = {gpu_allocate(memory, out), gpu_allocate(memory, in), gpu_allocate(PINNED, out),
-                                gpu_allocate(PINNED, in)};
+    struct memories memories = {gpu_allocate(memory, out), gpu_allocate(memory, in),
+                                gpu_allocate(PINNED, out), gpu_allocate(PINNED, in)};
     int right = is_the_same(what, &memories, bytes, rank), all_right = 0;
     MPI_Allreduce(&right, &all_right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (all_right) {

@@ -1,12 +1,13 @@
-// MPI benchmark: latency and bandwidth of messages and collective calls. An ordinary MPI program, which `causeway bench mpi` starts:
+// MPI benchmark: latency and bandwidth of messages and collective calls. An ordinary MPI program, which
+// `causeway bench mpi` starts:
 //
 //   mpirun -n 2 causeway_mpi_bench KINDS MEMORIES SIZES ITERATIONS WINDOW BUDGET
 //   mpirun -n 2 causeway_mpi_bench latency,bandwidth gpu 8,65536 1000 64 0.5
 //
 // KINDS are latency, bandwidth (and rate), bidirectional and copy, between pairs of ranks, and allreduce,
-// bcast, allgather, alltoall, reduce, reduce-scatter (MPI_Reduce_scatter_block), gather, scatter and scan, which
-// all ranks call. With N ranks, rank r and rank r + N/2 are a pair, and all pairs send at once (osu_mbw_mr).
-// Rank 0 prints a line for each result, with tabs between the columns:
+// bcast, allgather, alltoall, reduce, reduce-scatter (MPI_Reduce_scatter_block), gather, scatter and scan,
+// which all ranks call. With N ranks, rank r and rank r + N/2 are a pair, and all pairs send at once
+// (osu_mbw_mr). Rank 0 prints a line for each result, with tabs between the columns:
 //
 //   row KIND MEMORY BYTES VALUE UNIT PATHS
 //

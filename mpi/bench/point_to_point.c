@@ -1,5 +1,5 @@
-// Point-to-point loops of the OSU micro-benchmarks, with their numbers of iterations (mpi/pt2pt of version 7), and the channels
-// of the messages.
+// Point-to-point loops of the OSU micro-benchmarks, with their numbers of iterations (mpi/pt2pt of version
+// 7), and the channels of the messages.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,7 +15,7 @@ const char *const PATH_NAMES[PATH_COUNT] = {"ipc", "vmm", "staged", "bar", "rdma
 
 void count_messages(double counts[PATH_COUNT]) {
     uint64_t (*messages)(const char *) =
-        (uint64_t(*)(const char *))dlsym(RTLD_DEFAULT, "causeway_comm_messages");
+        (uint64_t (*)(const char *))dlsym(RTLD_DEFAULT, "causeway_comm_messages");
     for (int path = 0; path < PATH_COUNT; path++)
         counts[path] = messages == NULL ? 0 : (double)messages(PATH_NAMES[path]);
 }

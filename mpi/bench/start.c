@@ -1,7 +1,7 @@
-// Starts the benchmark where it names no library of an MPI, since one file serves all MPIs of a binary interface, and
-// their libraries have several names. The MPI's library is loaded first, for all to see, as if this program had been
-// linked with it; then the benchmark, causeway_mpi_bench.so beside this program, whose calls find the interposer
-// before the MPI.
+// Starts the benchmark where it names no library of an MPI, since one file serves all MPIs of a binary
+// interface, and their libraries have several names. The MPI's library is loaded first, for all to see, as if
+// this program had been linked with it; then the benchmark, causeway_mpi_bench.so beside this program, whose
+// calls find the interposer before the MPI.
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -26,9 +26,11 @@ static int give_up(const char *what) {
 
 int main(int argc, char **argv) {
     void *mpi = NULL;
-    for (size_t at = 0; at < sizeof NAMES / sizeof *NAMES && mpi == NULL; at++) mpi = dlopen(NAMES[at], RTLD_LAZY | RTLD_GLOBAL);
+    for (size_t at = 0; at < sizeof NAMES / sizeof *NAMES && mpi == NULL; at++)
+        mpi = dlopen(NAMES[at], RTLD_LAZY | RTLD_GLOBAL);
     if (mpi == NULL)
-        return give_up("there is no library of an MPI with " INTERFACE " where the loader looks: name its folder in "
+        return give_up("there is no library of an MPI with " INTERFACE
+                       " where the loader looks: name its folder in "
                        "LD_LIBRARY_PATH");
     char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - sizeof ".so");

@@ -1,5 +1,5 @@
-// The buffer of buffered sends (MPI_Buffer_attach) on a GPU: the MPI gets host memory of the same size instead,
-// which it alone uses. MPI_Buffer_detach returns the program's buffer.
+// The buffer of buffered sends (MPI_Buffer_attach) on a GPU: the MPI gets host memory of the same size
+// instead, which it alone uses. MPI_Buffer_detach returns the program's buffer.
 
 #include <stdlib.h>
 
@@ -27,21 +27,21 @@ static int return_attached(void *address, int error) {
 }
 
 // The MPI waits in a detach until the buffer's messages are sent.
-#define BUFFER_CALLS(suffix, N)                                                                          \
-    EXPORT int MPI_Buffer_attach##suffix(void *buffer, N bytes) {                                        \
-        void *host = NULL;                                                                               \
+#define BUFFER_CALLS(suffix, N)                                                                              \
+    EXPORT int MPI_Buffer_attach##suffix(void *buffer, N bytes) {                                            \
+        void *host = NULL;                                                                                   \
         if (bytes > 0 && is_inaccessible(buffer, bytes, MPI_BYTE) && (host = malloc((size_t)bytes)) == NULL) \
-            return raise_error(error_comm(), "MPI_Buffer_attach" #suffix,                                \
-                               "cannot allocate host memory of the size of the buffer on a GPU");        \
-        int error = PMPI_Buffer_attach##suffix(host != NULL ? host : buffer, bytes);                     \
-        if (error == MPI_SUCCESS)                                                                        \
-            replace_attached(buffer, host);                                                              \
-        else                                                                                             \
-            free(host);                                                                                  \
-        return error;                                                                                    \
-    }                                                                                                    \
-    EXPORT int MPI_Buffer_detach##suffix(void *address, N *bytes) {                                      \
-        bool has_entered = enter_mpi();                                                                  \
+            return raise_error(error_comm(), "MPI_Buffer_attach" #suffix,                                    \
+                               "cannot allocate host memory of the size of the buffer on a GPU");            \
+        int error = PMPI_Buffer_attach##suffix(host != NULL ? host : buffer, bytes);                         \
+        if (error == MPI_SUCCESS)                                                                            \
+            replace_attached(buffer, host);                                                                  \
+        else                                                                                                 \
+            free(host);                                                                                      \
+        return error;                                                                                        \
+    }                                                                                                        \
+    EXPORT int MPI_Buffer_detach##suffix(void *address, N *bytes) {                                          \
+        bool has_entered = enter_mpi();                                                                      \
         return return_attached(address, leave_mpi(has_entered, PMPI_Buffer_detach##suffix(address, bytes))); \
     }
 

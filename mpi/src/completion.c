@@ -1,7 +1,7 @@
 // Completion of requests: MPI_Wait, MPI_Test and their relatives.
 //
-// Every request is known to the MPI, which waits for all of them; in between, the operations in flight make progress. The MPI
-// does not know the error of an operation.
+// Every request is known to the MPI, which waits for all of them; in between, the operations in flight make
+// progress. The MPI does not know the error of an operation.
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "persistent.h"
 #include "probe.h"
 
-// Whether all requests are the MPI's own. An operation that another thread completes is in flight until its result can
-// be reported: both under the lock.
+// Whether all requests are the MPI's own. An operation that another thread completes is in flight until its
+// result can be reported: both under the lock.
 static bool is_idle(void) {
     lock();
     bool is_idle = in_flight == 0 && failures == NULL && unreported_count == 0 && plain_count == 0;
@@ -62,9 +62,10 @@ static MPI_Request *copy_of(int count, const MPI_Request *requests) {
     return copy;
 }
 
-// A call of the MPI has returned this error for a plain receive, which may still be in flight: fills the status of the
-// message, and returns the error.
-static int complete_plain(struct plain *plain, bool has_ended, MPI_Status *found, MPI_Status *status, int error) {
+// A call of the MPI has returned this error for a plain receive, which may still be in flight: fills the
+// status of the message, and returns the error.
+static int complete_plain(struct plain *plain, bool has_ended, MPI_Status *found, MPI_Status *status,
+                          int error) {
     if (!has_ended) return error;
     MPI_Comm comm = plain->comm;
     if (error != MPI_SUCCESS) {
@@ -77,7 +78,8 @@ static int complete_plain(struct plain *plain, bool has_ended, MPI_Status *found
     return error;
 }
 
-// Whether the MPI has completed one in such a call. If that has an error, a persistent request is inactive again.
+// Whether the MPI has completed one in such a call. If that has an error, a persistent request is inactive
+// again.
 static bool is_over(const struct plain *plain, MPI_Request request, bool flag, int error) {
     return request == MPI_REQUEST_NULL || (plain->is_persistent && (flag || error != MPI_SUCCESS));
 }
@@ -147,9 +149,9 @@ static bool has_rested(const struct plain *plain, bool all, int error, int own) 
     return plain->is_persistent && (error == MPI_ERR_IN_STATUS ? own != MPI_ERR_PENDING : all);
 }
 
-// Completes those that the MPI has completed, among the requests of the call or, with indices, among those that it
-// reported; `all` says that it has completed all of these. The status of each is at its index among them. Returns the
-// error of the call, or MPI_ERR_IN_STATUS.
+// Completes those that the MPI has completed, among the requests of the call or, with indices, among those
+// that it reported; `all` says that it has completed all of these. The status of each is at its index among
+// them. Returns the error of the call, or MPI_ERR_IN_STATUS.
 static int end_plains(struct plains *plains, const MPI_Request *requests, const int *indices, int ended,
                       bool all, MPI_Status *statuses, int error) {
     bool has_failed = false;
@@ -233,9 +235,10 @@ static bool find_all_plains(int count, const MPI_Request *requests, struct few_p
     return found->count == plain_count && plain_count > 1;
 }
 
-// The MPI waits for these: to poll one after the other takes longer. A message of each is seen when it comes, so no
-// sender of a descriptor waits in vain.
-static void wait_for_plains(struct few_plains *plains, MPI_Request *requests, MPI_Status *statuses, int *errors) {
+// The MPI waits for these: to poll one after the other takes longer. A message of each is seen when it comes,
+// so no sender of a descriptor waits in vain.
+static void wait_for_plains(struct few_plains *plains, MPI_Request *requests, MPI_Status *statuses,
+                            int *errors) {
     int ended, indices[FEW];
     MPI_Status found[FEW];
     while (plains->count > 0) {
@@ -261,8 +264,8 @@ static void wait_for_plains(struct few_plains *plains, MPI_Request *requests, MP
     }
 }
 
-// Waits for one after the other: MPICH 4.0.2 has errors for MPI_Testall of persistent collective requests. Plain
-// receives come first: behind them the MPI waits for its sends by itself.
+// Waits for one after the other: MPICH 4.0.2 has errors for MPI_Testall of persistent collective requests.
+// Plain receives come first: behind them the MPI waits for its sends by itself.
 static int wait_each(int count, MPI_Request *requests, MPI_Status *statuses, int *errors) {
     enum { NOT_YET = -1 };
     bool has_status = statuses != MPI_STATUSES_IGNORE, has_failed = false;
@@ -408,7 +411,8 @@ EXPORT int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *st
     }
     int error = PMPI_Request_get_status(request, flag, status);
     struct operation ended;
-    if (error == MPI_SUCCESS && *flag && unreported_count > 0) complete_persistent(request, status, false, &ended);
+    if (error == MPI_SUCCESS && *flag && unreported_count > 0)
+        complete_persistent(request, status, false, &ended);
     return error;
 }
 

@@ -1,7 +1,8 @@
 // The list of MPI's calls that access files, for the entry points in C and in Fortran.
 //
-// Each is one of a file's own position (HERE) or at an offset (THERE); it is blocking, has a request (LATER), or begins a split
-// call (BEGIN), which END ends. Who includes this defines these macros; what follows the suffix is handed to them.
+// Each is one of a file's own position (HERE) or at an offset (THERE); it is blocking, has a request (LATER),
+// or begins a split call (BEGIN), which END ends. Who includes this defines these macros; what follows the
+// suffix is handed to them.
 #ifndef CAUSEWAY_FILE_CALLS_H
 #define CAUSEWAY_FILE_CALLS_H
 

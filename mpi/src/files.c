@@ -1,5 +1,5 @@
-// File access from and to memory on GPUs, through staging buffers in host memory. So all ranks make the call of the
-// MPI, whatever memory each of them has.
+// File access from and to memory on GPUs, through staging buffers in host memory. So all ranks make the call
+// of the MPI, whatever memory each of them has.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,9 +7,11 @@
 #include "collective/staging.h"
 #include "file_calls.h"
 
-// A staging buffer of elements. A read may return less than them, so the others are in it, too. If there can be none,
-// the MPI is still called, with no elements, before the program gets the error: other ranks may wait for this one.
-static struct staging_buffer *image_of(const void *address, MPI_Count count, MPI_Datatype type, bool is_written, int *error) {
+// A staging buffer of elements. A read may return less than them, so the others are in it, too. If there can
+// be none, the MPI is still called, with no elements, before the program gets the error: other ranks may wait
+// for this one.
+static struct staging_buffer *image_of(const void *address, MPI_Count count, MPI_Datatype type,
+                                       bool is_written, int *error) {
     struct staging_buffer *image = stage_elements(address, count, type, true, is_written, error);
     const char *message = image != NULL ? fill_staging_buffer(image) : NULL;
     if (message == NULL) return image;
@@ -36,15 +38,15 @@ static int end_image(struct staging_buffer *image, MPI_File file, const char *ca
     return message == NULL ? error : fail(file, call, error_code(call, message));
 }
 
-#define AT_ONCE(name, parameters, arguments)                            \
-    EXPORT int MPI_File_##name parameters {                             \
-        if (is_mpis(b, n, t)) return PMPI_File_##name arguments;        \
-        int refused = MPI_SUCCESS;                                      \
-        struct staging_buffer *image = image_of(b, n, t, IS_READ, &refused);     \
-        if (image == NULL) n = 0, t = MPI_BYTE;                         \
-        b = address_of(image);                                          \
-        int error = PMPI_File_##name arguments;                         \
-        if (image != NULL) return end_image(image, f, "MPI_File_" #name, error); \
+#define AT_ONCE(name, parameters, arguments)                                       \
+    EXPORT int MPI_File_##name parameters {                                        \
+        if (is_mpis(b, n, t)) return PMPI_File_##name arguments;                   \
+        int refused = MPI_SUCCESS;                                                 \
+        struct staging_buffer *image = image_of(b, n, t, IS_READ, &refused);       \
+        if (image == NULL) n = 0, t = MPI_BYTE;                                    \
+        b = address_of(image);                                                     \
+        int error = PMPI_File_##name arguments;                                    \
+        if (image != NULL) return end_image(image, f, "MPI_File_" #name, error);   \
         return error == MPI_SUCCESS ? fail(f, "MPI_File_" #name, refused) : error; \
     }
 
@@ -77,18 +79,18 @@ static int continue_later(struct operation *operation, int error, MPI_Request *r
     return error;
 }
 
-#define LATER(name, parameters, arguments)                                                        \
-    EXPORT int MPI_File_##name parameters {                                                       \
-        if (is_mpis(b, n, t)) return PMPI_File_##name arguments;                                  \
-        struct operation *operation;                                                              \
-        MPI_Request *request = q;                                                                 \
-        int error = start_later(&operation, b, n, t, IS_READ, "MPI_File_" #name, request);        \
-        if (error != MPI_SUCCESS) return error;                                                   \
-        if (operation->staging->in == NULL) n = 0, t = MPI_BYTE;                                  \
-        b = address_of(operation->staging->in);                                                   \
-        q = &operation->inner;                                                                    \
-        error = PMPI_File_##name arguments;                                                       \
-        return continue_later(operation, error, request);                                            \
+#define LATER(name, parameters, arguments)                                                 \
+    EXPORT int MPI_File_##name parameters {                                                \
+        if (is_mpis(b, n, t)) return PMPI_File_##name arguments;                           \
+        struct operation *operation;                                                       \
+        MPI_Request *request = q;                                                          \
+        int error = start_later(&operation, b, n, t, IS_READ, "MPI_File_" #name, request); \
+        if (error != MPI_SUCCESS) return error;                                            \
+        if (operation->staging->in == NULL) n = 0, t = MPI_BYTE;                           \
+        b = address_of(operation->staging->in);                                            \
+        q = &operation->inner;                                                             \
+        error = PMPI_File_##name arguments;                                                \
+        return continue_later(operation, error, request);                                  \
     }
 
 // Split collective calls. A file has one of them at a time.
@@ -127,27 +129,27 @@ static bool take_split(MPI_File file, struct split *found) {
     return true;
 }
 
-#define BEGIN(name, parameters, arguments)                           \
-    EXPORT int MPI_File_##name parameters {                          \
-        if (is_mpis(b, n, t)) return PMPI_File_##name arguments;     \
-        int refused = MPI_SUCCESS;                                   \
-        struct staging_buffer *image = image_of(b, n, t, IS_READ, &refused);  \
-        if (image == NULL) n = 0, t = MPI_BYTE;                      \
-        b = address_of(image);                                       \
-        int error = PMPI_File_##name arguments;                      \
-        if (error == MPI_SUCCESS)                                    \
-            keep_split(f, image, refused);                           \
-        else                                                         \
-            drop_staging_buffer(image);                                       \
-        return error;                                                \
+#define BEGIN(name, parameters, arguments)                                   \
+    EXPORT int MPI_File_##name parameters {                                  \
+        if (is_mpis(b, n, t)) return PMPI_File_##name arguments;             \
+        int refused = MPI_SUCCESS;                                           \
+        struct staging_buffer *image = image_of(b, n, t, IS_READ, &refused); \
+        if (image == NULL) n = 0, t = MPI_BYTE;                              \
+        b = address_of(image);                                               \
+        int error = PMPI_File_##name arguments;                              \
+        if (error == MPI_SUCCESS)                                            \
+            keep_split(f, image, refused);                                   \
+        else                                                                 \
+            drop_staging_buffer(image);                                      \
+        return error;                                                        \
     }
-#define END(name, B)                                                                             \
-    EXPORT int MPI_File_##name(MPI_File f, B b, MPI_Status *s) {                                 \
-        struct split split;                                                                      \
-        if (!take_split(f, &split)) return PMPI_File_##name(f, b, s);                            \
-        int error = PMPI_File_##name(f, address_of(split.image), s);                             \
-        if (split.image != NULL) return end_image(split.image, f, "MPI_File_" #name, error);     \
-        return error == MPI_SUCCESS ? fail(f, "MPI_File_" #name, split.error) : error;           \
+#define END(name, B)                                                                         \
+    EXPORT int MPI_File_##name(MPI_File f, B b, MPI_Status *s) {                             \
+        struct split split;                                                                  \
+        if (!take_split(f, &split)) return PMPI_File_##name(f, b, s);                        \
+        int error = PMPI_File_##name(f, address_of(split.image), s);                         \
+        if (split.image != NULL) return end_image(split.image, f, "MPI_File_" #name, error); \
+        return error == MPI_SUCCESS ? fail(f, "MPI_File_" #name, split.error) : error;       \
     }
 
 #define HERE(name, B, N) AT_ONCE(name, (MPI_File f, B b, N n, MPI_Datatype t, MPI_Status *s), (f, b, n, t, s))
@@ -158,7 +160,8 @@ static bool take_split(MPI_File file, struct split *found) {
 #define LATER_THERE(name, B, N) \
     LATER(name, (MPI_File f, MPI_Offset at, B b, N n, MPI_Datatype t, MPI_Request *q), (f, at, b, n, t, q))
 #define BEGIN_HERE(name, B, N) BEGIN(name, (MPI_File f, B b, N n, MPI_Datatype t), (f, b, n, t))
-#define BEGIN_THERE(name, B, N) BEGIN(name, (MPI_File f, MPI_Offset at, B b, N n, MPI_Datatype t), (f, at, b, n, t))
+#define BEGIN_THERE(name, B, N) \
+    BEGIN(name, (MPI_File f, MPI_Offset at, B b, N n, MPI_Datatype t), (f, at, b, n, t))
 
 #define IS_READ true
 FILE_CALLS(read, , void *, int)

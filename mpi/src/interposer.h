@@ -1,7 +1,7 @@
 // Interposer: the interface between its files.
 //
-// The interposer defines the program's MPI calls (MPI_*) and calls its MPI (PMPI_*). A call with host memory, while no
-// operation in flight could need progress, calls the MPI at once.
+// The interposer defines the program's MPI calls (MPI_*) and calls its MPI (PMPI_*). A call with host memory,
+// while no operation in flight could need progress, calls the MPI at once.
 #ifndef CAUSEWAY_INTERPOSER_H
 #define CAUSEWAY_INTERPOSER_H
 
@@ -13,8 +13,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-// What MPI 4 has, and Open MPI 5, which calls itself MPI 3.1: sessions, persistent collective calls, partitioned
-// messages, MPI_Isendrecv.
+// What MPI 4 has, and Open MPI 5, which calls itself MPI 3.1: sessions, persistent collective calls,
+// partitioned messages, MPI_Isendrecv.
 #if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
 #define HAS_MPI_4 1
 #else
@@ -51,14 +51,15 @@ static inline void unlock(void) {
 int job_rank(MPI_Comm comm, int rank);
 // A number that no two communicators have.
 uint64_t comm_id(MPI_Comm comm);
-// Finds an attribute of a communicator, by a key that is made at the first call; `delete` frees the value, with the
-// communicator.
+// Finds an attribute of a communicator, by a key that is made at the first call; `delete` frees the value,
+// with the communicator.
 bool find_attribute(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *forget, void *unexpected);
 // Deletes an attribute of MPI_COMM_WORLD, if there is one.
 void delete_world_attribute(int key);
 // A communicator for the errors of calls that have none (self_comm.c).
 MPI_Comm error_comm(void);
-// Calls the communicator's error handler for an error of the interposer with this message, and returns the error code.
+// Calls the communicator's error handler for an error of the interposer with this message, and returns the
+// error code.
 int raise_error(MPI_Comm comm, const char *call, const char *message);
 // Returns the code alone.
 int error_code(const char *call, const char *message);
@@ -71,8 +72,8 @@ bool mpi_is_gpu_aware(void);
 // self_comm.c: a communicator of this rank alone, which is the interposer's.
 
 MPI_Comm self_comm(void);
-// Whether a predefined operation is for elements of a predefined type: the MPI is asked, and calls no error handler of the
-// program's.
+// Whether a predefined operation is for elements of a predefined type: the MPI is asked, and calls no error
+// handler of the program's.
 bool can_reduce(MPI_Op op, MPI_Datatype element);
 // Frees it before the MPI, or its last session, ends.
 void free_self_comm(void);

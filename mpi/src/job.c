@@ -1,4 +1,5 @@
-// This process in the job, and what all files need: initialization, the lock, attributes of communicators, and errors.
+// This process in the job, and what all files need: initialization, the lock, attributes of communicators,
+// and errors.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -29,7 +30,8 @@ void unlock_mutex(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-// Spawned processes are another MPI_COMM_WORLD, with ranks of the same numbers: they get all bytes with the MPI.
+// Spawned processes are another MPI_COMM_WORLD, with ranks of the same numbers: they get all bytes with the
+// MPI.
 static bool is_spawned(void) {
     MPI_Comm parent = MPI_COMM_NULL;
     PMPI_Comm_get_parent(&parent);
@@ -46,8 +48,8 @@ void join_job(void) {
     if (nonce == NULL || *nonce == 0 || is_spawned()) return;
     if (causeway_comm_join(nonce, (uint32_t)rank, (uint32_t)ranks) != 0) {
         fprintf(stderr, "causeway: rank %d cannot join the job: %s\n", rank, causeway_comm_error());
-        // MPICH's launcher drops a rank's output that it has not read when that rank aborts: the reason was lost now
-        // and then (4.0.2, 2026-11-25).
+        // MPICH's launcher drops a rank's output that it has not read when that rank aborts: the reason was
+        // lost now and then (4.0.2, 2026-11-25).
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
         PMPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -99,8 +101,8 @@ uint64_t comm_id(MPI_Comm comm) {
 #endif
 }
 
-// Programs know the class MPI_ERR_OTHER. MPICH 4.0.2 has no texts for codes of its own classes: there the class is one
-// of ours, and programs get the other one.
+// Programs know the class MPI_ERR_OTHER. MPICH 4.0.2 has no texts for codes of its own classes: there the
+// class is one of ours, and programs get the other one.
 static int error_class = MPI_ERR_OTHER;
 
 #ifdef OPEN_MPI
@@ -202,7 +204,8 @@ EXPORT int MPI_Finalize(void) {
     free_self_comm();
     leave_job();
     int error = PMPI_Finalize();
-    // Now all ranks have entered this call: they have joined the job before, and received what this one has sent.
+    // Now all ranks have entered this call: they have joined the job before, and received what this one has
+    // sent.
     causeway_comm_leave();
     return error;
 }

@@ -1,9 +1,10 @@
 // Shared memory segments of Open MPI's ranks, if each rank is in a PID namespace of its own.
 //
-// A rank that attaches a segment compares the process id of its creator with its own, and uses the creator's address if they
-// are equal (opal/mca/shmem of 4.1 and 5.0). In PID namespaces most ranks are process 1: their first message ended with a
-// segmentation fault. The interposer defines the two functions of Open MPI that create and attach segments, which the loader
-// finds before the MPI's own. Other MPIs have no such functions.
+// A rank that attaches a segment compares the process id of its creator with its own, and uses the creator's
+// address if they are equal (opal/mca/shmem of 4.1 and 5.0). In PID namespaces most ranks are process 1:
+// their first message ended with a segmentation fault. The interposer defines the two functions of Open MPI
+// that create and attach segments, which the loader finds before the MPI's own. Other MPIs have no such
+// functions.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,7 +33,8 @@ static char *known[MAX_KNOWN_RANGES];
 static unsigned known_count;
 static pthread_mutex_t known_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// The MPI's own function. A program may have loaded its MPI with local scope: then it is in the library of the caller.
+// The MPI's own function. A program may have loaded its MPI with local scope: then it is in the library of
+// the caller.
 static void *next(const char *name, const void *caller) {
     void *found = dlsym(RTLD_NEXT, name);
     Dl_info info;

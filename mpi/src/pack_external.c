@@ -71,8 +71,8 @@ static const char *flush_typed(const struct staging_buffer *image) {
         free(packed.memory);                                                                                \
         return message == NULL ? error : raise_error(error_comm(), "MPI_Pack_external" #suffix, message);   \
     }                                                                                                       \
-    EXPORT int MPI_Unpack_external##suffix(const char name[], const void *s, A size, A *at, void *r,        \
-                                           N n, MPI_Datatype t) {                                           \
+    EXPORT int MPI_Unpack_external##suffix(const char name[], const void *s, A size, A *at, void *r, N n,   \
+                                           MPI_Datatype t) {                                                \
         bool from_gpu = is_inaccessible(s, size, MPI_BYTE), to_gpu = is_inaccessible(r, n, t);              \
         if (!from_gpu && !to_gpu) return PMPI_Unpack_external##suffix(name, s, size, at, r, n, t);          \
         A needed = 0;                                                                                       \

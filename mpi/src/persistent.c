@@ -1,8 +1,9 @@
 // Persistent requests.
 //
-// The user's request is one of the MPI: a receive of an empty message from this rank itself, on a communicator of this rank
-// alone. When the message that it stands for completes, this rank sends itself that empty message, so the MPI waits for the
-// request, restarts it and frees it as any other. Its status is filled when its completion is reported to the user.
+// The user's request is one of the MPI: a receive of an empty message from this rank itself, on a
+// communicator of this rank alone. When the message that it stands for completes, this rank sends itself that
+// empty message, so the MPI waits for the request, restarts it and frees it as any other. Its status is
+// filled when its completion is reported to the user.
 
 #include <limits.h>
 #include <stdlib.h>
@@ -21,8 +22,8 @@ struct persistent {
     MPI_Datatype type;
     int peer, tag;
     MPI_Comm comm;
-    // A request of the MPI for the same message, which is never started: with it the communicator stays valid after the
-    // program has freed it. Of a collective call it is the one that is started.
+    // A request of the MPI for the same message, which is never started: with it the communicator stays valid
+    // after the program has freed it. Of a collective call it is the one that is started.
     MPI_Request inner;
     // Of a collective call.
     struct staging *staging;
@@ -38,7 +39,8 @@ struct persistent {
 
 int unreported_count;
 
-// Requests by their handles. Programs have thousands of them, and each start and each completion looks one up.
+// Requests by their handles. Programs have thousands of them, and each start and each completion looks one
+// up.
 
 static struct persistent **buckets;
 static size_t bucket_count, request_count;
@@ -137,11 +139,10 @@ static void free_type(struct persistent *message) {
 static int make_inner(struct persistent *message) {
     // A count that is not an int is not one of the form for ints.
     int count = message->count > INT_MAX ? 1 : (int)message->count;
-    return message->kind == RECEIVE
-                    ? PMPI_Recv_init(message->buffer, count, message->type, message->peer, message->tag,
-                                     message->comm, &message->inner)
-                    : PMPI_Send_init(message->buffer, count, message->type, message->peer, message->tag,
-                                     message->comm, &message->inner);
+    return message->kind == RECEIVE ? PMPI_Recv_init(message->buffer, count, message->type, message->peer,
+                                                     message->tag, message->comm, &message->inner)
+                                    : PMPI_Send_init(message->buffer, count, message->type, message->peer,
+                                                     message->tag, message->comm, &message->inner);
 }
 
 static int make_message(enum kind kind, enum mode mode, const void *buffer, MPI_Count count,
@@ -290,11 +291,12 @@ EXPORT int MPI_Cancel(MPI_Request *request) {
     return error;
 }
 
-#define SEND_INIT(name, mode, number)                                                                  \
-    EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag,        \
-                          MPI_Comm comm, MPI_Request *request) {                                       \
-        if (!is_on_gpu(buffer, count, type)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
-        return make_message(SEND, mode, buffer, count, type, to, tag, comm, request);                  \
+#define SEND_INIT(name, mode, number)                                                           \
+    EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag, \
+                          MPI_Comm comm, MPI_Request *request) {                                \
+        if (!is_on_gpu(buffer, count, type))                                                    \
+            return PMPI_##name(buffer, count, type, to, tag, comm, request);                    \
+        return make_message(SEND, mode, buffer, count, type, to, tag, comm, request);           \
     }
 #define PERSISTENT_CALLS(suffix, number)                                                                 \
     SEND_INIT(Send_init##suffix, STANDARD, number)                                                       \

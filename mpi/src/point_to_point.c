@@ -24,9 +24,10 @@ static int send_later(enum mode mode, const void *buffer, MPI_Count count, MPI_D
 
 static const char BUFFERED_CALL[] = "MPI_Bsend from a GPU";
 
-// MPI_Bsend returns before the message is received, so its bytes are sent with the MPI, from its buffer. Copies the
-// bytes into a buffer for the MPI. Returns an error that has been raised.
-static int copy_buffered(void *to, const void *buffer, MPI_Count count, MPI_Datatype type, int peer, MPI_Comm comm) {
+// MPI_Bsend returns before the message is received, so its bytes are sent with the MPI, from its buffer.
+// Copies the bytes into a buffer for the MPI. Returns an error that has been raised.
+static int copy_buffered(void *to, const void *buffer, MPI_Count count, MPI_Datatype type, int peer,
+                         MPI_Comm comm) {
     uint64_t bytes = bytes_of(count, type);
     const char *message = to == NULL ? "cannot allocate memory for a copy of the message" : NULL;
     // MPICH 4.0.2 truncates the number of bytes in MPI_Bsend_c, too.
@@ -40,7 +41,8 @@ static int copy_buffered(void *to, const void *buffer, MPI_Count count, MPI_Data
     return MPI_SUCCESS;
 }
 
-static int send_buffered(const void *buffer, MPI_Count count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
+static int send_buffered(const void *buffer, MPI_Count count, MPI_Datatype type, int to, int tag,
+                         MPI_Comm comm) {
     uint64_t bytes = bytes_of(count, type);
     void *copy = bytes <= INT_MAX ? malloc(bytes + 1) : NULL;
     int error = copy_buffered(copy, buffer, count, type, to, comm);
@@ -58,7 +60,8 @@ int start_buffered(struct operation *operation, const void *buffer, MPI_Count co
     operation->copy = operation->bytes <= INT_MAX ? malloc(operation->bytes + 1) : NULL;
     int error = copy_buffered(operation->copy, buffer, count, type, to, comm);
     if (error == MPI_SUCCESS)
-        error = PMPI_Ibsend(operation->copy, (int)operation->bytes, MPI_BYTE, to, tag, comm, &operation->inner);
+        error =
+            PMPI_Ibsend(operation->copy, (int)operation->bytes, MPI_BYTE, to, tag, comm, &operation->inner);
     if (error == MPI_SUCCESS) {
         add_operation(operation);
     } else {
@@ -68,8 +71,8 @@ int start_buffered(struct operation *operation, const void *buffer, MPI_Count co
     return error;
 }
 
-static int send_buffered_later(const void *buffer, MPI_Count count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
-                               MPI_Request *request) {
+static int send_buffered_later(const void *buffer, MPI_Count count, MPI_Datatype type, int to, int tag,
+                               MPI_Comm comm, MPI_Request *request) {
     struct operation *operation;
     int error = start_request(&operation, request);
     if (error != MPI_SUCCESS) return error;
@@ -78,7 +81,7 @@ static int send_buffered_later(const void *buffer, MPI_Count count, MPI_Datatype
     return error;
 }
 
-#define SEND_CALL(name, later, mode, number)                                                           \
+#define SEND_CALL(name, later, mode, number)                                                    \
     EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag, \
                           MPI_Comm comm) {                                                      \
         if (in_flight == 0 && is_quick(mode, count, type) && !is_on_gpu(buffer, count, type))   \
@@ -90,23 +93,24 @@ static int send_buffered_later(const void *buffer, MPI_Count count, MPI_Datatype
         }                                                                                       \
         return send_and_wait(mode, buffer, count, type, to, tag, comm);                         \
     }
-#define ISEND_CALL(name, mode, number)                                                                 \
-    EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag,        \
-                          MPI_Comm comm, MPI_Request *request) {                                       \
-        if (!is_on_gpu(buffer, count, type)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
-        return send_later(mode, buffer, count, type, to, tag, comm, request);                          \
+#define ISEND_CALL(name, mode, number)                                                          \
+    EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag, \
+                          MPI_Comm comm, MPI_Request *request) {                                \
+        if (!is_on_gpu(buffer, count, type))                                                    \
+            return PMPI_##name(buffer, count, type, to, tag, comm, request);                    \
+        return send_later(mode, buffer, count, type, to, tag, comm, request);                   \
     }
-#define BSEND_CALLS(suffix, number)                                                                     \
-    EXPORT int MPI_Bsend##suffix(const void *buffer, number count, MPI_Datatype type, int to, int tag,  \
-                                 MPI_Comm comm) {                                                       \
-        if (!is_on_gpu(buffer, count, type)) return PMPI_Bsend##suffix(buffer, count, type, to, tag, comm);    \
-        return send_buffered(buffer, count, type, to, tag, comm);                                       \
-    }                                                                                                   \
-    EXPORT int MPI_Ibsend##suffix(const void *buffer, number count, MPI_Datatype type, int to, int tag, \
-                                  MPI_Comm comm, MPI_Request *request) {                                \
-        if (!is_on_gpu(buffer, count, type))                                                                   \
-            return PMPI_Ibsend##suffix(buffer, count, type, to, tag, comm, request);                    \
-        return send_buffered_later(buffer, count, type, to, tag, comm, request);                        \
+#define BSEND_CALLS(suffix, number)                                                                         \
+    EXPORT int MPI_Bsend##suffix(const void *buffer, number count, MPI_Datatype type, int to, int tag,      \
+                                 MPI_Comm comm) {                                                           \
+        if (!is_on_gpu(buffer, count, type)) return PMPI_Bsend##suffix(buffer, count, type, to, tag, comm); \
+        return send_buffered(buffer, count, type, to, tag, comm);                                           \
+    }                                                                                                       \
+    EXPORT int MPI_Ibsend##suffix(const void *buffer, number count, MPI_Datatype type, int to, int tag,     \
+                                  MPI_Comm comm, MPI_Request *request) {                                    \
+        if (!is_on_gpu(buffer, count, type))                                                                \
+            return PMPI_Ibsend##suffix(buffer, count, type, to, tag, comm, request);                        \
+        return send_buffered_later(buffer, count, type, to, tag, comm, request);                            \
     }
 
 static int receive(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,

@@ -1,7 +1,8 @@
 // Probes, matched probes, and receives of matched messages.
 //
-// A probe must read a message that is as long as a descriptor. It receives that message, with all earlier messages of the
-// same rank, and queues them as unexpected messages for later receives (rule 5 in docs/src/concepts/messages.md).
+// A probe must read a message that is as long as a descriptor. It receives that message, with all earlier
+// messages of the same rank, and queues them as unexpected messages for later receives (rule 5 in
+// docs/src/concepts/messages.md).
 
 #include <stdlib.h>
 
@@ -10,12 +11,13 @@
 
 static int unexpected_count;
 
-// The first matching unexpected message, or null. A negative number matches any there: of MPI_PROC_NULL there is no message,
-// and other negative numbers are errors, which the MPI reports.
+// The first matching unexpected message, or null. A negative number matches any there: of MPI_PROC_NULL there
+// is no message, and other negative numbers are errors, which the MPI reports.
 static struct unexpected *find_unexpected(MPI_Comm comm, int source, int tag, bool is_removed) {
     bool is_any_source = source == MPI_ANY_SOURCE, is_any_tag = tag == MPI_ANY_TAG;
     if ((source < 0 && !is_any_source) || (tag < 0 && !is_any_tag)) return NULL;
-    return causeway_comm_take_unexpected(comm_id(comm), is_any_source ? -1 : source, is_any_tag ? -1 : tag, is_removed);
+    return causeway_comm_take_unexpected(comm_id(comm), is_any_source ? -1 : source, is_any_tag ? -1 : tag,
+                                         is_removed);
 }
 
 bool has_unexpected(void) {
@@ -47,7 +49,8 @@ int receive_next(int source, int tag, MPI_Comm comm, struct unexpected **receive
     unexpected->comm = comm;
     unexpected->payload = length_of(&unexpected->status);
     if (unexpected->payload == CAUSEWAY_COMM_DESCRIPTOR) {
-        PMPI_Mrecv(unexpected->bytes, CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE, &unexpected->message, MPI_STATUS_IGNORE);
+        PMPI_Mrecv(unexpected->bytes, CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE, &unexpected->message,
+                   MPI_STATUS_IGNORE);
         unexpected->is_received = true;
         causeway_comm_classify(unexpected->bytes, CAUSEWAY_COMM_DESCRIPTOR, UINT64_MAX, &unexpected->payload);
     }
@@ -58,9 +61,11 @@ int receive_next(int source, int tag, MPI_Comm comm, struct unexpected **receive
 // Receives the next message of a rank and queues it.
 static struct unexpected *queue_next(MPI_Comm comm, int source) {
     struct unexpected *unexpected = NULL;
-    if (receive_next(source, MPI_ANY_TAG, comm, &unexpected) != MPI_SUCCESS || unexpected == NULL) return NULL;
+    if (receive_next(source, MPI_ANY_TAG, comm, &unexpected) != MPI_SUCCESS || unexpected == NULL)
+        return NULL;
     __atomic_add_fetch(&unexpected_count, 1, __ATOMIC_RELAXED);
-    causeway_comm_queue_unexpected(comm_id(comm), unexpected->status.MPI_SOURCE, unexpected->status.MPI_TAG, unexpected);
+    causeway_comm_queue_unexpected(comm_id(comm), unexpected->status.MPI_SOURCE, unexpected->status.MPI_TAG,
+                                   unexpected);
     return unexpected;
 }
 
@@ -108,8 +113,8 @@ EXPORT int MPI_Probe(int source, int tag, MPI_Comm comm, MPI_Status *status) {
     return error;
 }
 
-// Matched probes. After a message as long as a descriptor has been received there is no MPI_Message of it any more. The user
-// gets that of an empty message which this rank sends to itself, and which stands for it.
+// Matched probes. After a message as long as a descriptor has been received there is no MPI_Message of it any
+// more. The user gets that of an empty message which this rank sends to itself, and which stands for it.
 
 struct stand_in {
     MPI_Message message;
@@ -140,15 +145,15 @@ static struct unexpected *take_stand_in(MPI_Message *message) {
     struct unexpected *unexpected = stand_in->unexpected;
     *at = stand_in->next;
     PMPI_Mrecv(NULL, 0, MPI_BYTE, message, MPI_STATUS_IGNORE);
-    // MPICH 4.0.2 uses the request until here: if it was freed before, another thread's got its handle, and the
-    // completion of this empty message.
+    // MPICH 4.0.2 uses the request until here: if it was freed before, another thread's got its handle, and
+    // the completion of this empty message.
     PMPI_Wait(&stand_in->request, MPI_STATUS_IGNORE);
     free(stand_in);
     return unexpected;
 }
 
-// Messages that a probe has matched and whose bytes the MPI has, with their communicators: a message does not tell its own,
-// whose error handler is called if it cannot be received.
+// Messages that a probe has matched and whose bytes the MPI has, with their communicators: a message does not
+// tell its own, whose error handler is called if it cannot be received.
 
 struct matched {
     MPI_Message message;
@@ -158,7 +163,8 @@ struct matched {
 
 static struct matched *first_matched;
 
-// Removes a message, and returns its communicator: another one if no probe of the interposer has matched it. Needs the lock.
+// Removes a message, and returns its communicator: another one if no probe of the interposer has matched it.
+// Needs the lock.
 static MPI_Comm take_matched(MPI_Message message) {
     struct matched **at = &first_matched;
     while (*at != NULL && (*at)->message != message) at = &(*at)->next;
@@ -238,7 +244,8 @@ static bool is_mpis(const void *buffer, MPI_Count count, MPI_Datatype type) {
 }
 
 // The unexpected message of a handle, or one that the interposer must receive. Null if the MPI receives it.
-static struct unexpected *unexpected_of(MPI_Message *message, const void *buffer, MPI_Count count, MPI_Datatype type) {
+static struct unexpected *unexpected_of(MPI_Message *message, const void *buffer, MPI_Count count,
+                                        MPI_Datatype type) {
     if (*message == MPI_MESSAGE_NULL || *message == MPI_MESSAGE_NO_PROC) return NULL;
     lock();
     struct unexpected *unexpected = take_stand_in(message);
@@ -255,14 +262,14 @@ static struct unexpected *unexpected_of(MPI_Message *message, const void *buffer
 }
 
 static int receive_unexpected(struct unexpected *unexpected, void *buffer, MPI_Count count, MPI_Datatype type,
-                        MPI_Status *status) {
+                              MPI_Status *status) {
     struct operation operation = {.handle = MPI_REQUEST_NULL, .is_blocking = true};
     int error = start_unexpected(&operation, buffer, count, type, unexpected->comm, unexpected);
     return error == MPI_SUCCESS ? finish(&operation, status) : error;
 }
 
-static int start_receive_unexpected(struct unexpected *unexpected, void *buffer, MPI_Count count, MPI_Datatype type,
-                              MPI_Request *request) {
+static int start_receive_unexpected(struct unexpected *unexpected, void *buffer, MPI_Count count,
+                                    MPI_Datatype type, MPI_Request *request) {
     struct operation *operation;
     int error = start_request(&operation, request);
     if (error != MPI_SUCCESS) return error;
@@ -274,15 +281,15 @@ static int start_receive_unexpected(struct unexpected *unexpected, void *buffer,
 #define MATCHED_CALLS(suffix, number)                                                                  \
     EXPORT int MPI_Mrecv##suffix(void *buffer, number count, MPI_Datatype type, MPI_Message *message,  \
                                  MPI_Status *status) {                                                 \
-        struct unexpected *unexpected = unexpected_of(message, buffer, count, type);                                                  \
-        if (unexpected == NULL) return PMPI_Mrecv##suffix(buffer, count, type, message, status);             \
-        return receive_unexpected(unexpected, buffer, count, type, status);                                        \
+        struct unexpected *unexpected = unexpected_of(message, buffer, count, type);                   \
+        if (unexpected == NULL) return PMPI_Mrecv##suffix(buffer, count, type, message, status);       \
+        return receive_unexpected(unexpected, buffer, count, type, status);                            \
     }                                                                                                  \
     EXPORT int MPI_Imrecv##suffix(void *buffer, number count, MPI_Datatype type, MPI_Message *message, \
                                   MPI_Request *request) {                                              \
-        struct unexpected *unexpected = unexpected_of(message, buffer, count, type);                                                  \
-        if (unexpected == NULL) return PMPI_Imrecv##suffix(buffer, count, type, message, request);           \
-        return start_receive_unexpected(unexpected, buffer, count, type, request);                                 \
+        struct unexpected *unexpected = unexpected_of(message, buffer, count, type);                   \
+        if (unexpected == NULL) return PMPI_Imrecv##suffix(buffer, count, type, message, request);     \
+        return start_receive_unexpected(unexpected, buffer, count, type, request);                     \
     }
 
 MATCHED_CALLS(, int)

@@ -28,8 +28,8 @@ bool has_unexpected(void);
 struct unexpected *take_unexpected(MPI_Comm comm, int source, int tag);
 // Probes once. Needs the lock.
 int probe_locked(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status);
-// Receives the first matching message of the MPI's queue, and reads a descriptor; null if there is none. Returns an
-// error of the MPI. Needs the lock.
+// Receives the first matching message of the MPI's queue, and reads a descriptor; null if there is none.
+// Returns an error of the MPI. Needs the lock.
 int receive_next(int source, int tag, MPI_Comm comm, struct unexpected **received);
 // Fills the status of such a message for the program.
 void fill_probed_status(const struct unexpected *unexpected, MPI_Status *status);

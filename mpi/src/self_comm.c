@@ -1,8 +1,8 @@
-// A communicator of this rank alone: for requests of the interposer, for queries of the MPI, and for errors of calls that have
-// no communicator.
+// A communicator of this rank alone: for requests of the interposer, for queries of the MPI, and for errors
+// of calls that have no communicator.
 //
-// A program that uses only sessions has no MPI_COMM_SELF. There the communicator is made from a session of the interposer,
-// which ends with the program's last one: until then the MPI is not finalized.
+// A program that uses only sessions has no MPI_COMM_SELF. There the communicator is made from a session of
+// the interposer, which ends with the program's last one: until then the MPI is not finalized.
 
 #include <stdlib.h>
 

@@ -22,10 +22,12 @@ static int start_out(struct operation *operation, const struct half *out, MPI_Co
 }
 
 // If the receive is a plain one, so is the send, since this process has no GPU. Whether it is.
-static bool exchange_plain(const struct half *out, const struct half *in, MPI_Comm comm, MPI_Status *status, int *error) {
+static bool exchange_plain(const struct half *out, const struct half *in, MPI_Comm comm, MPI_Status *status,
+                           int *error) {
     MPI_Request receiving, sending;
     if (out->count > INT_MAX) return false;
-    if (!start_plain(in->buffer, in->count, in->type, in->peer, in->tag, comm, &receiving, error)) return false;
+    if (!start_plain(in->buffer, in->count, in->type, in->peer, in->tag, comm, &receiving, error))
+        return false;
     if (*error != MPI_SUCCESS) return true;
     int sent = PMPI_Isend(out->buffer, (int)out->count, out->type, out->peer, out->tag, comm, &sending);
     bool is_sending = sent == MPI_SUCCESS;
@@ -53,8 +55,8 @@ static int exchange(const struct half *out, const struct half *in, MPI_Comm comm
     return error == MPI_SUCCESS ? sent : error;
 }
 
-// A copy of the message to send: on the GPU if the elements are all on one, so that it is sent as other messages of
-// GPUs, and takes no host memory. Null if it cannot be allocated.
+// A copy of the message to send: on the GPU if the elements are all on one, so that it is sent as other
+// messages of GPUs, and takes no host memory. Null if it cannot be allocated.
 static void *take_copy(const struct half *out, uint64_t bytes, void **holder) {
     *holder = NULL;
     if (bytes > 0 && location_of(out->buffer, out->count, out->type) == ON_GPU) {
@@ -65,8 +67,8 @@ static void *take_copy(const struct half *out, uint64_t bytes, void **holder) {
     return malloc(bytes + 1);
 }
 
-// The message to send is copied first, since the received one overwrites it. Returns the copy, or null if the error has
-// been raised.
+// The message to send is copied first, since the received one overwrites it. Returns the copy, or null if the
+// error has been raised.
 static void *copy_out(struct half *out, const char *call, MPI_Comm comm, void **holder, int *error) {
     *error = out->count < 0 ? MPI_ERR_COUNT : MPI_SUCCESS;
     if (*error != MPI_SUCCESS) PMPI_Comm_call_errhandler(comm, *error);
@@ -102,8 +104,8 @@ static int replace(struct half *out, const struct half *in, MPI_Comm comm, MPI_S
 #if HAS_MPI_4
 
 // Takes ownership of the copy, which may be null.
-static int exchange_later(const struct half *out, const struct half *in, void *copy, void *holder, MPI_Comm comm,
-                          MPI_Request *request) {
+static int exchange_later(const struct half *out, const struct half *in, void *copy, void *holder,
+                          MPI_Comm comm, MPI_Request *request) {
     struct operation *incoming, *outgoing = calloc(1, sizeof *outgoing);
     if (outgoing == NULL) abort();
     outgoing->handle = MPI_REQUEST_NULL;
@@ -145,26 +147,26 @@ static int replace_later(struct half *out, const struct half *in, MPI_Comm comm,
 // Both forms: `last` is the last parameter, whose name is `end`, and `own` what is done where there is memory
 // on a GPU, or such a message may come. N is the type of counts.
 
-#define EXCHANGE(name, N, last, end, may_be_mpis, own)                                                  \
-    EXPORT int MPI_##name(const void *b, N n, MPI_Datatype t, int to, int tag, void *r, N m,            \
-                          MPI_Datatype u, int from, int other, MPI_Comm c, last) {                      \
-        if (may_be_mpis && !is_received_as_bytes(u) && !is_on_gpu(b, n, t) && !is_on_gpu(r, m, u))      \
-            return PMPI_##name(b, n, t, to, tag, r, m, u, from, other, c, end);                         \
-        struct half out = {(void *)b, n, t, to, tag}, in = {r, m, u, from, other};                      \
-        return own;                                                                                     \
+#define EXCHANGE(name, N, last, end, may_be_mpis, own)                                                       \
+    EXPORT int MPI_##name(const void *b, N n, MPI_Datatype t, int to, int tag, void *r, N m, MPI_Datatype u, \
+                          int from, int other, MPI_Comm c, last) {                                           \
+        if (may_be_mpis && !is_received_as_bytes(u) && !is_on_gpu(b, n, t) && !is_on_gpu(r, m, u))           \
+            return PMPI_##name(b, n, t, to, tag, r, m, u, from, other, c, end);                              \
+        struct half out = {(void *)b, n, t, to, tag}, in = {r, m, u, from, other};                           \
+        return own;                                                                                          \
     }
-#define REPLACE(name, N, last, end, may_be_mpis, own)                                                   \
-    EXPORT int MPI_##name(void *b, N n, MPI_Datatype t, int to, int tag, int from, int other,           \
-                          MPI_Comm c, last) {                                                           \
-        if (may_be_mpis && !is_received_as_bytes(t) && !is_on_gpu(b, n, t))                             \
-            return PMPI_##name(b, n, t, to, tag, from, other, c, end);                                  \
-        struct half out = {b, n, t, to, tag}, in = {b, n, t, from, other};                              \
-        return own;                                                                                     \
+#define REPLACE(name, N, last, end, may_be_mpis, own)                                                     \
+    EXPORT int MPI_##name(void *b, N n, MPI_Datatype t, int to, int tag, int from, int other, MPI_Comm c, \
+                          last) {                                                                         \
+        if (may_be_mpis && !is_received_as_bytes(t) && !is_on_gpu(b, n, t))                               \
+            return PMPI_##name(b, n, t, to, tag, from, other, c, end);                                    \
+        struct half out = {b, n, t, to, tag}, in = {b, n, t, from, other};                                \
+        return own;                                                                                       \
     }
-#define AT_ONCE(suffix, N)                                                                              \
-    EXCHANGE(Sendrecv##suffix, N, MPI_Status *s, s, in_flight == 0, exchange(&out, &in, c, s))          \
+#define AT_ONCE(suffix, N)                                                                     \
+    EXCHANGE(Sendrecv##suffix, N, MPI_Status *s, s, in_flight == 0, exchange(&out, &in, c, s)) \
     REPLACE(Sendrecv_replace##suffix, N, MPI_Status *s, s, in_flight == 0, replace(&out, &in, c, s))
-#define LATER(suffix, N)                                                                                \
+#define LATER(suffix, N)                                                                                 \
     EXCHANGE(Isendrecv##suffix, N, MPI_Request *q, q, true, exchange_later(&out, &in, NULL, NULL, c, q)) \
     REPLACE(Isendrecv_replace##suffix, N, MPI_Request *q, q, true, replace_later(&out, &in, c, q))
 

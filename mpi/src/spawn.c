@@ -1,5 +1,6 @@
-// Spawned processes: they get the interposer, as the program's own ranks have it. Open MPI 5 gives them the environment
-// of its daemon, and what the key `env` of the info names; MPICH and Open MPI 4 give them that of the first ranks.
+// Spawned processes: they get the interposer, as the program's own ranks have it. Open MPI 5 gives them the
+// environment of its daemon, and what the key `env` of the info names; MPICH and Open MPI 4 give them that of
+// the first ranks.
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,8 @@
 
 #ifdef OPEN_MPI
 
-// A copy of the program's info, with the library to preload. It must be freed; the program's own if there is none.
+// A copy of the program's info, with the library to preload. It must be freed; the program's own if there is
+// none.
 static MPI_Info with_interposer(MPI_Info info) {
     static const char KEY[] = "env", NAME[] = "LD_PRELOAD=";
     const char *preload = getenv("LD_PRELOAD");
@@ -29,8 +31,8 @@ static MPI_Info with_interposer(MPI_Info info) {
     return made;
 }
 
-EXPORT int MPI_Comm_spawn(const char *command, char *argv[], int count, MPI_Info info, int root, MPI_Comm comm,
-                          MPI_Comm *children, int errors[]) {
+EXPORT int MPI_Comm_spawn(const char *command, char *argv[], int count, MPI_Info info, int root,
+                          MPI_Comm comm, MPI_Comm *children, int errors[]) {
     finish_fetches();
     MPI_Info extended = with_interposer(info);
     int error = PMPI_Comm_spawn(command, argv, count, extended, root, comm, children, errors);
@@ -49,8 +51,8 @@ EXPORT int MPI_Comm_spawn_multiple(int count, char *commands[], char **argv[], c
     MPI_Info *extended = calloc(some + 1, sizeof(MPI_Info));
     if (extended == NULL) abort();
     for (size_t at = 0; at < some; at++) extended[at] = with_interposer(infos[at]);
-    int error = PMPI_Comm_spawn_multiple(count, commands, argv, counts, some > 0 ? extended : infos, root, comm,
-                                         children, errors);
+    int error = PMPI_Comm_spawn_multiple(count, commands, argv, counts, some > 0 ? extended : infos, root,
+                                         comm, children, errors);
     for (size_t at = 0; at < some; at++)
         if (extended[at] != infos[at]) PMPI_Info_free(&extended[at]);
     free(extended);

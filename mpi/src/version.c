@@ -1,5 +1,5 @@
-// Version check of libcauseway_comm.so: whether the loaded library is the one that the interposer was built for.
-// Functions of another version may have other arguments, so none of them may be called.
+// Version check of libcauseway_comm.so: whether the loaded library is the one that the interposer was built
+// for. Functions of another version may have other arguments, so none of them may be called.
 
 #include <stdio.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-// One-sided calls (RMA). Those to memory on a GPU access it directly (window/). In others, the origin and result
-// buffers may be on a GPU: they use staging buffers in host memory. A staging buffer stays until a call ends the
-// access, since the MPI reads or writes it until then; that call copies results to the GPU.
+// One-sided calls (RMA). Those to memory on a GPU access it directly (window/). In others, the origin and
+// result buffers may be on a GPU: they use staging buffers in host memory. A staging buffer stays until a
+// call ends the access, since the MPI reads or writes it until then; that call copies results to the GPU.
 
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -43,10 +43,10 @@ static const char *make_image_of(const struct buffer *buffer, struct staging_buf
     return fill_staging_buffer(*image);
 }
 
-// Makes staging buffers for the buffers that the MPI cannot access, and replaces the arguments by them. `has_some`:
-// whether there are any. Returns an error that has been raised.
-static int stage_buffers(struct buffer *buffers, int count, MPI_Win window, const char *call, struct staging_buffer **images,
-                         bool *has_some) {
+// Makes staging buffers for the buffers that the MPI cannot access, and replaces the arguments by them.
+// `has_some`: whether there are any. Returns an error that has been raised.
+static int stage_buffers(struct buffer *buffers, int count, MPI_Win window, const char *call,
+                         struct staging_buffer **images, bool *has_some) {
     const char *message = NULL;
     *has_some = false;
     for (int at = 0; at < count && message == NULL; at++) {
@@ -117,8 +117,10 @@ static int end_accesses(MPI_Win window, const int *target, const char *call, int
     return message == NULL ? error : raise_in_window(window, call, message);
 }
 
-// Calls with a request: an operation copies the result to the GPU. `images` are those of an origin and a result.
-static int begin_request(struct operation **operation, struct staging_buffer **images, const char *call, MPI_Request *request) {
+// Calls with a request: an operation copies the result to the GPU. `images` are those of an origin and a
+// result.
+static int begin_request(struct operation **operation, struct staging_buffer **images, const char *call,
+                         MPI_Request *request) {
     int error = start_request(operation, request);
     if (error != MPI_SUCCESS) {
         drop_images(images);
@@ -135,13 +137,14 @@ static int begin_request(struct operation **operation, struct staging_buffer **i
     return error;
 }
 
-static int continue_staged(struct operation *operation, int error, const struct buffer *buffers, int count, int target,
-                 MPI_Win window, MPI_Request *request) {
+static int continue_staged(struct operation *operation, int error, const struct buffer *buffers, int count,
+                           int target, MPI_Win window, MPI_Request *request) {
 #ifdef MPICH_VERSION
-    // MPICH 4.0.2 completes the request of MPI_Rget before the bytes have arrived, if elements have gaps. Such requests
-    // are in epochs in which a rank may wait for them otherwise.
+    // MPICH 4.0.2 completes the request of MPI_Rget before the bytes have arrived, if elements have gaps.
+    // Such requests are in epochs in which a rank may wait for them otherwise.
     for (int at = 0; at < count && error == MPI_SUCCESS; at++)
-        if (buffers[at].is_result && !is_contiguous(buffers[at].type)) error = PMPI_Win_flush_local(target, window);
+        if (buffers[at].is_result && !is_contiguous(buffers[at].type))
+            error = PMPI_Win_flush_local(target, window);
 #else
     (void)buffers, (void)count, (void)target, (void)window;
 #endif
@@ -159,18 +162,19 @@ static int make_completed_request(MPI_Win window, MPI_Request *request) {
     return PMPI_Rput(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, 0, MPI_BYTE, window, request);
 }
 
-// Calls with counts of both kinds. `N` is the type of counts. What an operation does not read is not a buffer.
+// Calls with counts of both kinds. `N` is the type of counts. What an operation does not read is not a
+// buffer.
 
 #define ORIGIN(n, t) {(void **)&s, n, t, false}
 #define RESULT(k, v) {&r, k, v, true}
 #define READ_BY(op, n) ((op) == MPI_NO_OP ? 0 : (n))
 #define COUNT_OF(array) (int)(sizeof array / sizeof *array)
-#define STAGE(name, ...)                                                                                        \
-    struct buffer buffers[] = {__VA_ARGS__};                                                                    \
-    struct staging_buffer *images[MAX_BUFFERS] = {NULL, NULL, NULL};                                                    \
-    bool has_some;                                                                                              \
-    int error = stage_buffers(buffers, COUNT_OF(buffers), w, "MPI_" #name, images, &has_some);   \
-    if (error != MPI_SUCCESS) return error;                                                                     \
+#define STAGE(name, ...)                                                                       \
+    struct buffer buffers[] = {__VA_ARGS__};                                                   \
+    struct staging_buffer *images[MAX_BUFFERS] = {NULL, NULL, NULL};                           \
+    bool has_some;                                                                             \
+    int error = stage_buffers(buffers, COUNT_OF(buffers), w, "MPI_" #name, images, &has_some); \
+    if (error != MPI_SUCCESS) return error;                                                    \
     if (!has_some) return PMPI_##name
 
 // Calls to memory on a GPU access it directly, and are then complete.
@@ -186,18 +190,19 @@ static int make_completed_request(MPI_Win window, MPI_Request *request) {
         return keep_access(w, to, images, PMPI_##name arguments);                                  \
     }
 // The origin is the first buffer, and the result the second one.
-#define WITH_REQUEST(name, parameters, arguments, remote, ...)                                       \
-    EXPORT int MPI_##name parameters {                                                               \
-        int direct;                                                                                  \
-        if (window_count > 0 && access_directly(&remote, w, "MPI_" #name, &direct))                  \
-            return direct == MPI_SUCCESS ? make_completed_request(w, q) : direct;                        \
-        STAGE(name, __VA_ARGS__) arguments;                                                          \
-        struct operation *operation;                                                                 \
-        MPI_Request *request = q;                                                                    \
-        error = begin_request(&operation, images, "MPI_" #name, request);                            \
-        if (error != MPI_SUCCESS) return error;                                                      \
-        q = &operation->inner;                                                                       \
-        return continue_staged(operation, PMPI_##name arguments, buffers, COUNT_OF(buffers), to, w, request);  \
+#define WITH_REQUEST(name, parameters, arguments, remote, ...)                                      \
+    EXPORT int MPI_##name parameters {                                                              \
+        int direct;                                                                                 \
+        if (window_count > 0 && access_directly(&remote, w, "MPI_" #name, &direct))                 \
+            return direct == MPI_SUCCESS ? make_completed_request(w, q) : direct;                   \
+        STAGE(name, __VA_ARGS__) arguments;                                                         \
+        struct operation *operation;                                                                \
+        MPI_Request *request = q;                                                                   \
+        error = begin_request(&operation, images, "MPI_" #name, request);                           \
+        if (error != MPI_SUCCESS) return error;                                                     \
+        q = &operation->inner;                                                                      \
+        return continue_staged(operation, PMPI_##name arguments, buffers, COUNT_OF(buffers), to, w, \
+                               request);                                                            \
     }
 #define NO_ORIGIN {&(void *){NULL}, 0, MPI_BYTE, false}
 
@@ -208,23 +213,24 @@ static int make_completed_request(MPI_Win window, MPI_Request *request) {
 #define GETS REMOTE(REMOTE_GET, BACK(k, v), THERE(m, u), .op = MPI_NO_OP)
 #define UPDATES REMOTE(REMOTE_UPDATE, FROM(n, t), THERE(m, u), .op = o)
 #define UPDATES_AND_GETS REMOTE(REMOTE_UPDATE, FROM(n, t), BACK(k, v), THERE(m, u), .op = o)
-#define WINDOW_CALLS(suffix, N)                                                                                      \
-    ACCESS(Put##suffix, (FROM_HERE(N), MPI_Win w), (s, n, t, to, at, m, u, w), PUTS, ORIGIN(n, t))                   \
-    ACCESS(Get##suffix, (TO_HERE(N), TARGET(N), MPI_Win w), (r, k, v, to, at, m, u, w), GETS, RESULT(k, v))          \
-    ACCESS(Accumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w), (s, n, t, to, at, m, u, o, w), UPDATES,          \
-           ORIGIN(n, t))                                                                                             \
-    ACCESS(Get_accumulate##suffix,                                                                                   \
-           (const void *s, N n, MPI_Datatype t, TO_HERE(N), TARGET(N), MPI_Op o, MPI_Win w),                         \
-           (s, n, t, r, k, v, to, at, m, u, o, w), UPDATES_AND_GETS, ORIGIN(READ_BY(o, n), t), RESULT(k, v))         \
-    WITH_REQUEST(Rput##suffix, (FROM_HERE(N), MPI_Win w, MPI_Request *q), (s, n, t, to, at, m, u, w, q), PUTS,       \
-                 ORIGIN(n, t))                                                                                       \
-    WITH_REQUEST(Rget##suffix, (TO_HERE(N), TARGET(N), MPI_Win w, MPI_Request *q), (r, k, v, to, at, m, u, w, q),    \
-                 GETS, NO_ORIGIN, RESULT(k, v))                                                                      \
-    WITH_REQUEST(Raccumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w, MPI_Request *q),                           \
-                 (s, n, t, to, at, m, u, o, w, q), UPDATES, ORIGIN(n, t))                                            \
-    WITH_REQUEST(Rget_accumulate##suffix,                                                                            \
-                 (const void *s, N n, MPI_Datatype t, TO_HERE(N), TARGET(N), MPI_Op o, MPI_Win w, MPI_Request *q),   \
-                 (s, n, t, r, k, v, to, at, m, u, o, w, q), UPDATES_AND_GETS, ORIGIN(READ_BY(o, n), t), RESULT(k, v))
+#define WINDOW_CALLS(suffix, N)                                                                              \
+    ACCESS(Put##suffix, (FROM_HERE(N), MPI_Win w), (s, n, t, to, at, m, u, w), PUTS, ORIGIN(n, t))           \
+    ACCESS(Get##suffix, (TO_HERE(N), TARGET(N), MPI_Win w), (r, k, v, to, at, m, u, w), GETS, RESULT(k, v))  \
+    ACCESS(Accumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w), (s, n, t, to, at, m, u, o, w), UPDATES,  \
+           ORIGIN(n, t))                                                                                     \
+    ACCESS(Get_accumulate##suffix,                                                                           \
+           (const void *s, N n, MPI_Datatype t, TO_HERE(N), TARGET(N), MPI_Op o, MPI_Win w),                 \
+           (s, n, t, r, k, v, to, at, m, u, o, w), UPDATES_AND_GETS, ORIGIN(READ_BY(o, n), t), RESULT(k, v)) \
+    WITH_REQUEST(Rput##suffix, (FROM_HERE(N), MPI_Win w, MPI_Request *q), (s, n, t, to, at, m, u, w, q),     \
+                 PUTS, ORIGIN(n, t))                                                                         \
+    WITH_REQUEST(Rget##suffix, (TO_HERE(N), TARGET(N), MPI_Win w, MPI_Request *q),                           \
+                 (r, k, v, to, at, m, u, w, q), GETS, NO_ORIGIN, RESULT(k, v))                               \
+    WITH_REQUEST(Raccumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w, MPI_Request *q),                   \
+                 (s, n, t, to, at, m, u, o, w, q), UPDATES, ORIGIN(n, t))                                    \
+    WITH_REQUEST(                                                                                            \
+        Rget_accumulate##suffix,                                                                             \
+        (const void *s, N n, MPI_Datatype t, TO_HERE(N), TARGET(N), MPI_Op o, MPI_Win w, MPI_Request *q),    \
+        (s, n, t, r, k, v, to, at, m, u, o, w, q), UPDATES_AND_GETS, ORIGIN(READ_BY(o, n), t), RESULT(k, v))
 
 WINDOW_CALLS(, int)
 #if MPI_VERSION >= 4
@@ -236,15 +242,15 @@ ACCESS(Fetch_and_op, (const void *s, void *r, MPI_Datatype t, int to, MPI_Aint a
 ACCESS(Compare_and_swap,
        (const void *s, const void *x, void *r, MPI_Datatype t, int to, MPI_Aint at, MPI_Win w),
        (s, x, r, t, to, at, w),
-       REMOTE(REMOTE_SWAP, FROM(1, t), BACK(1, t), THERE(1, t), .compared = x, .op = MPI_REPLACE), ORIGIN(1, t),
-       RESULT(1, t), {(void **)&x, 1, t, false})
+       REMOTE(REMOTE_SWAP, FROM(1, t), BACK(1, t), THERE(1, t), .compared = x, .op = MPI_REPLACE),
+       ORIGIN(1, t), RESULT(1, t), {(void **)&x, 1, t, false})
 
 // Calls that end accesses.
 
-#define END(name, parameters, arguments, target, before)                                 \
-    EXPORT int MPI_##name parameters {                                                   \
-        before;                                                                          \
-        return end_accesses(w, target, "MPI_" #name, PMPI_##name arguments);             \
+#define END(name, parameters, arguments, target, before)                     \
+    EXPORT int MPI_##name parameters {                                       \
+        before;                                                              \
+        return end_accesses(w, target, "MPI_" #name, PMPI_##name arguments); \
     }
 
 END(Win_complete, (MPI_Win w), (w), NULL, end_start(w))

@@ -49,11 +49,11 @@ static int make(int call, int *all, int count, int shift, MPI_Comm comm, int is_
     int *part = all + own * count + shift, *other = all + displacements[own] + shift, *same = all + shift;
     const MPI_Datatype t = MPI_INT;
     MPI_Request request = MPI_REQUEST_NULL;
-#define MAKE(name, lower, ...)                                         \
-    if (is_later)                                                      \
-        error = MPI_I##lower(__VA_ARGS__, comm, &request);             \
-    else                                                               \
-        error = MPI_##name(__VA_ARGS__, comm);                         \
+#define MAKE(name, lower, ...)                             \
+    if (is_later)                                          \
+        error = MPI_I##lower(__VA_ARGS__, comm, &request); \
+    else                                                   \
+        error = MPI_##name(__VA_ARGS__, comm);             \
     break
     switch (call) {
     case 0: MAKE(Gather, gather, part, count, t, all, count, t, own);
@@ -109,7 +109,8 @@ static void cut(MPI_Comm world) {
     MPI_Datatype parts[] = {MPI_INT, has_short ? MPI_SHORT : MPI_INT}, type;
     MPI_Type_create_struct(2, (int[]){1, 1}, (MPI_Aint[]){0, 8}, parts, &type);
     MPI_Type_commit(&type);
-    char *out = gpu_allocate(places[0] ? DEVICE : HOST, 40), *in = gpu_allocate(places[1] ? DEVICE : HOST, 160);
+    char *out = gpu_allocate(places[0] ? DEVICE : HOST, 40),
+         *in = gpu_allocate(places[1] ? DEVICE : HOST, 160);
     MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
     MPI_Isend(out, bytes, MPI_BYTE, right, 3, world, &requests[0]);
     if (is_later) {

@@ -40,23 +40,25 @@ static MPI_Group only_peer(void) {
 }
 
 // What a call makes goes at once: to free it is such a call, too.
-#define COMM(name, ...)             \
-    static void name##_(void) {     \
-        MPI_Comm made;              \
-        MPI_##name(__VA_ARGS__);    \
-        free_comm(made);            \
+#define COMM(name, ...)          \
+    static void name##_(void) {  \
+        MPI_Comm made;           \
+        MPI_##name(__VA_ARGS__); \
+        free_comm(made);         \
     }
-#define WINDOW(name, ...)           \
-    static void name##_(void) {     \
-        MPI_Win made;               \
-        MPI_##name(__VA_ARGS__);    \
-        MPI_Win_free(&made);        \
+#define WINDOW(name, ...)        \
+    static void name##_(void) {  \
+        MPI_Win made;            \
+        MPI_##name(__VA_ARGS__); \
+        MPI_Win_free(&made);     \
     }
-#define PLAIN(name, ...) \
-    static void name##_(void) { MPI_##name(__VA_ARGS__); }
+#define PLAIN(name, ...)         \
+    static void name##_(void) {  \
+        MPI_##name(__VA_ARGS__); \
+    }
 
-static int counts[2] = {1, 1}, displacements[2] = {0, 1}, bytes_at[2] = {0, 4}, dims[1] = {2}, periods[1] = {1},
-           keeps[1] = {1}, index_[2] = {1, 2}, edges[2] = {1, 0}, one = 1;
+static int counts[2] = {1, 1}, displacements[2] = {0, 1}, bytes_at[2] = {0, 4}, dims[1] = {2},
+           periods[1] = {1}, keeps[1] = {1}, index_[2] = {1, 2}, edges[2] = {1, 0}, one = 1;
 static MPI_Aint far_at[2] = {0, 4};
 static MPI_Datatype ints[2];
 
@@ -94,7 +96,8 @@ COMM(Cart_create, world, 1, dims, periods, 0, &made)
 COMM(Cart_sub, ring, keeps, &made)
 COMM(Graph_create, world, 2, index_, edges, 0, &made)
 COMM(Dist_graph_create, world, 1, &rank, &one, &peer, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &made)
-COMM(Dist_graph_create_adjacent, world, 1, &peer, MPI_UNWEIGHTED, 1, &peer, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &made)
+COMM(Dist_graph_create_adjacent, world, 1, &peer, MPI_UNWEIGHTED, 1, &peer, MPI_UNWEIGHTED, MPI_INFO_NULL, 0,
+     &made)
 PLAIN(Comm_set_info, world, info)
 
 static void Comm_idup_(void) {
@@ -172,10 +175,10 @@ PLAIN(File_write_ordered, file, words, 1, MPI_INT, MPI_STATUS_IGNORE)
 PLAIN(File_read_ordered, file, others, 1, MPI_INT, MPI_STATUS_IGNORE)
 PLAIN(File_seek_shared, file, 0, MPI_SEEK_SET)
 // In two parts.
-#define SPLIT(kind, name, ...)                                 \
-    static void File_##kind##_##name##_begin_(void) {                         \
-        MPI_File_##kind##_##name##_begin(__VA_ARGS__, words, 1, MPI_INT);     \
-        MPI_File_##kind##_##name##_end(file, words, MPI_STATUS_IGNORE);       \
+#define SPLIT(kind, name, ...)                                            \
+    static void File_##kind##_##name##_begin_(void) {                     \
+        MPI_File_##kind##_##name##_begin(__VA_ARGS__, words, 1, MPI_INT); \
+        MPI_File_##kind##_##name##_end(file, words, MPI_STATUS_IGNORE);   \
     }
 SPLIT(write, all, file)
 SPLIT(read, all, file)
@@ -270,30 +273,85 @@ static const struct {
     const char *names;
     void (*make)(void);
 } CALLS_[] = {
-    CALL(Barrier), CALL(Bcast), CALL(Gather), CALL(Gatherv), CALL(Scatter), CALL(Scatterv), CALL(Allgather),
-    CALL(Allgatherv), CALL(Alltoall), CALL(Alltoallv), CALL(Alltoallw), CALL(Reduce), CALL(Allreduce),
-    CALL(Reduce_scatter), CALL(Reduce_scatter_block), CALL(Scan), CALL(Exscan), CALL(Neighbor_allgather),
-    CALL(Neighbor_allgatherv), CALL(Neighbor_alltoall), CALL(Neighbor_alltoallv), CALL(Neighbor_alltoallw),
-    CALLS(Comm_dup, "MPI_Comm_free"), CALL(Comm_dup_with_info), CALL(Comm_idup), CALL(Comm_create),
-    CALL(Comm_create_group), CALL(Comm_split), CALL(Comm_split_type), CALL(Comm_disconnect),
-    CALL(Comm_set_info), CALL(Intercomm_create), CALL(Intercomm_merge), CALL(Cart_create), CALL(Cart_sub),
-    CALL(Graph_create), CALL(Dist_graph_create), CALL(Dist_graph_create_adjacent),
-    CALLS(Win_create, "MPI_Win_free"), CALL(Win_allocate), CALL(Win_allocate_shared),
-    CALL(Win_create_dynamic), CALL(Win_fence), CALL(Win_set_info),
+    CALL(Barrier),
+    CALL(Bcast),
+    CALL(Gather),
+    CALL(Gatherv),
+    CALL(Scatter),
+    CALL(Scatterv),
+    CALL(Allgather),
+    CALL(Allgatherv),
+    CALL(Alltoall),
+    CALL(Alltoallv),
+    CALL(Alltoallw),
+    CALL(Reduce),
+    CALL(Allreduce),
+    CALL(Reduce_scatter),
+    CALL(Reduce_scatter_block),
+    CALL(Scan),
+    CALL(Exscan),
+    CALL(Neighbor_allgather),
+    CALL(Neighbor_allgatherv),
+    CALL(Neighbor_alltoall),
+    CALL(Neighbor_alltoallv),
+    CALL(Neighbor_alltoallw),
+    CALLS(Comm_dup, "MPI_Comm_free"),
+    CALL(Comm_dup_with_info),
+    CALL(Comm_idup),
+    CALL(Comm_create),
+    CALL(Comm_create_group),
+    CALL(Comm_split),
+    CALL(Comm_split_type),
+    CALL(Comm_disconnect),
+    CALL(Comm_set_info),
+    CALL(Intercomm_create),
+    CALL(Intercomm_merge),
+    CALL(Cart_create),
+    CALL(Cart_sub),
+    CALL(Graph_create),
+    CALL(Dist_graph_create),
+    CALL(Dist_graph_create_adjacent),
+    CALLS(Win_create, "MPI_Win_free"),
+    CALL(Win_allocate),
+    CALL(Win_allocate_shared),
+    CALL(Win_create_dynamic),
+    CALL(Win_fence),
+    CALL(Win_set_info),
     CALLS(Win_lock, "MPI_Win_flush MPI_Win_flush_local MPI_Win_unlock"),
     CALLS(Win_lock_all, "MPI_Win_flush_all MPI_Win_flush_local_all MPI_Win_unlock_all"),
     CALLS(Win_start, "MPI_Win_post MPI_Win_complete MPI_Win_wait"),
-    CALLS(File_open, "MPI_File_close"), CALL(File_set_size), CALL(File_preallocate), CALL(File_set_info),
-    CALL(File_set_view), CALL(File_set_atomicity), CALL(File_sync), CALL(File_write_all), CALL(File_read_all),
-    CALL(File_write_at_all), CALL(File_read_at_all), CALL(File_write_ordered), CALL(File_read_ordered),
-    CALL(File_seek_shared), CALLS(File_write_all_begin, "MPI_File_write_all_end"),
+    CALLS(File_open, "MPI_File_close"),
+    CALL(File_set_size),
+    CALL(File_preallocate),
+    CALL(File_set_info),
+    CALL(File_set_view),
+    CALL(File_set_atomicity),
+    CALL(File_sync),
+    CALL(File_write_all),
+    CALL(File_read_all),
+    CALL(File_write_at_all),
+    CALL(File_read_at_all),
+    CALL(File_write_ordered),
+    CALL(File_read_ordered),
+    CALL(File_seek_shared),
+    CALLS(File_write_all_begin, "MPI_File_write_all_end"),
     CALLS(File_read_all_begin, "MPI_File_read_all_end"),
     CALLS(File_write_at_all_begin, "MPI_File_write_at_all_end"),
     CALLS(File_read_at_all_begin, "MPI_File_read_at_all_end"),
     CALLS(File_write_ordered_begin, "MPI_File_write_ordered_end"),
-    CALLS(File_read_ordered_begin, "MPI_File_read_ordered_end"), CALLS(Send, "MPI_Recv"), CALL(Ssend),
-    CALL(Rsend), CALLS(Bsend, "MPI_Buffer_detach"), CALL(Sendrecv), CALL(Sendrecv_replace), CALL(Probe),
-    CALLS(Mprobe, "MPI_Mrecv"), CALL(Wait), CALL(Waitall), CALL(Waitany), CALL(Waitsome),
+    CALLS(File_read_ordered_begin, "MPI_File_read_ordered_end"),
+    CALLS(Send, "MPI_Recv"),
+    CALL(Ssend),
+    CALL(Rsend),
+    CALLS(Bsend, "MPI_Buffer_detach"),
+    CALL(Sendrecv),
+    CALL(Sendrecv_replace),
+    CALL(Probe),
+    CALLS(Mprobe, "MPI_Mrecv"),
+    CALL(Wait),
+    CALL(Waitall),
+    CALL(Waitany),
+    CALL(Waitsome),
 };
 enum { COUNT = sizeof CALLS_ / sizeof *CALLS_ };
 

@@ -12,7 +12,8 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     gpu_start_on(rank);
     size_t bytes = sizeof(int) * (size_t)count * (size_t)ranks;
-    void *out = gpu_allocate(DEVICE, bytes), *in = gpu_allocate(DEVICE, bytes), *host = gpu_allocate(HOST, bytes);
+    void *out = gpu_allocate(DEVICE, bytes), *in = gpu_allocate(DEVICE, bytes),
+         *host = gpu_allocate(HOST, bytes);
     for (int at = 0; at < count * ranks; at++) ((int *)host)[at] = at;
     gpu_copy(out, host, bytes);
     for (int turn = 0; turn < 3; turn++) MPI_Allreduce(out, in, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

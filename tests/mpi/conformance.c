@@ -123,9 +123,7 @@ static void call_together(void) {
         MPI_Scan(out.address, in.address, count, MPI_INT, MPI_SUM, world);
         must_hold(&in, 0, count, 0, rank + 1, -1, "MPI_Scan");
         break;
-    default:
-        MPI_Comm_split(world, 0, rank, &other);
-        MPI_Comm_free(&other);
+    default: MPI_Comm_split(world, 0, rank, &other); MPI_Comm_free(&other);
     }
     give_back(&out);
     give_back(&in);
@@ -146,8 +144,7 @@ static void messages_under_way(void) {
         is_blocking[at] = common(3) == 0;
         is_early[at] = is_blocking[at] || own(2);
         requests[at] = requests[messages + at] = MPI_REQUEST_NULL;
-        if (is_early[at])
-            MPI_Irecv(in[at].address, count, MPI_INT, left, at, MPI_COMM_WORLD, &requests[at]);
+        if (is_early[at]) MPI_Irecv(in[at].address, count, MPI_INT, left, at, MPI_COMM_WORLD, &requests[at]);
     }
     for (int at = 0; at < messages; at++) {
         if (is_blocking[at])

@@ -52,8 +52,8 @@ static MPI_Datatype share_of(MPI_Datatype inner, MPI_Datatype base) {
     enum { DIMENSIONS = 3 };
     const int distributions[] = {MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_NONE};
     int sizes[DIMENSIONS], ways[DIMENSIONS], arguments[DIMENSIONS], places[DIMENSIONS], processes = 1, size;
-    // Open MPI 5.0 refuses shares of a type of nothing. Elements are sent as predefined ones, too: what is made
-    // has nothing else in it.
+    // Open MPI 5.0 refuses shares of a type of nothing. Elements are sent as predefined ones, too: what is
+    // made has nothing else in it.
     MPI_Type_size(inner, &size);
     if (size == 0) inner = base;
     for (int at = 0; at < DIMENSIONS; at++) {
@@ -87,8 +87,8 @@ static MPI_Datatype with_nothing(MPI_Datatype inner) {
 static MPI_Datatype around(MPI_Datatype inner, MPI_Datatype base) {
     MPI_Datatype made;
     MPI_Aint extent = extent_of(inner), places[MAX_PARTITIONS];
-    int parts = 1 + common(MAX_PARTITIONS), length = 1 + common(3), lengths[MAX_PARTITIONS], steps[MAX_PARTITIONS],
-        at = 0;
+    int parts = 1 + common(MAX_PARTITIONS), length = 1 + common(3), lengths[MAX_PARTITIONS],
+        steps[MAX_PARTITIONS], at = 0;
     for (int part = 0; part < parts; part++) {
         at += common(3);
         steps[part] = at;

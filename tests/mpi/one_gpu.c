@@ -1,8 +1,9 @@
-// Rank 0 sends from a GPU, rank 1 has none and has begun all its receives before: they end in each of the calls that
-// ask about requests.
+// Rank 0 sends from a GPU, rank 1 has none and has begun all its receives before: they end in each of the
+// calls that ask about requests.
 //
-// one_gpu [persistent|probed|at_once]: the receives are persistent requests, which are started again and again; `probed`:
-// probes have taken the messages out of the MPI's queue before that; `at_once`: one call waits for all of them.
+// one_gpu [persistent|probed|at_once]: the receives are persistent requests, which are started again and
+// again; `probed`: probes have taken the messages out of the MPI's queue before that; `at_once`: one call
+// waits for all of them.
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,8 +18,9 @@ enum { MESSAGES = 16, LONG = 300000, DESCRIPTOR = 79, NEVER = 14, LAST = 15 };
 static const struct {
     int bytes, on_gpu, room;
 } plan[MESSAGES] = {
-    {8, 0, 8},       {DESCRIPTOR, 0, 100}, {LONG, 1, LONG}, {LONG, 1, LONG + 5}, {LONG, 1, LONG}, {40, 1, 60},
-    {LONG, 1, LONG}, {LONG, 1, LONG},      {LONG, 1, LONG}, {60, 0, 4},          {LONG, 1, 1000}, {LONG, 1, LONG},
+    {8, 0, 8},       {DESCRIPTOR, 0, 100}, {LONG, 1, LONG}, {LONG, 1, LONG + 5},
+    {LONG, 1, LONG}, {40, 1, 60},          {LONG, 1, LONG}, {LONG, 1, LONG},
+    {LONG, 1, LONG}, {60, 0, 4},           {LONG, 1, 1000}, {LONG, 1, LONG},
     {3, 0, 3},       {LONG, 1, LONG},      {0, 0, 50},      {0, 0, 0},
 };
 
@@ -46,7 +48,8 @@ static bool is_there(int tag) {
 static void must_be(int tag, const MPI_Status *status) {
     int count = -1;
     MPI_Get_count(status, MPI_BYTE, &count);
-    must(count == plan[tag].bytes && status->MPI_TAG == tag && status->MPI_SOURCE == 0, "the status is wrong", tag);
+    must(count == plan[tag].bytes && status->MPI_TAG == tag && status->MPI_SOURCE == 0, "the status is wrong",
+         tag);
     must(is_there(tag), "bytes are wrong", tag);
 }
 
@@ -102,7 +105,8 @@ static void receive_all(void) {
     MPI_Wait(&requests[LAST], &status);
     // It has been freed, and arrives all the same.
     double start = MPI_Wtime();
-    while (!is_there(8) && MPI_Wtime() - start < 20) MPI_Iprobe(0, 0, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    while (!is_there(8) && MPI_Wtime() - start < 20)
+        MPI_Iprobe(0, 0, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
     must(is_there(8), "bytes are wrong", 8);
 }
 

@@ -3,8 +3,8 @@
 // what is wrong.
 //
 // windows: many messages under way at once, long and short. turns: short ones back and forth. crossed: both
-// ranks send first and receive then. late: receivers that come late. devices: a receiver with memory on two GPUs,
-// for whom the sender's memory is opened once.
+// ranks send first and receive then. late: receivers that come late. devices: a receiver with memory on two
+// GPUs, for whom the sender's memory is opened once.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,8 +32,8 @@ static void check(const char *memory, size_t bytes, int round, int number) {
     gpu_copy(host, memory, bytes);
     for (size_t at = 0; at < bytes; at++) {
         if (host[at] == byte_of(peer, round, number, at)) continue;
-        printf("%s: rank %d: round %d, message %d: byte %zu of %zu is wrong\n", scene, rank, round, number, at,
-               bytes);
+        printf("%s: rank %d: round %d, message %d: byte %zu of %zu is wrong\n", scene, rank, round, number,
+               at, bytes);
         fflush(stdout);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -143,7 +143,8 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*play)(char *, char *);
-    } scenes[] = {{"windows", windows}, {"turns", turns}, {"crossed", crossed}, {"late", late}, {"devices", devices}};
+    } scenes[] = {
+        {"windows", windows}, {"turns", turns}, {"crossed", crossed}, {"late", late}, {"devices", devices}};
     int played = 0;
     for (size_t at = 0; at < sizeof scenes / sizeof *scenes; at++) {
         if (strcmp(scene, scenes[at].name) != 0) continue;

@@ -1,5 +1,5 @@
-// A program of MPI 4's sessions alone, without MPI_Init: persistent messages, calls in place, and threads that send and
-// receive at once, on memory of GPUs.
+// A program of MPI 4's sessions alone, without MPI_Init: persistent messages, calls in place, and threads
+// that send and receive at once, on memory of GPUs.
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -26,7 +26,8 @@ static int ranks;
 static void exchange(MPI_Comm comm, int number, int is_persistent) {
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
     size_t bytes = COUNT * sizeof(int);
-    int *out = (int *)gpu_allocate(DEVICE, bytes), *in = (int *)gpu_allocate(DEVICE, bytes), *host = malloc(bytes);
+    int *out = (int *)gpu_allocate(DEVICE, bytes), *in = (int *)gpu_allocate(DEVICE, bytes),
+        *host = malloc(bytes);
     MPI_Request requests[2];
     if (is_persistent) {
         MPI_Recv_init(in, COUNT, MPI_INT, before, number, comm, &requests[0]);
@@ -81,7 +82,8 @@ int main(void) {
     int *numbers = (int *)gpu_allocate(DEVICE, sizeof(int)), zero = 0;
     gpu_copy(numbers, &zero, sizeof zero);
     MPI_Allreduce(numbers, numbers, 1, MPI_INT, MPI_SUM, comms[0]);
-    must(MPI_Reduce_local(numbers, numbers + 0, 0, MPI_INT, MPI_SUM) == MPI_SUCCESS, "nothing is not reduced");
+    must(MPI_Reduce_local(numbers, numbers + 0, 0, MPI_INT, MPI_SUM) == MPI_SUCCESS,
+         "nothing is not reduced");
     for (int at = 0; at < THREADS; at++) MPI_Comm_disconnect(&comms[at]);
     MPI_Session_finalize(&session);
     printf("sessions: ok\n");

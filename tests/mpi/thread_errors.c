@@ -64,7 +64,8 @@ static void *exchange(void *argument) {
     gpu_use();
     char *out = gpu_allocate(DEVICE, BYTES), *in = gpu_allocate(DEVICE, MAX_MESSAGES * BYTES);
     for (int round = 0; round < rounds; round++) {
-        int count = 1 + (int)(next(&state) % MAX_MESSAGES), form = (int)(next(&state) % 4), is_cut[MAX_MESSAGES];
+        int count = 1 + (int)(next(&state) % MAX_MESSAGES), form = (int)(next(&state) % 4),
+            is_cut[MAX_MESSAGES];
         MPI_Request receives[MAX_MESSAGES], sends[MAX_MESSAGES];
         MPI_Status ignored[MAX_MESSAGES];
         for (int at = 0; at < count; at++) {

@@ -70,7 +70,10 @@ static void *match(void *argument) {
     int number = (int)(intptr_t)argument, to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
     unsigned char *out = calloc(LONG, 1), *in = calloc(LONG, 1);
     for (int time = 0; time < TIMES; time++) {
-        int bytes = time % 2 == 0 ? 79 : time % 4 == 1 ? 0 : LONG >> time % 7, tag = TAG * (number + 1) + time % TAG, count;
+        int bytes = time % 2 == 0   ? 79
+                    : time % 4 == 1 ? 0
+                                    : LONG >> time % 7,
+            tag = TAG * (number + 1) + time % TAG, count;
         MPI_Request request;
         MPI_Status status;
         MPI_Isend(out, bytes, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);

@@ -1,8 +1,9 @@
-// One-sided calls whose own buffers lie on a GPU, and windows of memory on GPUs: all calls and all ways to end them, with
-// buffers that are used again as soon as the MPI standard lets a program do so; then random calls against a model.
+// One-sided calls whose own buffers lie on a GPU, and windows of memory on GPUs: all calls and all ways to
+// end them, with buffers that are used again as soon as the MPI standard lets a program do so; then random
+// calls against a model.
 //
-// windows [host | ROUNDS [SEED [WINDOW]]]: with `host` there is no GPU, and all memory is the host's. ROUNDS are those of random
-// calls, with the windows of one kind alone where it is given.
+// windows [host | ROUNDS [SEED [WINDOW]]]: with `host` there is no GPU, and all memory is the host's. ROUNDS
+// are those of random calls, with the windows of one kind alone where it is given.
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,7 +13,19 @@
 #include "gpu.h"
 
 enum { COUNT = 300, GAPS = 2, SPACE = COUNT * GAPS };
-enum what { PUT, GET, ACCUMULATE, GET_ACCUMULATE, FETCH_AND_OP, COMPARE_AND_SWAP, RPUT, RGET, RACCUMULATE, RGET_ACCUMULATE, CALLS };
+enum what {
+    PUT,
+    GET,
+    ACCUMULATE,
+    GET_ACCUMULATE,
+    FETCH_AND_OP,
+    COMPARE_AND_SWAP,
+    RPUT,
+    RGET,
+    RACCUMULATE,
+    RGET_ACCUMULATE,
+    CALLS
+};
 enum how { FENCE, POST_START, LOCK, LOCK_FLUSH, LOCK_ALL_LOCAL, LOCK_ALL_FLUSH, WAYS };
 
 static int rank, ranks, wrong;
@@ -22,8 +35,8 @@ static bool has_gaps;
 static MPI_Datatype with_gaps;
 static MPI_Win window;
 
-// What windows are made of: memory that the MPI allocates, memory of a kind at all ranks, at every second one, or at all
-// but the last, which gives none; and memory that is attached.
+// What windows are made of: memory that the MPI allocates, memory of a kind at all ranks, at every second
+// one, or at all but the last, which gives none; and memory that is attached.
 enum made { ALLOCATED, OF_HOST, OF_DEVICE, OF_EXPORTABLE, OF_MANAGED, OF_BOTH, WITH_NONE, ATTACHED, MADE };
 static enum made made;
 static long *shared;
@@ -65,8 +78,8 @@ static void must(bool is_right, enum what what, enum how how, const char *words,
     if (is_right || (wrong++ > 0 && what == last_what && how == last_how)) return;
     last_what = what;
     last_how = how;
-    fprintf(stderr, "rank %d: window %d, call %d, way %d, %s%s: %s, at %d\n", rank, made, what, how, gpu_name(memory),
-            has_gaps ? " with gaps" : "", words, at);
+    fprintf(stderr, "rank %d: window %d, call %d, way %d, %s%s: %s, at %d\n", rank, made, what, how,
+            gpu_name(memory), has_gaps ? " with gaps" : "", words, at);
 }
 
 static bool is_of_one(enum what what) {
@@ -74,7 +87,8 @@ static bool is_of_one(enum what what) {
 }
 
 static bool reads_window(enum what what) {
-    return what == GET || what == RGET || what == GET_ACCUMULATE || what == RGET_ACCUMULATE || is_of_one(what);
+    return what == GET || what == RGET || what == GET_ACCUMULATE || what == RGET_ACCUMULATE ||
+           is_of_one(what);
 }
 
 // What the window of `of` holds after the call of the rank before it.
@@ -126,18 +140,25 @@ static bool call(enum what what, long *origin, long *result, const long *compare
     switch (what) {
     case PUT: MPI_Put(origin, count, type, to, places[to], COUNT, MPI_LONG, window); break;
     case GET: MPI_Get(result, count, type, to, places[to], COUNT, MPI_LONG, window); break;
-    case ACCUMULATE: MPI_Accumulate(origin, count, type, to, places[to], COUNT, MPI_LONG, MPI_SUM, window); break;
+    case ACCUMULATE:
+        MPI_Accumulate(origin, count, type, to, places[to], COUNT, MPI_LONG, MPI_SUM, window);
+        break;
     case GET_ACCUMULATE:
-        MPI_Get_accumulate(origin, count, type, result, count, type, to, places[to], COUNT, MPI_LONG, MPI_SUM, window);
+        MPI_Get_accumulate(origin, count, type, result, count, type, to, places[to], COUNT, MPI_LONG, MPI_SUM,
+                           window);
         break;
     case FETCH_AND_OP: MPI_Fetch_and_op(origin, result, MPI_LONG, to, places[to], MPI_SUM, window); break;
-    case COMPARE_AND_SWAP: MPI_Compare_and_swap(origin, compared, result, MPI_LONG, to, places[to], window); break;
+    case COMPARE_AND_SWAP:
+        MPI_Compare_and_swap(origin, compared, result, MPI_LONG, to, places[to], window);
+        break;
     case RPUT: MPI_Rput(origin, count, type, to, places[to], COUNT, MPI_LONG, window, &request); break;
     case RGET: MPI_Rget(result, count, type, to, places[to], COUNT, MPI_LONG, window, &request); break;
-    case RACCUMULATE: MPI_Raccumulate(origin, count, type, to, places[to], COUNT, MPI_LONG, MPI_SUM, window, &request); break;
+    case RACCUMULATE:
+        MPI_Raccumulate(origin, count, type, to, places[to], COUNT, MPI_LONG, MPI_SUM, window, &request);
+        break;
     default:
-        MPI_Rget_accumulate(origin, count, type, result, count, type, to, places[to], COUNT, MPI_LONG, MPI_SUM, window,
-                            &request);
+        MPI_Rget_accumulate(origin, count, type, result, count, type, to, places[to], COUNT, MPI_LONG,
+                            MPI_SUM, window, &request);
     }
     if (what < RPUT) return false;
     MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -152,8 +173,8 @@ static void must_have(enum what what, enum how how, const long *result, int to) 
         int number = has_gaps ? at / GAPS : at;
         bool is_there = !is_gap && number < (is_of_one(what) ? 1 : COUNT) && reads_window(what);
         if (is_of_one(what) && at > 0) is_there = false;
-        must(here[at] == (is_there ? before(to, number) : 77), what, how, is_there ? "the result" : "what is no result",
-             at);
+        must(here[at] == (is_there ? before(to, number) : 77), what, how,
+             is_there ? "the result" : "what is no result", at);
     }
     free(here);
 }
@@ -168,7 +189,8 @@ static void attempt(enum what what, enum how how) {
     MPI_Win_unlock(rank, window);
     for (int at = 0; at < SPACE; at++) here[at] = empty[at] = 77;
     for (int at = 0; at < COUNT; at++) here[place_of(at)] = given(rank, at);
-    long *origin = gpu_allocate(memory, bytes), *result = gpu_allocate(memory, bytes), *compared = gpu_allocate(memory, sizeof(long));
+    long *origin = gpu_allocate(memory, bytes), *result = gpu_allocate(memory, bytes),
+         *compared = gpu_allocate(memory, sizeof(long));
     copy_bytes(origin, here, bytes);
     copy_bytes(result, empty, bytes);
     copy_bytes(compared, &(long){before(to, 0)}, sizeof(long));
@@ -197,7 +219,8 @@ static void attempt(enum what what, enum how how) {
 }
 
 // Open MPI 4.1.4 crashes in MPI_Compare_and_swap between processes of a host, by itself, too.
-// And in windows of memory that it has not allocated MPI_Get_accumulate of elements with gaps gives wrong ones back.
+// And in windows of memory that it has not allocated MPI_Get_accumulate of elements with gaps gives wrong
+// ones back.
 static bool is_mpis_fault(enum what what, bool gaps) {
     (void)what, (void)gaps;
 #if defined OPEN_MPI && OMPI_MAJOR_VERSION < 5
@@ -209,11 +232,17 @@ static bool is_mpis_fault(enum what what, bool gaps) {
 #endif
 }
 
+// Random calls: in a round each rank makes calls to one other, in blocks of its own there, and adds to a
+// block that belongs to all. All ranks draw the same numbers, so that each knows what all windows hold.
 
-// Random calls: in a round each rank makes calls to one other, in blocks of its own there, and adds to a block that belongs to
-// all. All ranks draw the same numbers, so that each knows what all windows hold.
-
-enum { BLOCKS = 4, BLOCK = 24, MAX_RANKS = 4, OWN = BLOCKS * BLOCK, SUMS = 16, WINDOW = MAX_RANKS * OWN + SUMS };
+enum {
+    BLOCKS = 4,
+    BLOCK = 24,
+    MAX_RANKS = 4,
+    OWN = BLOCKS * BLOCK,
+    SUMS = 16,
+    WINDOW = MAX_RANKS * OWN + SUMS
+};
 static long model[MAX_RANKS][WINDOW];
 static uint64_t state;
 
@@ -241,15 +270,16 @@ static long new_value(enum what what, MPI_Op op, long old, long given, bool is_f
     return op == MPI_MAX && given > old ? given : old;
 }
 
-static void make_call(enum what what, MPI_Op op, long *origin, long *result, const long *compared, int to, MPI_Aint at,
-                      struct form form) {
+static void make_call(enum what what, MPI_Op op, long *origin, long *result, const long *compared, int to,
+                      MPI_Aint at, struct form form) {
     int n = form.elements;
     switch (what) {
     case PUT: MPI_Put(origin, n, MPI_LONG, to, at, form.count, form.type, window); break;
     case GET: MPI_Get(result, n, MPI_LONG, to, at, form.count, form.type, window); break;
     case ACCUMULATE: MPI_Accumulate(origin, n, MPI_LONG, to, at, form.count, form.type, op, window); break;
     case GET_ACCUMULATE:
-        MPI_Get_accumulate(origin, n, MPI_LONG, result, n, MPI_LONG, to, at, form.count, form.type, op, window);
+        MPI_Get_accumulate(origin, n, MPI_LONG, result, n, MPI_LONG, to, at, form.count, form.type, op,
+                           window);
         break;
     case FETCH_AND_OP: MPI_Fetch_and_op(origin, result, MPI_LONG, to, at, op, window); break;
     default: MPI_Compare_and_swap(origin, compared, result, MPI_LONG, to, at, window);
@@ -262,7 +292,11 @@ static void random_round(enum how how, MPI_Datatype every_second, long *buffers)
     long (*here)[3][BLOCK] = malloc(BLOCKS * sizeof *here), expected[BLOCKS][BLOCK], ones[SUMS];
     int unit = made == ATTACHED ? (int)sizeof(long) : 1, distance = 1 + draw(ranks - 1);
     int to = (rank + distance) % ranks, from = (rank + ranks - distance) % ranks;
-    struct { enum what what; MPI_Op op; struct form form; } calls[BLOCKS];
+    struct {
+        enum what what;
+        MPI_Op op;
+        struct form form;
+    } calls[BLOCKS];
     for (int of = 0; of < ranks; of++) {
         int target = (of + distance) % ranks;
         bool has_memory = made != WITH_NONE || target != ranks - 1;
@@ -274,7 +308,8 @@ static void random_round(enum how how, MPI_Datatype every_second, long *buffers)
             if (is_mpis_fault(what, form.stride > 1)) what = what == COMPARE_AND_SWAP ? FETCH_AND_OP : GET;
             if (of == rank) calls[block].what = what, calls[block].op = op, calls[block].form = form;
             for (int at = 0; at < BLOCK; at++) {
-                long value = draw(1 << 20), *old = &model[target][of * OWN + block * BLOCK + at * form.stride];
+                long value = draw(1 << 20),
+                     *old = &model[target][of * OWN + block * BLOCK + at * form.stride];
                 bool is_there = at < form.elements && has_memory;
                 if (of == rank) {
                     here[block][0][at] = value;
@@ -297,15 +332,16 @@ static void random_round(enum how how, MPI_Datatype every_second, long *buffers)
         make_call(calls[block].what, calls[block].op, buffer, buffer + BLOCK, buffer + 2 * BLOCK, to, at,
                   calls[block].form);
         if (block == 0)
-            MPI_Accumulate(ones, SUMS, MPI_LONG, to, places[to] + MAX_RANKS * OWN * unit, SUMS, MPI_LONG, MPI_SUM,
-                           window);
+            MPI_Accumulate(ones, SUMS, MPI_LONG, to, places[to] + MAX_RANKS * OWN * unit, SUMS, MPI_LONG,
+                           MPI_SUM, window);
     }
     end_here(how, to);
     end(how, to);
     copy_bytes(here, buffers, BLOCKS * sizeof *here);
     for (int block = 0; block < BLOCKS; block++)
         for (int at = 0; at < BLOCK; at++)
-            must(here[block][1][at] == expected[block][at], calls[block].what, how, "a random call's result", at);
+            must(here[block][1][at] == expected[block][at], calls[block].what, how, "a random call's result",
+                 at);
     MPI_Barrier(MPI_COMM_WORLD);
     long *all = malloc(WINDOW * sizeof *all);
     MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, window);
@@ -318,7 +354,8 @@ static void random_round(enum how how, MPI_Datatype every_second, long *buffers)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// All ranks update the same elements of the first one's at once: nothing is lost, and each number is fetched once.
+// All ranks update the same elements of the first one's at once: nothing is lost, and each number is fetched
+// once.
 static void contended(void) {
     enum { TIMES = 30 };
     int unit = made == ATTACHED ? (int)sizeof(long) : 1;
@@ -367,7 +404,8 @@ static void random_calls(int rounds) {
     MPI_Type_free(&every_second);
 }
 
-// What is outside of a window's memory, or of an epoch, is an error of the MPI's; and what the window says of itself.
+// What is outside of a window's memory, or of an epoch, is an error of the MPI's; and what the window says of
+// itself.
 static void errors(void) {
     int to = (rank + 1) % ranks, class, flag, *unit;
     long value = 1, *base;

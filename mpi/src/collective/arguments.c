@@ -1,5 +1,5 @@
-// Arguments of collective calls: the ranges that a rank sends to and receives from each rank, the elements and operations that
-// kernels reduce, and aliased buffers.
+// Arguments of collective calls: the ranges that a rank sends to and receives from each rank, the elements
+// and operations that kernels reduce, and aliased buffers.
 
 #include <stddef.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 
 // Ranges that a call without a reduction sends to each rank, and receives from each.
 
-// A side's block of a rank. Its address is null if it has gaps: the rank cannot make the call, and the others learn
-// that.
+// A side's block of a rank. Its address is null if it has gaps: the rank cannot make the call, and the others
+// learn that.
 static struct causeway_comm_range block_of(const struct call *call, const struct side *side, uint32_t rank) {
     MPI_Datatype type = side->types != NULL ? side->types[rank] : side->type;
     uint64_t bytes = bytes_of(count_at(call, side, (int)rank), type);
@@ -24,9 +24,9 @@ static struct causeway_comm_range block_of(const struct call *call, const struct
 }
 
 // The root sends a block to all others, or receives one from each; the others have one block.
-static void lay_out_rooted(const struct call *call, uint32_t me, uint32_t ranks,
-                           const struct side *of_root, const struct side *of_others,
-                           struct causeway_comm_range *roots, struct causeway_comm_range *others) {
+static void lay_out_rooted(const struct call *call, uint32_t me, uint32_t ranks, const struct side *of_root,
+                           const struct side *of_others, struct causeway_comm_range *roots,
+                           struct causeway_comm_range *others) {
     uint32_t root = (uint32_t)call->root;
     if (me == root)
         for (uint32_t rank = 0; rank < ranks; rank++) roots[rank] = block_of(call, of_root, rank);
@@ -158,12 +158,13 @@ int operation_of(MPI_Op op) {
 
 // Aliased send and receive buffers: whether the MPI reports them as an error.
 //
-// The MPI cannot see them in a call of the interposer, which passes it two staging buffers (staging.c) or does not call it
-// (direct.c). Which of these calls are errors differs from MPI to MPI, so the MPI is queried, by such a call on host memory
-// and of this rank alone.
+// The MPI cannot see them in a call of the interposer, which passes it two staging buffers (staging.c) or
+// does not call it (direct.c). Which of these calls are errors differs from MPI to MPI, so the MPI is
+// queried, by such a call on host memory and of this rank alone.
 
 // The address of this rank's block of a side. Most sides have a block of every rank.
-static const char *own_block_address(const struct call *call, const struct side *side, bool is_of_all, int rank) {
+static const char *own_block_address(const struct call *call, const struct side *side, bool is_of_all,
+                                     int rank) {
     if (!is_of_all) return side->address;
     MPI_Aint lower = 0, extent = 0;
     PMPI_Type_get_extent(side->type, &lower, &extent);
@@ -172,8 +173,8 @@ static const char *own_block_address(const struct call *call, const struct side 
     return (const char *)((uintptr_t)side->address + (uintptr_t)(at * extent));
 }
 
-// Whether the block that this rank sends to itself is received at the same address. Among neighbours no block is of the
-// rank itself.
+// Whether the block that this rank sends to itself is received at the same address. Among neighbours no block
+// is of the rank itself.
 static bool is_aliased(const struct call *call) {
     const struct side *out = &call->out, *in = &call->in;
     int rank = 0, is_inter = 0;

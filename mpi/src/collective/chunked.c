@@ -1,4 +1,5 @@
-// Chunked collective calls through host memory, which copy a chunk from or to the GPU while the MPI transfers another one.
+// Chunked collective calls through host memory, which copy a chunk from or to the GPU while the MPI transfers
+// another one.
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,15 +60,16 @@ static bool receives(const struct chunked_call *chunked) {
 static void start_chunk(const struct chunked_call *chunked, struct slot *slot, int *error) {
     const char *from = (const char *)chunked->from + (uint64_t)slot->first * chunked->extent;
     if (sends(chunked))
-        record_first_error(error, copy_any(chunked, slot->out, from, (uint64_t)slot->count * chunked->extent));
+        record_first_error(error,
+                           copy_any(chunked, slot->out, from, (uint64_t)slot->count * chunked->extent));
     switch (chunked->what) {
     case COLLECTIVE_Bcast:
-        record_first_error(error, PMPI_Ibcast(slot->out, slot->count, chunked->type, chunked->root, chunked->comm,
-                                &slot->request));
+        record_first_error(error, PMPI_Ibcast(slot->out, slot->count, chunked->type, chunked->root,
+                                              chunked->comm, &slot->request));
         return;
     default:
-        record_first_error(error, PMPI_Ireduce(slot->out, slot->in, slot->count, chunked->type, chunked->op, chunked->root,
-                                 chunked->comm, &slot->request));
+        record_first_error(error, PMPI_Ireduce(slot->out, slot->in, slot->count, chunked->type, chunked->op,
+                                               chunked->root, chunked->comm, &slot->request));
     }
 }
 
@@ -126,14 +128,15 @@ int send_chunked(const struct chunked_call *chunked, int from, int to) {
     void *holder;
     unsigned char *chunk = allocate_chunk(chunked, (uint64_t)chunk_elements * chunked->extent, &holder);
     for (MPI_Count first = 0; first < chunked->count; first += chunk_elements) {
-        MPI_Count remaining = chunked->count - first, count = remaining < chunk_elements ? remaining : chunk_elements;
+        MPI_Count remaining = chunked->count - first,
+                  count = remaining < chunk_elements ? remaining : chunk_elements;
         uint64_t offset = (uint64_t)first * chunked->extent, bytes = (uint64_t)count * chunked->extent;
         if (chunked->rank == from) {
             record_first_error(&error, copy_any(chunked, chunk, (const char *)chunked->from + offset, bytes));
             record_first_error(&error, PMPI_Send(chunk, (int)count, chunked->type, to, 0, chunked->comm));
         } else {
             record_first_error(&error, PMPI_Recv(chunk, (int)count, chunked->type, from, 0, chunked->comm,
-                                   MPI_STATUS_IGNORE));
+                                                 MPI_STATUS_IGNORE));
             if (error == MPI_SUCCESS)
                 record_first_error(&error, copy_any(chunked, (char *)chunked->to + offset, chunk, bytes));
         }
@@ -142,9 +145,9 @@ int send_chunked(const struct chunked_call *chunked, int from, int to) {
     return error;
 }
 
-// Chunked all-to-all exchange of the blocks that each rank has for each other one. A reduction uses it, too: each rank sends
-// the others their elements, and reduces its own. So no element passes through a rank that it is not for, as it may in the
-// MPI's own MPI_Reduce_scatter.
+// Chunked all-to-all exchange of the blocks that each rank has for each other one. A reduction uses it, too:
+// each rank sends the others their elements, and reduces its own. So no element passes through a rank that it
+// is not for, as it may in the MPI's own MPI_Reduce_scatter.
 
 // Chunks are smaller if there are many ranks.
 enum { MIN_CHUNK_BYTES = 64 << 10, MAX_CHUNK_BYTES = 1 << 20, MAX_STAGED_BYTES = 8 << 20 };
@@ -183,8 +186,8 @@ static uint64_t bytes_at(const struct exchange *exchange, uint32_t rank, uint64_
 }
 
 // Copies bytes of a block from the first one on into a chunk, or out of it.
-static void copy_block_range(struct exchange *exchange, const struct rank_block *rank_block, uint64_t first, uint64_t bytes,
-                      unsigned char *chunk, bool into_chunk) {
+static void copy_block_range(struct exchange *exchange, const struct rank_block *rank_block, uint64_t first,
+                             uint64_t bytes, unsigned char *chunk, bool into_chunk) {
     for (uint32_t at = 0; at < rank_block->count && bytes > 0; at++) {
         const struct causeway_comm_range *range = &rank_block->ranges[at];
         if (first >= range->bytes) {
@@ -201,23 +204,25 @@ static void copy_block_range(struct exchange *exchange, const struct rank_block 
     }
 }
 
-static void start_sending(struct exchange *exchange, struct exchange_slot *slot, uint32_t to, const void *chunk,
-                          uint64_t bytes) {
+static void start_sending(struct exchange *exchange, struct exchange_slot *slot, uint32_t to,
+                          const void *chunk, uint64_t bytes) {
     const struct chunked_call *chunked = exchange->chunked;
     if (bytes == 0) return;
     MPI_Request *request = &slot->requests[slot->count++];
     *request = MPI_REQUEST_NULL;
-    record_exchange_error(exchange, PMPI_Isend(chunk, (int)(bytes / chunked->extent), chunked->type, (int)to, 0, chunked->comm,
-                           request));
+    record_exchange_error(exchange, PMPI_Isend(chunk, (int)(bytes / chunked->extent), chunked->type, (int)to,
+                                               0, chunked->comm, request));
 }
 
-static void start_receiving(struct exchange *exchange, struct exchange_slot *slot, uint32_t from, uint64_t bytes) {
+static void start_receiving(struct exchange *exchange, struct exchange_slot *slot, uint32_t from,
+                            uint64_t bytes) {
     const struct chunked_call *chunked = exchange->chunked;
     if (bytes == 0) return;
     MPI_Request *request = &slot->requests[slot->count++];
     *request = MPI_REQUEST_NULL;
-    record_exchange_error(exchange, PMPI_Irecv(slot->in + from * exchange->chunk, (int)(bytes / chunked->extent), chunked->type,
-                           (int)from, 0, chunked->comm, request));
+    record_exchange_error(exchange,
+                          PMPI_Irecv(slot->in + from * exchange->chunk, (int)(bytes / chunked->extent),
+                                     chunked->type, (int)from, 0, chunked->comm, request));
 }
 
 // A copy that fails is an error of this rank, which still takes part in what the others wait for.
@@ -226,7 +231,8 @@ static void start_chunks(struct exchange *exchange, struct exchange_slot *slot, 
     uint64_t own_bytes = bytes_at(exchange, me, first);
     slot->first = first;
     slot->is_used = true;
-    if (!reduces(exchange)) copy_block_range(exchange, &exchange->rank_blocks[me], first, own_bytes, slot->out, true);
+    if (!reduces(exchange))
+        copy_block_range(exchange, &exchange->rank_blocks[me], first, own_bytes, slot->out, true);
     // Each rank starts with a different one.
     for (uint32_t step = 1; step <= exchange->ranks; step++) {
         uint32_t peer = (me + step) % exchange->ranks;
@@ -246,7 +252,8 @@ static void complete_chunks(struct exchange *exchange, struct exchange_slot *slo
     const struct chunked_call *chunked = exchange->chunked;
     uint32_t me = (uint32_t)chunked->rank;
     if (!slot->is_used) return;
-    for (int at = 0; at < slot->count; at++) record_exchange_error(exchange, PMPI_Wait(&slot->requests[at], MPI_STATUS_IGNORE));
+    for (int at = 0; at < slot->count; at++)
+        record_exchange_error(exchange, PMPI_Wait(&slot->requests[at], MPI_STATUS_IGNORE));
     slot->count = 0;
     slot->is_used = false;
     uint64_t own_bytes = bytes_at(exchange, me, slot->first);
@@ -254,18 +261,20 @@ static void complete_chunks(struct exchange *exchange, struct exchange_slot *slo
         unsigned char *chunk = slot->in + peer * exchange->chunk;
         if (peer == me) continue;
         if (!reduces(exchange))
-            copy_block_range(exchange, &exchange->rank_blocks[peer], slot->first, bytes_at(exchange, peer, slot->first), chunk,
-                      false);
+            copy_block_range(exchange, &exchange->rank_blocks[peer], slot->first,
+                             bytes_at(exchange, peer, slot->first), chunk, false);
         else if (own_bytes > 0)
-            record_exchange_error(exchange, PMPI_Reduce_local(chunk, slot->out + me * exchange->chunk, (int)(own_bytes / chunked->extent),
-                                          chunked->type, chunked->op));
+            record_exchange_error(exchange, PMPI_Reduce_local(chunk, slot->out + me * exchange->chunk,
+                                                              (int)(own_bytes / chunked->extent),
+                                                              chunked->type, chunked->op));
     }
     if (reduces(exchange) && exchange->error == MPI_SUCCESS)
-        copy_block_range(exchange, exchange->result, slot->first, own_bytes, slot->out + me * exchange->chunk, false);
+        copy_block_range(exchange, exchange->result, slot->first, own_bytes, slot->out + me * exchange->chunk,
+                         false);
 }
 
 int alltoall_chunked(const struct chunked_call *chunked, uint32_t ranks, const struct rank_block *rank_blocks,
-                       const struct rank_block *result) {
+                     const struct rank_block *result) {
     struct exchange exchange = {chunked, ranks, rank_blocks, result, MAX_STAGED_BYTES / ranks, MPI_SUCCESS};
     if (exchange.chunk > MAX_CHUNK_BYTES) exchange.chunk = MAX_CHUNK_BYTES;
     if (exchange.chunk < MIN_CHUNK_BYTES) exchange.chunk = MIN_CHUNK_BYTES;

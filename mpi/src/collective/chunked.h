@@ -32,10 +32,9 @@ struct rank_block {
     // Of all of them; the same at all ranks.
     uint64_t bytes;
 };
-// There is a block for each rank. Without a result, a rank sends its own block to all, and receives those of all others.
-// With one, it sends each rank that one's block, and reduces its own block of all ranks into the result, which may be
-// that block.
-// Returns this rank's first error, which has not been raised.
+// There is a block for each rank. Without a result, a rank sends its own block to all, and receives those of
+// all others. With one, it sends each rank that one's block, and reduces its own block of all ranks into the
+// result, which may be that block. Returns this rank's first error, which has not been raised.
 int alltoall_chunked(const struct chunked_call *chunked, uint32_t ranks, const struct rank_block *rank_blocks,
                      const struct rank_block *result);
 

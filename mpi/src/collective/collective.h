@@ -37,7 +37,8 @@ struct call {
 
 enum form { BLOCKING, NON_BLOCKING, PERSISTENT };
 
-// The algorithm of a call: CAUSEWAY_COMM_CALL_*, with the number of nodes, if that is known and more than one.
+// The algorithm of a call: CAUSEWAY_COMM_CALL_*, with the number of nodes, if that is known and more than
+// one.
 struct choice {
     int algorithm;
     uint32_t hosts;
@@ -96,8 +97,8 @@ struct moves_summary {
     uint64_t bytes;
 };
 struct moves_summary summarize_moves(const struct moves *moves, uint32_t ranks);
-// An error, which has been raised, if a call receives into the buffer that it sends from and the MPI itself would
-// report that.
+// An error, which has been raised, if a call receives into the buffer that it sends from and the MPI itself
+// would report that.
 int check_aliasing(const struct call *call);
 
 // direct.c: the ranks of a communicator, and calls from GPU to GPU.
@@ -106,12 +107,12 @@ int check_aliasing(const struct call *call);
 struct members {
     // All of them are of the job, and there is one group.
     bool is_supported;
-    // Calls so far whose length no rank knows for the others, and whether a rank had memory on a GPU in one of those on
-    // which the ranks agreed: the same at all ranks.
+    // Calls so far whose length no rank knows for the others, and whether a rank had memory on a GPU in one
+    // of those on which the ranks agreed: the same at all ranks.
     uint64_t uneven_calls;
     bool has_gpus;
-    // Short reductions so far of which it was not known whether the ranks can map each other's memory, and whether they
-    // could in the last one that tried: the same at all ranks.
+    // Short reductions so far of which it was not known whether the ranks can map each other's memory, and
+    // whether they could in the last one that tried: the same at all ranks.
     uint64_t short_reductions;
     bool maps_peers;
     uint32_t rank, count;
@@ -121,13 +122,14 @@ struct members {
 struct members *members_of(MPI_Comm comm);
 // The bytes of a call, if all ranks know them; 0 otherwise.
 uint64_t bytes_known_to_all(const struct call *call, const struct members *members);
-// Whether the call was made so, and by which algorithm, or why not. All ranks of the communicator decide the same.
+// Whether the call was made so, and by which algorithm, or why not. All ranks of the communicator decide the
+// same.
 bool run_on_gpus(const struct call *call, struct choice *choice, int *error);
 
 // control.c: control messages between the ranks of a communicator.
 
-// Sends so many bytes to each rank and receives as many from each, as MPI_Alltoall does; all ranks call. The context is
-// the address of the communicator. Returns an error of the MPI.
+// Sends so many bytes to each rank and receives as many from each, as MPI_Alltoall does; all ranks call. The
+// context is the address of the communicator. Returns an error of the MPI.
 int exchange_control(void *context, const void *out, void *in, uint64_t bytes);
 // Frees the attribute of MPI_COMM_WORLD, before the MPI is finalized. All ranks call it.
 void free_world_control(void);

@@ -1,8 +1,9 @@
-// Consistency check of collective calls (CAUSEWAY_COMM_CHECK=1): whether all ranks of a communicator make the same call.
+// Consistency check of collective calls (CAUSEWAY_COMM_CHECK=1): whether all ranks of a communicator make the
+// same call.
 //
-// Before each call a rank sends the others what it is about to call, on a communicator that the program does not have. If
-// they differ, or a rank makes no call, the call is an error that says so; without the check the MPI would hang, or mix up
-// bytes.
+// Before each call a rank sends the others what it is about to call, on a communicator that the program does
+// not have. If they differ, or a rank makes no call, the call is an error that says so; without the check the
+// MPI would hang, or mix up bytes.
 
 #include <stdio.h>
 #include <stdlib.h>

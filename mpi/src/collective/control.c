@@ -1,12 +1,14 @@
-// Control messages between the ranks of a communicator, and calls of the MPI in which all ranks wait for each other.
+// Control messages between the ranks of a communicator, and calls of the MPI in which all ranks wait for each
+// other.
 //
-// If all ranks are on one node, the control messages of a collective call from GPU to GPU use slots in shared memory: the
-// MPI takes longer, and in isolated containers, where it uses the network, many times as long. The ranks agree on a slot
-// when they first exchange control messages on a communicator, which they do collectively and in the same order. The slot
-// is an attribute of the communicator and freed with it. Otherwise control messages use MPI_Alltoall.
+// If all ranks are on one node, the control messages of a collective call from GPU to GPU use slots in shared
+// memory: the MPI takes longer, and in isolated containers, where it uses the network, many times as long.
+// The ranks agree on a slot when they first exchange control messages on a communicator, which they do
+// collectively and in the same order. The slot is an attribute of the communicator and freed with it.
+// Otherwise control messages use MPI_Alltoall.
 //
-// A rank that waits for control messages makes progress on operations in flight, including those of the MPI: another rank
-// may enter this call only when one of those has been received.
+// A rank that waits for control messages makes progress on operations in flight, including those of the MPI:
+// another rank may enter this call only when one of those has been received.
 
 #include <sched.h>
 #include <stdio.h>
@@ -76,16 +78,15 @@ static bool are_local(const struct members *members) {
     return are;
 }
 
-// Finds a slot that is free at all ranks, with a generation that none of them has had; whether there is one. The next
-// attempt may find another one.
+// Finds a slot that is free at all ranks, with a generation that none of them has had; whether there is one.
+// The next attempt may find another one.
 static int find_free(MPI_Comm comm, uint32_t *slot, uint32_t *generation, bool *is_there) {
     long state[CAUSEWAY_COMM_CONTROL_SLOTS + 1];
     lock();
     for (int at = 0; at < CAUSEWAY_COMM_CONTROL_SLOTS; at++) state[at] = is_slot_used[at];
     state[CAUSEWAY_COMM_CONTROL_SLOTS] = next_generation;
     unlock();
-    int error =
-        PMPI_Allreduce(MPI_IN_PLACE, state, CAUSEWAY_COMM_CONTROL_SLOTS + 1, MPI_LONG, MPI_MAX, comm);
+    int error = PMPI_Allreduce(MPI_IN_PLACE, state, CAUSEWAY_COMM_CONTROL_SLOTS + 1, MPI_LONG, MPI_MAX, comm);
     if (error != MPI_SUCCESS) return error;
     *generation = (uint32_t)state[CAUSEWAY_COMM_CONTROL_SLOTS];
     *slot = 0;
@@ -106,8 +107,8 @@ static int agree(MPI_Comm comm, const struct members *members, struct control *c
         if (error != MPI_SUCCESS || !is_there) break;
         bool is_reserved = reserve(control->slot, generation);
         if (is_reserved)
-            control->open = causeway_comm_open_control(members->ranks, members->count, members->rank, control->slot,
-                                                 generation);
+            control->open = causeway_comm_open_control(members->ranks, members->count, members->rank,
+                                                       control->slot, generation);
         // What a rank lacks: the slot, or memory shared with another rank.
         int missing[] = {!is_reserved, is_reserved && control->open == NULL};
         error = PMPI_Allreduce(MPI_IN_PLACE, missing, 2, MPI_INT, MPI_MAX, comm);
@@ -166,12 +167,12 @@ int exchange_control(void *context, const void *out, void *in, uint64_t bytes) {
     return MPI_ERR_OTHER;
 }
 
-// Collective calls that move none of the program's data. This rank may wait in them for one that waits for the end of a copy
-// from it, which this rank makes: so that copy is completed first.
+// Collective calls that move none of the program's data. This rank may wait in them for one that waits for
+// the end of a copy from it, which this rank makes: so that copy is completed first.
 
-#define COLLECTIVE(name, parameters, arguments) \
-    EXPORT int MPI_##name parameters {        \
-        bool has_entered = enter_mpi();       \
+#define COLLECTIVE(name, parameters, arguments)               \
+    EXPORT int MPI_##name parameters {                        \
+        bool has_entered = enter_mpi();                       \
         return leave_mpi(has_entered, PMPI_##name arguments); \
     }
 
@@ -181,20 +182,20 @@ COLLECTIVE(Comm_create, (MPI_Comm c, MPI_Group g, MPI_Comm *n), (c, g, n))
 COLLECTIVE(Comm_create_group, (MPI_Comm c, MPI_Group g, int tag, MPI_Comm *n), (c, g, tag, n))
 COLLECTIVE(Comm_split, (MPI_Comm c, int color, int key, MPI_Comm *n), (c, color, key, n))
 COLLECTIVE(Comm_split_type, (MPI_Comm c, int kind, int key, MPI_Info i, MPI_Comm *n), (c, kind, key, i, n))
-COLLECTIVE(Comm_disconnect, (MPI_Comm * c), (c))
+COLLECTIVE(Comm_disconnect, (MPI_Comm *c), (c))
 COLLECTIVE(Intercomm_create, (MPI_Comm c, int leader, MPI_Comm peers, int other, int tag, MPI_Comm *n),
-         (c, leader, peers, other, tag, n))
+           (c, leader, peers, other, tag, n))
 COLLECTIVE(Intercomm_merge, (MPI_Comm c, int high, MPI_Comm *n), (c, high, n))
 COLLECTIVE(Cart_create, (MPI_Comm c, int d, const int s[], const int p[], int reorder, MPI_Comm *n),
-         (c, d, s, p, reorder, n))
+           (c, d, s, p, reorder, n))
 COLLECTIVE(Cart_sub, (MPI_Comm c, const int d[], MPI_Comm *n), (c, d, n))
 COLLECTIVE(Graph_create, (MPI_Comm c, int k, const int x[], const int e[], int reorder, MPI_Comm *n),
-         (c, k, x, e, reorder, n))
+           (c, k, x, e, reorder, n))
 COLLECTIVE(Dist_graph_create,
-         (MPI_Comm c, int k, const int s[], const int g[], const int d[], const int w[], MPI_Info i,
-          int reorder, MPI_Comm *n),
-         (c, k, s, g, d, w, i, reorder, n))
+           (MPI_Comm c, int k, const int s[], const int g[], const int d[], const int w[], MPI_Info i,
+            int reorder, MPI_Comm *n),
+           (c, k, s, g, d, w, i, reorder, n))
 COLLECTIVE(Dist_graph_create_adjacent,
-         (MPI_Comm c, int k, const int s[], const int v[], int l, const int d[], const int w[], MPI_Info i,
-          int reorder, MPI_Comm *n),
-         (c, k, s, v, l, d, w, i, reorder, n))
+           (MPI_Comm c, int k, const int s[], const int v[], int l, const int d[], const int w[], MPI_Info i,
+            int reorder, MPI_Comm *n),
+           (c, k, s, v, l, d, w, i, reorder, n))

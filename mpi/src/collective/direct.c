@@ -1,7 +1,8 @@
-// Collective calls from GPU to GPU among ranks that reach each other, and the ranks of a communicator in the job.
+// Collective calls from GPU to GPU among ranks that reach each other, and the ranks of a communicator in the
+// job.
 //
-// All ranks must decide the same, by what all of them know of a call. Where no rank knows how long a call is for the others,
-// they agree on that first.
+// All ranks must decide the same, by what all of them know of a call. Where no rank knows how long a call is
+// for the others, they agree on that first.
 
 #include <stdlib.h>
 
@@ -134,8 +135,8 @@ static bool is_power_of_two(uint64_t call) {
 }
 
 // Whether all ranks can make an uneven call, and it is long for one of them: by agreement.
-static int agree_on_uneven(const struct call *call, struct members *members, const struct moves *moves, bool *all_can,
-               int *why_not) {
+static int agree_on_uneven(const struct call *call, struct members *members, const struct moves *moves,
+                           bool *all_can, int *why_not) {
     *all_can = false;
     members->uneven_calls++;
     bool is_agreement_due = members->has_gpus || is_power_of_two(members->uneven_calls);
@@ -165,8 +166,8 @@ static int move(const struct call *call, const struct causeway_comm_group *group
     return all_can ? causeway_comm_exchange(group, sends, receives, bytes) : 1;
 }
 
-// Two-level calls have more steps in which ranks wait for each other, some of them over the network, and gain most by
-// transferring one chunk while they copy another (docs/lab/2026-11-27-hosts.md).
+// Two-level calls have more steps in which ranks wait for each other, some of them over the network, and gain
+// most by transferring one chunk while they copy another (docs/lab/2026-11-27-hosts.md).
 enum { LONGER_BETWEEN_HOSTS = 16 };
 
 static bool is_short_between_hosts(const struct call *call, const struct members *members, uint64_t bytes) {
@@ -174,12 +175,13 @@ static bool is_short_between_hosts(const struct call *call, const struct members
     return all / LONGER_BETWEEN_HOSTS < causeway_comm_direct_bytes();
 }
 
-// Reductions of so many times less than the threshold of other calls are made if the ranks map each other's memory: one
-// kernel takes 18 us on two H100 from 8 B to 1 MiB, and copies to the host and back take 20 to 50 us (2026-11-27).
+// Reductions of so many times less than the threshold of other calls are made if the ranks map each other's
+// memory: one kernel takes 18 us on two H100 from 8 B to 1 MiB, and copies to the host and back take 20 to 50
+// us (2026-11-27).
 enum { SHORTER = 16 };
 
-// Whether a short reduction is tried: each one if the last one that was tried was made, and else calls 1, 2, 4, 8 and
-// every 16th, so that programs without GPUs hardly pay for it. The same at all ranks.
+// Whether a short reduction is tried: each one if the last one that was tried was made, and else calls 1, 2,
+// 4, 8 and every 16th, so that programs without GPUs hardly pay for it. The same at all ranks.
 static bool is_tried(struct members *members) {
     if (members->maps_peers) return true;
     uint64_t call = ++members->short_reductions;
@@ -218,8 +220,7 @@ bool run_on_gpus(const struct call *call, struct choice *choice, int *error) {
         bool is_two_level = supports_two_level(call, groups);
         if (is_two_level && is_short_between_hosts(call, members, bytes))
             return not_made(choice, CAUSEWAY_COMM_CALL_SHORT_INTER_NODE);
-        if (is_two_level)
-            return run_two_level(call, members, groups, bytes, &choice->algorithm, error);
+        if (is_two_level) return run_two_level(call, members, groups, bytes, &choice->algorithm, error);
         // No rank could reach those of other nodes.
         if (groups->count > 1 && !groups->has_network) return not_made(choice, CAUSEWAY_COMM_CALL_INTER_NODE);
     }

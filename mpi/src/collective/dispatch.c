@@ -1,7 +1,7 @@
 // Dispatch of collective calls: entry points, the choice between GPU and staging, and the call of the MPI.
 //
-// A staged call has the MPI work on staging buffers in host memory. That is right whatever the other ranks have, since the
-// MPI gets the same of all of them.
+// A staged call has the MPI work on staging buffers in host memory. That is right whatever the other ranks
+// have, since the MPI gets the same of all of them.
 
 #include <stdlib.h>
 
@@ -14,9 +14,8 @@
 // The call of the MPI.
 
 #define NAME(name, lower, parameters) [COLLECTIVE_##name] = "MPI_" #name,
-static const char *const NAMES[] = {
-    COLLECTIVE_CALLS(NAME) NAME(Neighbor_alltoallw, , ) NAME(Reduce_local, , )
-};
+static const char *const NAMES[] = {COLLECTIVE_CALLS(NAME) NAME(Neighbor_alltoallw, , )
+                                        NAME(Reduce_local, , )};
 #undef NAME
 
 const char *name_of(const struct call *call) {
@@ -264,17 +263,17 @@ int make_persistent(const struct call *call, MPI_Info info, MPI_Request *request
 #define SAME_FOR_ALL(name, lower, parameters, suffix, N, A, large)                                        \
     EXPORT int MPI_##name##suffix(parameters##_PARAMETERS(N, A), MPI_Comm comm) {                         \
         struct call call = {COLLECTIVE_##name, .is_large = large, parameters##_FILL, .comm = comm};       \
-        return run_collective(&call);                                                                            \
+        return run_collective(&call);                                                                     \
     }                                                                                                     \
     EXPORT int MPI_I##lower##suffix(parameters##_PARAMETERS(N, A), MPI_Comm comm, MPI_Request *request) { \
         struct call call = {COLLECTIVE_##name, .is_large = large, parameters##_FILL, .comm = comm};       \
-        return run_nonblocking(&call, request);                                                             \
+        return run_nonblocking(&call, request);                                                           \
     }
-#define PERSISTENT_FOR_ALL(name, parameters, suffix, N, A, large)                                     \
+#define PERSISTENT_FOR_ALL(name, parameters, suffix, N, A, large)                                          \
     EXPORT int PERSISTENT_ENTRY(name, suffix)(parameters##_PARAMETERS(N, A), MPI_Comm comm, MPI_Info info, \
-                                              MPI_Request *request) {                                 \
-        struct call call = {COLLECTIVE_##name, .is_large = large, parameters##_FILL, .comm = comm};   \
-        return make_persistent(&call, info, request);                                                   \
+                                              MPI_Request *request) {                                      \
+        struct call call = {COLLECTIVE_##name, .is_large = large, parameters##_FILL, .comm = comm};        \
+        return make_persistent(&call, info, request);                                                      \
     }
 
 #define ENTRIES(name, lower, parameters) SAME_FOR_ALL(name, lower, parameters, , int, int, false)

@@ -1,4 +1,5 @@
-// Layout of a collective call's data at this rank: the blocks of each side, and whether the MPI reads or writes them.
+// Layout of a collective call's data at this rank: the blocks of each side, and whether the MPI reads or
+// writes them.
 
 #include <stdlib.h>
 
@@ -69,7 +70,8 @@ static int rank_info_of(const struct call *call, struct rank_info *rank_info) {
     if (error == MPI_SUCCESS) error = PMPI_Comm_rank(call->comm, &rank_info->rank);
     if (error == MPI_SUCCESS) error = PMPI_Comm_size(call->comm, &rank_info->ranks);
     rank_info->peers = rank_info->ranks;
-    if (error == MPI_SUCCESS && rank_info->is_inter) error = PMPI_Comm_remote_size(call->comm, &rank_info->peers);
+    if (error == MPI_SUCCESS && rank_info->is_inter)
+        error = PMPI_Comm_remote_size(call->comm, &rank_info->peers);
     if (error != MPI_SUCCESS || !has_root(call)) return error;
     rank_info->is_root = rank_info->is_inter ? call->root == MPI_ROOT : call->root == rank_info->rank;
     rank_info->is_leaf = rank_info->is_inter ? call->root != MPI_ROOT && call->root != MPI_PROC_NULL : true;

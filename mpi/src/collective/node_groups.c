@@ -1,8 +1,9 @@
 // Node groups of a communicator, and their leaders: which ranks are on one node.
 //
-// A rank knows which ranks of its node it can reach, and no more: what containers share need not be the same for all of
-// them. So the ranks exchange this once, on the first call of a communicator that may go from GPU to GPU, and each of them
-// computes the same groups. Each group has a communicator, and so have the leaders, the first rank of each group.
+// A rank knows which ranks of its node it can reach, and no more: what containers share need not be the same
+// for all of them. So the ranks exchange this once, on the first call of a communicator that may go from GPU
+// to GPU, and each of them computes the same groups. Each group has a communicator, and so have the leaders,
+// the first rank of each group.
 
 #include <stdlib.h>
 #include <string.h>

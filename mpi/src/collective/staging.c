@@ -1,5 +1,5 @@
-// Staging of collective calls: buffers in host memory that stand for the GPU memory of one side of a call. A byte has the same
-// distance from the buffer's address as from the side's.
+// Staging of collective calls: buffers in host memory that stand for the GPU memory of one side of a call. A
+// byte has the same distance from the buffer's address as from the side's.
 
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -67,7 +67,9 @@ static int find_ranges(const struct side *side, const struct layout *layout, str
         const struct block *block = &layout->blocks[at];
         // So may each run of a type with gaps.
         bool is_queried = !has_base || !is_contiguous(block->type);
-        ranges[at].location = is_queried ? location_of(address_at(side, block->offset), block->count, block->type) : side_location;
+        ranges[at].location = is_queried
+                                  ? location_of(address_at(side, block->offset), block->count, block->type)
+                                  : side_location;
         *on_gpu |= ranges[at].location != IN_HOST;
     }
     for (int at = 0; at < layout->count && *on_gpu; at++) {
@@ -93,7 +95,8 @@ static const void *on_its_gpu(const struct staging_buffer *image) {
 // Whether memory could be allocated.
 static bool allocate_staging_memory(struct staging_buffer *image) {
     const void *gpu_address = on_its_gpu(image);
-    if (gpu_address != NULL) image->memory = causeway_comm_allocate_host(gpu_address, image->bytes, &image->holder);
+    if (gpu_address != NULL)
+        image->memory = causeway_comm_allocate_host(gpu_address, image->bytes, &image->holder);
     if (image->memory != NULL) return true;
     // Pages that are not touched cost nothing: blocks may be far apart.
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -135,7 +138,7 @@ void *address_of(const struct staging_buffer *image) {
 
 // Strided elements, packed in between. Returns the message of an error.
 static const char *copy_with_gaps(const struct range *range, unsigned char *here, unsigned char *there,
-                                 bool into_image) {
+                                  bool into_image) {
     unsigned char *packed = malloc(range->bytes);
     const char *message = packed == NULL ? "cannot allocate memory to pack the elements" : NULL;
     if (message == NULL && !into_image) copy_runs_on_host(range->runs, here, packed, range->bytes, true);
@@ -156,7 +159,8 @@ static const char *copy(const struct staging_buffer *image, const struct range *
     unsigned char *to = into_image ? here : there, *from = into_image ? there : here;
     uint64_t bytes = (uint64_t)(range->high - range->low);
     if (bytes == 0) return NULL;
-    if (range->location == ON_GPU) return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
+    if (range->location == ON_GPU)
+        return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
     memcpy(to, from, bytes);
     return NULL;
 }

@@ -1,4 +1,5 @@
-// Staging of collective calls, files and one-sided calls: the MPI is called with host memory instead of memory on a GPU.
+// Staging of collective calls, files and one-sided calls: the MPI is called with host memory instead of
+// memory on a GPU.
 #ifndef CAUSEWAY_STAGING_H
 #define CAUSEWAY_STAGING_H
 
@@ -11,7 +12,8 @@ struct staging_buffer;
 struct staging_buffer *make_staging_buffer(const struct side *side, const struct layout *layout, int *error);
 // The address that replaces that of the side.
 void *address_of(const struct staging_buffer *staging_buffer);
-// Copies what the MPI reads into it, and what it has written out of it. They return the message of an error, or null.
+// Copies what the MPI reads into it, and what it has written out of it. They return the message of an error,
+// or null.
 const char *fill_staging_buffer(struct staging_buffer *staging_buffer);
 const char *flush_staging_buffer(const struct staging_buffer *staging_buffer);
 void drop_staging_buffer(struct staging_buffer *staging_buffer);
@@ -38,8 +40,8 @@ struct staging {
 };
 // The staging of a call, or null: it has no memory on a GPU here, or there is an error.
 struct staging *stage(const struct call *call, int *error);
-// Copies what the MPI reads. If a copy fails, that is an error of this rank, which still takes part in the call: the
-// others wait for it.
+// Copies what the MPI reads. If a copy fails, that is an error of this rank, which still takes part in the
+// call: the others wait for it.
 void fill_staging(struct staging *staging);
 // Starts the MPI's call of a staged collective call.
 int start_staging(struct operation *operation);

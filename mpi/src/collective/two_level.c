@@ -1,13 +1,14 @@
-// Two-level (hierarchical) collective calls of a communicator whose ranks are on several nodes: from GPU to GPU within a
-// node, and between nodes by the leader of each node. Only the messages between leaders use the network.
+// Two-level (hierarchical) collective calls of a communicator whose ranks are on several nodes: from GPU to
+// GPU within a node, and between nodes by the leader of each node. Only the messages between leaders use the
+// network.
 //
-// The algorithm depends on the node groups, on arguments that are the same at all ranks, and on one agreement of all ranks:
-// whether their memory is on GPUs. Within a node the ranks fall back to the MPI if no kernel and no channel can use their
-// memory; other nodes need not know that.
+// The algorithm depends on the node groups, on arguments that are the same at all ranks, and on one agreement
+// of all ranks: whether their memory is on GPUs. Within a node the ranks fall back to the MPI if no kernel
+// and no channel can use their memory; other nodes need not know that.
 //
-// A rank that fails completes the remaining exchanges, so that no rank blocks. A leader that has failed reports it to the
-// other leaders, and each of them to its node, by passing no memory: then that node falls back to the MPI, whose first
-// message says whether data follows.
+// A rank that fails completes the remaining exchanges, so that no rank blocks. A leader that has failed
+// reports it to the other leaders, and each of them to its node, by passing no memory: then that node falls
+// back to the MPI, whose first message says whether data follows.
 
 #include <stdio.h>
 
@@ -95,8 +96,9 @@ static struct used used_by(const struct two_level *two_level, bool is_root, stru
     return used;
 }
 
-static struct signature signature_of(const struct two_level *two_level, bool is_root, struct causeway_comm_range own,
-                      const struct causeway_comm_range *blocks, bool has_scratch) {
+static struct signature signature_of(const struct two_level *two_level, bool is_root,
+                                     struct causeway_comm_range own, const struct causeway_comm_range *blocks,
+                                     bool has_scratch) {
     struct used used = used_by(two_level, is_root, own, blocks);
     // No other rank uses the memory of a rank that is alone.
     bool can = has_scratch && !used.has_gaps && (!used.in_host || two_level->node.ranks == 1);
@@ -116,7 +118,8 @@ static struct signature signature_of(const struct two_level *two_level, bool is_
 static int compare_signatures(const struct call *call, const struct signature *signature) {
     char message[128];
     if (signature->bytes != -signature->minus_bytes)
-        snprintf(message, sizeof message, "ranks pass from %ld to %ld bytes: all of them must pass the same number",
+        snprintf(message, sizeof message,
+                 "ranks pass from %ld to %ld bytes: all of them must pass the same number",
                  -signature->minus_bytes, signature->bytes);
     else if (signature->list != -signature->minus_list)
         snprintf(message, sizeof message, "ranks pass different counts: all of them must pass the same list");
@@ -135,9 +138,11 @@ static bool needs_scratch(const struct two_level *two_level, bool is_root) {
     return !is_alone || groups->own_node == groups->ranks[call->root].node;
 }
 
-// Exchanges within a node: from GPU to GPU, or by the MPI in chunks if no kernel and no channel can use the memory.
+// Exchanges within a node: from GPU to GPU, or by the MPI in chunks if no kernel and no channel can use the
+// memory.
 
-static const char REMOTE_FAILURE[] = "a rank of another node, or the leader of this one, has failed in this call";
+static const char REMOTE_FAILURE[] =
+    "a rank of another node, or the leader of this one, has failed in this call";
 
 static void record_error(struct two_level *two_level, int error) {
     if (two_level->error == MPI_SUCCESS) two_level->error = error;
@@ -153,8 +158,8 @@ static bool is_made(struct two_level *two_level, int made) {
     return made <= 0;
 }
 
-static struct chunked_call chunked_call_of(const struct two_level *two_level, enum collective what, bool is_intra_node, int root,
-                          const void *from, void *to) {
+static struct chunked_call chunked_call_of(const struct two_level *two_level, enum collective what,
+                                           bool is_intra_node, int root, const void *from, void *to) {
     const struct node_groups *groups = two_level->groups;
     return (struct chunked_call){
         .what = what,
@@ -171,8 +176,9 @@ static struct chunked_call chunked_call_of(const struct two_level *two_level, en
     };
 }
 
-static struct chunked_call chunked_copy_of(const struct two_level *two_level, enum collective what, bool is_intra_node, int root,
-                       const void *from, void *to, uint64_t bytes) {
+static struct chunked_call chunked_copy_of(const struct two_level *two_level, enum collective what,
+                                           bool is_intra_node, int root, const void *from, void *to,
+                                           uint64_t bytes) {
     struct chunked_call chunked = chunked_call_of(two_level, what, is_intra_node, root, from, to);
     chunked.type = MPI_BYTE;
     chunked.extent = 1;
@@ -203,12 +209,13 @@ static void broadcast_within_node(struct two_level *two_level, void *address, ui
     void *sent = is_root && two_level->error != MPI_SUCCESS ? NULL : address;
     int made = causeway_comm_broadcast(&two_level->node, sent, bytes, (uint32_t)root);
     if (is_made(two_level, made) || !is_well(two_level, root)) return;
-    struct chunked_call chunked = chunked_copy_of(two_level, COLLECTIVE_Bcast, true, root, address, address, bytes);
+    struct chunked_call chunked =
+        chunked_copy_of(two_level, COLLECTIVE_Bcast, true, root, address, address, bytes);
     record_error(two_level, run_chunked(&chunked));
 }
 
-static void send_within_node(struct two_level *two_level, uint32_t from, uint32_t to, struct causeway_comm_range sent,
-                      struct causeway_comm_range received) {
+static void send_within_node(struct two_level *two_level, uint32_t from, uint32_t to,
+                             struct causeway_comm_range sent, struct causeway_comm_range received) {
     uint64_t bytes = two_level->node.rank == from ? sent.bytes : received.bytes;
     struct chunked_call chunked =
         chunked_copy_of(two_level, COLLECTIVE_Reduce, true, (int)to, sent.address, received.address, bytes);
@@ -216,7 +223,7 @@ static void send_within_node(struct two_level *two_level, uint32_t from, uint32_
 }
 
 static void scatter_within_node(struct two_level *two_level, const struct causeway_comm_range *sends,
-                 struct causeway_comm_range own) {
+                                struct causeway_comm_range own) {
     uint32_t ranks = two_level->node.ranks;
     bool is_leader = two_level->node.rank == 0, is_right = two_level->error == MPI_SUCCESS;
     struct causeway_comm_range sent[ranks], received[ranks];
@@ -231,7 +238,7 @@ static void scatter_within_node(struct two_level *two_level, const struct causew
 }
 
 static void gather_within_node(struct two_level *two_level, const struct causeway_comm_range *receives,
-                 struct causeway_comm_range own) {
+                               struct causeway_comm_range own) {
     uint32_t ranks = two_level->node.ranks;
     struct causeway_comm_range sent[ranks], received[ranks];
     for (uint32_t rank = 0; rank < ranks; rank++) {
@@ -244,18 +251,20 @@ static void gather_within_node(struct two_level *two_level, const struct causewa
     for (uint32_t rank = 0; rank < ranks; rank++) send_within_node(two_level, rank, 0, own, received[rank]);
 }
 
-// Exchanges between the leaders of all nodes: by channels if they all reach each other over a network and have their memory
-// on GPUs, and by the MPI in chunks otherwise. The other ranks do nothing in these functions.
+// Exchanges between the leaders of all nodes: by channels if they all reach each other over a network and
+// have their memory on GPUs, and by the MPI in chunks otherwise. The other ranks do nothing in these
+// functions.
 
 // After the exchanges of the MPI: whether a leader has failed.
 static void share_errors(struct two_level *two_level) {
     int has_failed = two_level->error != MPI_SUCCESS, have_failed = 0;
-    record_error(two_level, PMPI_Allreduce(&has_failed, &have_failed, 1, MPI_INT, MPI_MAX, two_level->groups->leader_comm));
+    record_error(two_level, PMPI_Allreduce(&has_failed, &have_failed, 1, MPI_INT, MPI_MAX,
+                                           two_level->groups->leader_comm));
     if (have_failed && two_level->error == MPI_SUCCESS) record_error_message(two_level, REMOTE_FAILURE);
 }
 
-// Each leader reduces a part of the elements, and sends it to the others. So it sends and receives no more than it
-// must, which the non-blocking calls of MPIs do not always ensure, and all leaders get the same bits.
+// Each leader reduces a part of the elements, and sends it to the others. So it sends and receives no more
+// than it must, which the non-blocking calls of MPIs do not always ensure, and all leaders get the same bits.
 static void allreduce_chunked(struct two_level *two_level, const void *from, void *to) {
     uint32_t hosts = two_level->groups->count, me = two_level->groups->own_node;
     struct causeway_comm_range sent[hosts], received[hosts];
@@ -275,7 +284,8 @@ static void allreduce_chunked(struct two_level *two_level, const void *from, voi
     record_error(two_level, alltoall_chunked(&chunked, hosts, results, NULL));
 }
 
-static void run_between_leaders(struct two_level *two_level, enum collective what, uint32_t root, const void *from, void *to) {
+static void run_between_leaders(struct two_level *two_level, enum collective what, uint32_t root,
+                                const void *from, void *to) {
     if (!two_level->groups->is_leader) return;
     int made = 1;
     if (two_level->groups->has_network) {
@@ -285,11 +295,11 @@ static void run_between_leaders(struct two_level *two_level, enum collective wha
         if (what == COLLECTIVE_Bcast)
             made = causeway_comm_broadcast(&two_level->leaders, received, two_level->bytes, root);
         else if (what == COLLECTIVE_Reduce)
-            made = causeway_comm_reduce(&two_level->leaders, sent, received, two_level->count, two_level->element,
-                                        two_level->operation, root);
+            made = causeway_comm_reduce(&two_level->leaders, sent, received, two_level->count,
+                                        two_level->element, two_level->operation, root);
         else
-            made = causeway_comm_allreduce(&two_level->leaders, sent, received, two_level->count, two_level->element,
-                                           two_level->operation);
+            made = causeway_comm_allreduce(&two_level->leaders, sent, received, two_level->count,
+                                           two_level->element, two_level->operation);
     }
     two_level->by_channels = made == 0;
     if (is_made(two_level, made)) return;
@@ -336,7 +346,8 @@ static bool gather_by_channels(struct two_level *two_level, const struct rank_bl
             sends[host] = own;
             receives[host] = host == me ? own : block_in(&rank_blocks[host], round);
         }
-        if (!is_made(two_level, causeway_comm_exchange(&two_level->leaders, sends, receives, two_level->bytes)))
+        if (!is_made(two_level,
+                     causeway_comm_exchange(&two_level->leaders, sends, receives, two_level->bytes)))
             return false;
     }
     return true;
@@ -349,7 +360,8 @@ static void allgather_between_leaders(struct two_level *two_level, const struct 
     order_blocks(two_level, blocks, ordered, rank_blocks);
     two_level->by_channels = two_level->groups->has_network && gather_by_channels(two_level, rank_blocks);
     if (two_level->by_channels) return;
-    struct chunked_call chunked = chunked_call_of(two_level, COLLECTIVE_Allgather, false, 0, ordered[0].address, NULL);
+    struct chunked_call chunked =
+        chunked_call_of(two_level, COLLECTIVE_Allgather, false, 0, ordered[0].address, NULL);
     record_error(two_level, alltoall_chunked(&chunked, two_level->groups->count, rank_blocks, NULL));
     share_errors(two_level);
 }
@@ -369,7 +381,8 @@ static bool scatter_by_channels(struct two_level *two_level, const struct causew
     return is_made(two_level, made);
 }
 
-static void reduce_scatter_between_leaders(struct two_level *two_level, const struct causeway_comm_range *blocks, void *own_result) {
+static void reduce_scatter_between_leaders(struct two_level *two_level,
+                                           const struct causeway_comm_range *blocks, void *own_result) {
     if (!two_level->groups->is_leader) return;
     struct causeway_comm_range ordered[two_level->ranks];
     struct rank_block rank_blocks[two_level->groups->count];
@@ -406,7 +419,8 @@ static void send_to_root(struct two_level *two_level, void *elements, uint32_t r
 }
 
 // `scratch` is the leader's memory for elements that are not for itself.
-static void reduce(struct two_level *two_level, const struct node_of_rank *root, bool is_root, void *scratch) {
+static void reduce(struct two_level *two_level, const struct node_of_rank *root, bool is_root,
+                   void *scratch) {
     const void *from = send_buffer_of(two_level->call);
     void *to = is_root ? two_level->call->in.address : scratch;
     bool is_alone = two_level->node.ranks == 1;
@@ -427,10 +441,11 @@ static void broadcast(struct two_level *two_level, const struct node_of_rank *ro
 
 // The blocks of this node's ranks.
 static void node_blocks_of(const struct two_level *two_level, const struct causeway_comm_range *blocks,
-                          struct causeway_comm_range *in_node) {
+                           struct causeway_comm_range *in_node) {
     const struct node_groups *groups = two_level->groups;
     for (uint32_t rank = 0; rank < two_level->ranks; rank++)
-        if (groups->ranks[rank].node == groups->own_node) in_node[groups->ranks[rank].local_rank] = blocks[rank];
+        if (groups->ranks[rank].node == groups->own_node)
+            in_node[groups->ranks[rank].local_rank] = blocks[rank];
 }
 
 // If the blocks of all ranks are adjacent at all of them, a node gets them as one.
@@ -448,10 +463,10 @@ static void allgather(struct two_level *two_level, struct causeway_comm_range ow
     if (!is_scattered) broadcast_within_node(two_level, all.address, all.bytes, 0);
 }
 
-// `blocks` are where a leader has all elements of its node: in its scratch memory, or, if it is alone, in the send
-// buffer. Then it may work in place: the chunks of all nodes that begin at an offset are read before the result's chunk
-// of that offset is written, and an element's offset in its node's block is at most its offset in the buffer, so that
-// what is overwritten has been read.
+// `blocks` are where a leader has all elements of its node: in its scratch memory, or, if it is alone, in the
+// send buffer. Then it may work in place: the chunks of all nodes that begin at an offset are read before the
+// result's chunk of that offset is written, and an element's offset in its node's block is at most its offset
+// in the buffer, so that what is overwritten has been read.
 static void reduce_scatter(struct two_level *two_level, struct causeway_comm_range own,
                            const struct causeway_comm_range *blocks, void *scratch) {
     if (two_level->node.ranks == 1) {
@@ -466,7 +481,7 @@ static void reduce_scatter(struct two_level *two_level, struct causeway_comm_ran
 }
 
 static struct two_level two_level_of(const struct call *call, const struct members *members,
-                               const struct node_groups *groups, uint64_t bytes) {
+                                     const struct node_groups *groups, uint64_t bytes) {
     bool is_move = call->what == COLLECTIVE_Bcast || gathers(call);
     MPI_Aint lower = 0, extent = 1;
     if (!is_move) PMPI_Type_get_extent(call->in.type, &lower, &extent);
@@ -502,8 +517,8 @@ static struct two_level two_level_of(const struct call *call, const struct membe
     return two_level;
 }
 
-// What this rank alone sends or receives, and the blocks of all ranks: those that it receives, or those of all
-// elements, which begin at `base`.
+// What this rank alone sends or receives, and the blocks of all ranks: those that it receives, or those of
+// all elements, which begin at `base`.
 static struct causeway_comm_range lay_out_blocks(const struct two_level *two_level, void *base,
                                                  struct causeway_comm_range *blocks) {
     const struct call *call = two_level->call;
@@ -524,7 +539,7 @@ static struct causeway_comm_range lay_out_blocks(const struct two_level *two_lev
 }
 
 bool run_two_level(const struct call *call, const struct members *members, const struct node_groups *groups,
-                       uint64_t bytes, int *algorithm, int *error) {
+                   uint64_t bytes, int *algorithm, int *error) {
     struct two_level two_level = two_level_of(call, members, groups, bytes);
     two_level.node.context = &two_level.node_comm;
     two_level.leaders.context = &two_level.leader_comm;
@@ -534,7 +549,8 @@ bool run_two_level(const struct call *call, const struct members *members, const
     bool needs = needs_scratch(&two_level, is_root);
     if (needs) scratch = causeway_comm_allocate(send_buffer_of(call), two_level.bytes, &holder);
     struct signature signature = signature_of(&two_level, is_root, own, blocks, !needs || scratch != NULL);
-    *error = PMPI_Allreduce(MPI_IN_PLACE, &signature, sizeof signature / sizeof(long), MPI_LONG, MPI_MAX, call->comm);
+    *error = PMPI_Allreduce(MPI_IN_PLACE, &signature, sizeof signature / sizeof(long), MPI_LONG, MPI_MAX,
+                            call->comm);
     bool can = *error == MPI_SUCCESS && !signature.cannot && signature.on_gpu;
     *algorithm = CAUSEWAY_COMM_CALL_RANK;
     if (can) *error = compare_signatures(call, &signature);

@@ -11,8 +11,8 @@ struct node_of_rank {
     uint32_t node, local_rank;
 };
 
-// The node groups of a communicator's ranks: those of a group reach each other on one node. An attribute of the
-// communicator, and freed with it.
+// The node groups of a communicator's ranks: those of a group reach each other on one node. An attribute of
+// the communicator, and freed with it.
 struct node_groups {
     uint32_t count;
     // Some group has several ranks.
@@ -41,7 +41,8 @@ void free_world_node_groups(void);
 
 // Whether such calls have a two-level algorithm; the same at all ranks, as all their arguments are.
 bool supports_two_level(const struct call *call, const struct node_groups *groups);
-// Whether the call was made so, and by which algorithm, or why not. All ranks of the communicator decide the same.
+// Whether the call was made so, and by which algorithm, or why not. All ranks of the communicator decide the
+// same.
 bool run_two_level(const struct call *call, const struct members *members, const struct node_groups *groups,
                    uint64_t bytes, int *algorithm, int *error);
 

@@ -22,8 +22,8 @@ int combiner_of(MPI_Datatype type, struct envelope *envelope) {
     *envelope = (struct envelope){0};
 #if MPI_VERSION >= 4
     // The old query is an error for types that were made by calls for large counts.
-    PMPI_Type_get_envelope_c(type, &envelope->integers, &envelope->addresses, &envelope->large, &envelope->types,
-                             &combiner);
+    PMPI_Type_get_envelope_c(type, &envelope->integers, &envelope->addresses, &envelope->large,
+                             &envelope->types, &combiner);
 #else
     int integers = 0, addresses = 0, types = 0;
     PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
@@ -122,7 +122,8 @@ static struct part simplify(struct part part) {
         part.length *= inner->bytes;
         part.inner = NULL;
     } else if (inner != NULL && is_run(inner) && part.times == 1) {
-        part = (struct part){part.start + inner->parts[0].start, inner->extent, part.length, inner->bytes, NULL};
+        part =
+            (struct part){part.start + inner->parts[0].start, inner->extent, part.length, inner->bytes, NULL};
     } else if (inner != NULL && inner->count == 1 && part.times == 1 && part.length == 1) {
         int64_t start = part.start;
         part = inner->parts[0];
@@ -141,7 +142,8 @@ bool add_part(struct tree *tree, struct part part) {
     tree->bytes += part.times * part.length * each;
     part = simplify(part);
     struct part *last = tree->count > 0 ? &tree->parts[tree->count - 1] : NULL;
-    bool are_runs = last != NULL && last->inner == NULL && part.inner == NULL && last->times == 1 && part.times == 1;
+    bool are_runs =
+        last != NULL && last->inner == NULL && part.inner == NULL && last->times == 1 && part.times == 1;
     if (are_runs && last->start + (int64_t)last->length == part.start) {
         last->length += part.length;
         return true;
@@ -168,12 +170,14 @@ bool visit_runs(const struct tree *tree, int64_t base, visit_run *visit, void *c
     for (uint64_t at = 0; at < tree->count; at++) {
         const struct part *part = &tree->parts[at];
         for (uint64_t time = 0; time < part->times; time++)
-            if (!visit_block(part, base + part->start + (int64_t)time * part->stride, visit, context)) return false;
+            if (!visit_block(part, base + part->start + (int64_t)time * part->stride, visit, context))
+                return false;
     }
     return true;
 }
 
-// The arguments of the call that made a type: the same form for calls with small counts, and with large ones (_c).
+// The arguments of the call that made a type: the same form for calls with small counts, and with large ones
+// (_c).
 
 void free_contents(struct contents *contents) {
     for (int at = 0; at < contents->type_count; at++) {
@@ -196,8 +200,8 @@ static bool read_small(MPI_Datatype type, const struct envelope *envelope, struc
     int *integers = calloc(count + 1, sizeof *integers);
     MPI_Aint *addresses = calloc(address_count + 1, sizeof *addresses);
     bool is_read = integers != NULL && addresses != NULL &&
-                   PMPI_Type_get_contents(type, (int)count, (int)address_count, (int)envelope->types, integers, addresses,
-                                          contents->types) == MPI_SUCCESS;
+                   PMPI_Type_get_contents(type, (int)count, (int)address_count, (int)envelope->types,
+                                          integers, addresses, contents->types) == MPI_SUCCESS;
     for (size_t at = 0; at < count && is_read; at++) contents->numbers[at] = integers[at];
     for (size_t at = 0; at < address_count && is_read; at++) contents->addresses[at] = addresses[at];
     free(integers);
@@ -256,7 +260,8 @@ bool contents_of(MPI_Datatype type, struct contents *contents) {
     bool has_contents = envelope.types > 0 || contents->combiner == MPI_COMBINER_STRUCT;
     if (contents->combiner == MPI_COMBINER_NAMED || !has_contents) return true;
     size_t numbers = (size_t)(envelope.integers + envelope.large);
-    bool is_read = reserve(contents, numbers, (size_t)(envelope.addresses + envelope.large), (size_t)envelope.types);
+    bool is_read =
+        reserve(contents, numbers, (size_t)(envelope.addresses + envelope.large), (size_t)envelope.types);
 #if MPI_VERSION >= 4
     if (is_read && envelope.large > 0)
         is_read = read_large(type, &envelope, contents);
@@ -270,8 +275,8 @@ bool contents_of(MPI_Datatype type, struct contents *contents) {
     return is_read;
 }
 
-// Parts of multi-dimensional arrays: MPI_Type_create_subarray and MPI_Type_create_darray. In each dimension the indices are
-// the same everywhere, so the tree is built from the dimension with adjacent elements on.
+// Parts of multi-dimensional arrays: MPI_Type_create_subarray and MPI_Type_create_darray. In each dimension
+// the indices are the same everywhere, so the tree is built from the dimension with adjacent elements on.
 
 // The indices of a dimension: `block` of them one behind the other, from `start` on, and so again after each
 // `step`, all below `end`.
@@ -279,7 +284,8 @@ struct indices {
     int64_t size, start, block, step, end;
 };
 
-// A dimension of elements at a distance of so many bytes, which become its property. Null if there is no memory.
+// A dimension of elements at a distance of so many bytes, which become its property. Null if there is no
+// memory.
 static struct tree *dimension_of(struct tree *inner, const struct indices *indices, int64_t stride) {
     struct tree *tree = new_tree(0, 1);
     if (tree == NULL) {
@@ -294,8 +300,8 @@ static struct tree *dimension_of(struct tree *inner, const struct indices *indic
     int64_t whole = has_whole ? (all - indices->block) / indices->step + 1 : 0;
     // The last block may be a shorter one.
     int64_t last = indices->start + whole * indices->step, rest = indices->end - last;
-    struct part blocks = {indices->start * stride, indices->step * stride, (uint64_t)whole, (uint64_t)indices->block,
-                          inner};
+    struct part blocks = {indices->start * stride, indices->step * stride, (uint64_t)whole,
+                          (uint64_t)indices->block, inner};
     struct part shorter = {last * stride, 0, 1, rest > 0 ? (uint64_t)rest : 0, inner};
     if ((whole == 0 || add_part(tree, blocks)) && add_part(tree, shorter)) return tree;
     drop_tree(tree);
@@ -326,19 +332,21 @@ struct tree *tree_of_subarray(const int64_t *numbers, struct tree *element, int6
     }
     for (int64_t at = 0; at < dimensions; at++)
         list[at] = (struct indices){sizes[at], starts[at], parts[at], sizes[at], starts[at] + parts[at]};
-    struct tree *tree = array_of(list, dimensions, numbers[1 + 3 * dimensions] == MPI_ORDER_C, element, extent);
+    struct tree *tree =
+        array_of(list, dimensions, numbers[1 + 3 * dimensions] == MPI_ORDER_C, element, extent);
     free(list);
     return tree;
 }
 
 // The indices of the process with this coordinate of so many in a dimension.
-static struct indices share_of(int64_t size, int64_t distribution, int64_t argument, int64_t rank, int64_t psizes) {
+static struct indices share_of(int64_t size, int64_t distribution, int64_t argument, int64_t rank,
+                               int64_t psizes) {
     if (distribution == MPI_DISTRIBUTE_NONE) return (struct indices){size, 0, size, size, size};
     int64_t block = argument;
     if (argument == MPI_DISTRIBUTE_DFLT_DARG)
         block = distribution == MPI_DISTRIBUTE_BLOCK ? (size + psizes - 1) / psizes : 1;
-    // One block for each process covers the dimension, unless the program has made them too short, which is an error
-    // that the MPI has reported.
+    // One block for each process covers the dimension, unless the program has made them too short, which is
+    // an error that the MPI has reported.
     return (struct indices){size, rank * block, block, psizes * block, size};
 }
 
@@ -425,7 +433,8 @@ static bool add_copies(struct tree *tree, const struct contents *contents, int64
     case MPI_COMBINER_INDEXED:
         return add_blocks(tree, numbers[0], numbers + 1, false, numbers + 1 + numbers[0], extent);
     case MPI_COMBINER_HINDEXED: return add_blocks(tree, numbers[0], numbers + 1, false, addresses, 1);
-    case MPI_COMBINER_INDEXED_BLOCK: return add_blocks(tree, numbers[0], numbers + 1, true, numbers + 2, extent);
+    case MPI_COMBINER_INDEXED_BLOCK:
+        return add_blocks(tree, numbers[0], numbers + 1, true, numbers + 2, extent);
     case MPI_COMBINER_HINDEXED_BLOCK: return add_blocks(tree, numbers[0], numbers + 1, true, addresses, 1);
     default: return false;
     }

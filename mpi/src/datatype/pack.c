@@ -1,4 +1,5 @@
-// Packing and unpacking of strided elements on GPUs and in host memory, and MPI_Pack and MPI_Unpack of memory on GPUs.
+// Packing and unpacking of strided elements on GPUs and in host memory, and MPI_Pack and MPI_Unpack of memory
+// on GPUs.
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,14 +7,15 @@
 #include "datatype.h"
 #include "tree.h"
 
-// As a table on the GPU more runs take as many bytes, times 24. Elements of more are copied by one such table after
-// the other.
+// As a table on the GPU more runs take as many bytes, times 24. Elements of more are copied by one such table
+// after the other.
 enum { MAX_RUNS = 1 << 20 };
 
 // Memory of a GPU, and of the host, has whole pages of so many bytes at least.
 enum { PAGE = 4096 };
 
-// The runs of a type: an attribute of it. The type may be freed while an operation that uses them is in flight.
+// The runs of a type: an attribute of it. The type may be freed while an operation that uses them is in
+// flight.
 struct runs {
     // All of them, or none if they are too many.
     struct causeway_comm_runs list;
@@ -177,12 +179,14 @@ static bool copy_anywhere(void *context, int64_t offset, uint64_t bytes) {
     char *packed = cursor->packed, *element = (char *)((uintptr_t)cursor->typed + (uintptr_t)offset);
     if (!causeway_comm_on_gpu(element)) return copy_on_host(context, offset, bytes);
     uint64_t some = advance(cursor, bytes);
-    int done = causeway_comm_copy(cursor->is_pack ? packed : element, cursor->is_pack ? element : packed, some);
+    int done =
+        causeway_comm_copy(cursor->is_pack ? packed : element, cursor->is_pack ? element : packed, some);
     if (done != 0) cursor->message = causeway_comm_error();
     return done == 0 && cursor->remaining > 0;
 }
 
-const char *copy_runs_anywhere(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack) {
+const char *copy_runs_anywhere(const struct runs *runs, void *typed, void *packed, uint64_t bytes,
+                               bool is_pack) {
     struct cursor cursor = {typed, packed, bytes, is_pack, NULL};
     visit_elements(runs, &cursor, copy_anywhere, &cursor);
     return cursor.message;
@@ -212,7 +216,8 @@ static bool copy_in_batches(void *context, int64_t offset, uint64_t bytes) {
     uint64_t some = bytes < batch->cursor.remaining ? bytes : batch->cursor.remaining;
     if (!add_run(&batch->flat, offset, some)) {
         flush(batch);
-        if (batch->cursor.message == NULL && !add_run(&batch->flat, offset, some)) batch->cursor.message = NO_RUNS;
+        if (batch->cursor.message == NULL && !add_run(&batch->flat, offset, some))
+            batch->cursor.message = NO_RUNS;
         if (batch->cursor.message != NULL) return false;
     }
     batch->bytes += advance(&batch->cursor, some);
@@ -222,8 +227,9 @@ static bool copy_in_batches(void *context, int64_t offset, uint64_t bytes) {
 const char *copy_runs(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack) {
     if (bytes == 0) return NULL;
     if (runs->list.runs != NULL)
-        return causeway_comm_copy_runs(&runs->list, typed, packed, bytes, is_pack) == 0 ? NULL
-                                                                                        : causeway_comm_error();
+        return causeway_comm_copy_runs(&runs->list, typed, packed, bytes, is_pack) == 0
+                   ? NULL
+                   : causeway_comm_error();
     struct batch batch = {.cursor = {typed, packed, bytes, is_pack, NULL}};
     visit_elements(runs, &batch.cursor, copy_in_batches, &batch);
     flush(&batch);
@@ -283,12 +289,13 @@ enum memory_location location_of(const void *address, MPI_Count count, MPI_Datat
 // MPI_Pack and MPI_Unpack. The result is the same as of host memory: the bytes of the elements, contiguous.
 
 // Elements that are not entirely on a GPU, through host memory if the packed ones are on one.
-static const char *copy_by_host(const struct runs *runs, enum memory_location location, void *typed, void *packed, uint64_t bytes,
-                                bool is_pack) {
+static const char *copy_by_host(const struct runs *runs, enum memory_location location, void *typed,
+                                void *packed, uint64_t bytes, bool is_pack) {
     void *memory = causeway_comm_on_gpu(packed) ? malloc(bytes + 1) : packed;
     if (memory == NULL) return "cannot allocate memory to pack the elements";
     const char *message = NULL;
-    if (memory != packed && !is_pack && causeway_comm_copy(memory, packed, bytes) != 0) message = causeway_comm_error();
+    if (memory != packed && !is_pack && causeway_comm_copy(memory, packed, bytes) != 0)
+        message = causeway_comm_error();
     if (message == NULL && location == IN_BOTH)
         message = copy_runs_anywhere(runs, typed, memory, bytes, is_pack);
     else if (message == NULL)
@@ -314,7 +321,7 @@ const char *copy_elements(void *typed, MPI_Count count, MPI_Datatype type, void 
     struct runs *runs = hold_runs(type);
     if (runs == NULL) return NO_RUNS;
     const char *message = location == ON_GPU ? copy_runs(runs, typed, packed, bytes, is_pack)
-                                        : copy_by_host(runs, location, typed, packed, bytes, is_pack);
+                                             : copy_by_host(runs, location, typed, packed, bytes, is_pack);
     drop_runs(runs);
     return message;
 }

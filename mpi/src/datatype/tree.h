@@ -7,8 +7,8 @@
 // flatten.c: the bytes of an element, as a tree.
 
 struct tree;
-// `times` blocks, the first of which begins at `start`, one every `stride` bytes. Each is `length` copies of the inner
-// tree, or so many bytes if there is none.
+// `times` blocks, the first of which begins at `start`, one every `stride` bytes. Each is `length` copies of
+// the inner tree, or so many bytes if there is none.
 struct part {
     int64_t start, stride;
     uint64_t times, length;
@@ -32,8 +32,8 @@ void drop_tree(struct tree *tree);
 bool add_part(struct tree *tree, struct part part);
 // Whether the elements are contiguous bytes.
 bool is_dense(const struct tree *tree);
-// Visits each run of bytes of an element at `base`, in the order in which they are sent, until a visit returns false;
-// whether none has.
+// Visits each run of bytes of an element at `base`, in the order in which they are sent, until a visit
+// returns false; whether none has.
 typedef bool visit_run(void *context, int64_t offset, uint64_t bytes);
 bool visit_runs(const struct tree *tree, int64_t base, visit_run *visit, void *context);
 
@@ -46,8 +46,8 @@ struct tree *tree_of(MPI_Datatype type);
 
 struct contents {
     int combiner;
-    // As MPI_Type_get_contents gives them for a type that was made by a call for small counts. Displacements in bytes
-    // and extents are addresses.
+    // As MPI_Type_get_contents gives them for a type that was made by a call for small counts. Displacements
+    // in bytes and extents are addresses.
     int64_t *numbers, *addresses;
     MPI_Datatype *types;
     int type_count;
@@ -56,8 +56,8 @@ struct contents {
 bool contents_of(MPI_Datatype type, struct contents *contents);
 void free_contents(struct contents *contents);
 
-// Parts of arrays, from the arguments with which their type was made. `element` is the array's, which becomes the
-// property of the tree. Null if there is no memory.
+// Parts of arrays, from the arguments with which their type was made. `element` is the array's, which becomes
+// the property of the tree. Null if there is no memory.
 
 struct tree *tree_of_subarray(const int64_t *numbers, struct tree *element, int64_t extent);
 struct tree *tree_of_darray(const int64_t *numbers, struct tree *element, int64_t extent);

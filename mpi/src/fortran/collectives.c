@@ -36,9 +36,9 @@
     static int start_##lower(F_##parameters, MPI_Fint *c, MPI_Fint *q) { \
         MPI_Request request = MPI_REQUEST_NULL;                          \
         int result = MPI_I##lower(C_##parameters, COMM(c), &request);    \
-        return store_request(result, request, q);                         \
+        return store_request(result, request, q);                        \
     }                                                                    \
-    FORTRAN(lower, (F_##parameters, MPI_Fint * c, MPI_Fint * error), MPI_##upper(C_##parameters, COMM(c)))
+    FORTRAN(lower, (F_##parameters, MPI_Fint *c, MPI_Fint *error), MPI_##upper(C_##parameters, COMM(c)))
 
 CALLS(Bcast, bcast, BUFFER_ROOT)
 CALLS(Reduce, reduce, REDUCTION_ROOT)
@@ -60,8 +60,8 @@ CALLS(Neighbor_allgatherv, neighbor_allgatherv, COUNTS_IN)
 CALLS(Neighbor_alltoall, neighbor_alltoall, EQUAL)
 CALLS(Neighbor_alltoallv, neighbor_alltoallv, COUNTS_BOTH)
 
-#define LATER(lower, parameters)                                                      \
-    FORTRAN(i##lower, (F_##parameters, MPI_Fint * c, MPI_Fint * q, MPI_Fint * error), \
+#define LATER(lower, parameters)                                                   \
+    FORTRAN(i##lower, (F_##parameters, MPI_Fint *c, MPI_Fint *q, MPI_Fint *error), \
             start_##lower(ARGUMENTS_##parameters, c, q))
 #define ARGUMENTS_BUFFER_ROOT r, n, t, root
 #define ARGUMENTS_REDUCTION s, r, n, t, o

@@ -19,7 +19,8 @@ static int access_here(here *call, MPI_File f, void *b, int n, MPI_Datatype t, M
     return error;
 }
 
-static int access_there(there *call, MPI_File f, MPI_Offset at, void *b, int n, MPI_Datatype t, MPI_Fint *to) {
+static int access_there(there *call, MPI_File f, MPI_Offset at, void *b, int n, MPI_Datatype t,
+                        MPI_Fint *to) {
     MPI_Status status = {0};
     int error = call(f, at, b, n, t, &status);
     store_status(&status, to);
@@ -32,7 +33,8 @@ static int start_here(later_here *call, MPI_File f, void *b, int n, MPI_Datatype
     return store_request(error, request, q);
 }
 
-static int start_there(later_there *call, MPI_File f, MPI_Offset at, void *b, int n, MPI_Datatype t, MPI_Fint *q) {
+static int start_there(later_there *call, MPI_File f, MPI_Offset at, void *b, int n, MPI_Datatype t,
+                       MPI_Fint *q) {
     MPI_Request request = MPI_REQUEST_NULL;
     int error = call(f, at, b, n, t, &request);
     return store_request(error, request, q);
@@ -49,25 +51,25 @@ static int end_split(end *call, MPI_File f, void *b, MPI_Fint *to) {
 #define F_ELEMENTS void *b, MPI_Fint *n, MPI_Fint *t
 #define C_ELEMENTS buffer_of(b), *n, TYPE(t)
 
-#define HERE(name, ...)                                                              \
-    FORTRAN(file_##name, (MPI_Fint * f, F_ELEMENTS, MPI_Fint * s, MPI_Fint * error), \
+#define HERE(name, ...)                                                           \
+    FORTRAN(file_##name, (MPI_Fint *f, F_ELEMENTS, MPI_Fint *s, MPI_Fint *error), \
             access_here((here *)MPI_File_##name, FILE_OF(f), C_ELEMENTS, s))
-#define THERE(name, ...)                                                                              \
-    FORTRAN(file_##name, (MPI_Fint * f, MPI_Offset * at, F_ELEMENTS, MPI_Fint * s, MPI_Fint * error), \
+#define THERE(name, ...)                                                                          \
+    FORTRAN(file_##name, (MPI_Fint *f, MPI_Offset *at, F_ELEMENTS, MPI_Fint *s, MPI_Fint *error), \
             access_there((there *)MPI_File_##name, FILE_OF(f), *at, C_ELEMENTS, s))
-#define LATER_HERE(name, ...)                                                        \
-    FORTRAN(file_##name, (MPI_Fint * f, F_ELEMENTS, MPI_Fint * q, MPI_Fint * error), \
+#define LATER_HERE(name, ...)                                                     \
+    FORTRAN(file_##name, (MPI_Fint *f, F_ELEMENTS, MPI_Fint *q, MPI_Fint *error), \
             start_here((later_here *)MPI_File_##name, FILE_OF(f), C_ELEMENTS, q))
-#define LATER_THERE(name, ...)                                                                        \
-    FORTRAN(file_##name, (MPI_Fint * f, MPI_Offset * at, F_ELEMENTS, MPI_Fint * q, MPI_Fint * error), \
+#define LATER_THERE(name, ...)                                                                    \
+    FORTRAN(file_##name, (MPI_Fint *f, MPI_Offset *at, F_ELEMENTS, MPI_Fint *q, MPI_Fint *error), \
             start_there((later_there *)MPI_File_##name, FILE_OF(f), *at, C_ELEMENTS, q))
 #define BEGIN_HERE(name, ...) \
-    FORTRAN(file_##name, (MPI_Fint * f, F_ELEMENTS, MPI_Fint * error), MPI_File_##name(FILE_OF(f), C_ELEMENTS))
-#define BEGIN_THERE(name, ...)                                                         \
-    FORTRAN(file_##name, (MPI_Fint * f, MPI_Offset * at, F_ELEMENTS, MPI_Fint * error), \
+    FORTRAN(file_##name, (MPI_Fint *f, F_ELEMENTS, MPI_Fint *error), MPI_File_##name(FILE_OF(f), C_ELEMENTS))
+#define BEGIN_THERE(name, ...)                                                       \
+    FORTRAN(file_##name, (MPI_Fint *f, MPI_Offset *at, F_ELEMENTS, MPI_Fint *error), \
             MPI_File_##name(FILE_OF(f), *at, C_ELEMENTS))
-#define END(name, ...)                                                            \
-    FORTRAN(file_##name, (MPI_Fint * f, void *b, MPI_Fint *s, MPI_Fint *error),   \
+#define END(name, ...)                                                         \
+    FORTRAN(file_##name, (MPI_Fint *f, void *b, MPI_Fint *s, MPI_Fint *error), \
             end_split((end *)MPI_File_##name, FILE_OF(f), buffer_of(b), s))
 
 FILE_CALLS(read, , )

@@ -1,5 +1,5 @@
-// Initialization, finalization and probes from Fortran, and the constants of Fortran: the addresses of variables that the
-// program and its MPI share.
+// Initialization, finalization and probes from Fortran, and the constants of Fortran: the addresses of
+// variables that the program and its MPI share.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -69,15 +69,15 @@ int store_request(int error, MPI_Request request, MPI_Fint *to) {
 
 #if HAS_FORTRAN
 
-FORTRAN(init, (MPI_Fint * error), MPI_Init(NULL, NULL))
-FORTRAN(finalize, (MPI_Fint * error), MPI_Finalize())
+FORTRAN(init, (MPI_Fint *error), MPI_Init(NULL, NULL))
+FORTRAN(finalize, (MPI_Fint *error), MPI_Finalize())
 
 static int init_thread(MPI_Fint required, MPI_Fint *provided) {
     int got = 0, error = MPI_Init_thread(NULL, NULL, required, &got);
     *provided = got;
     return error;
 }
-FORTRAN(init_thread, (MPI_Fint * required, MPI_Fint *provided, MPI_Fint *error),
+FORTRAN(init_thread, (MPI_Fint *required, MPI_Fint *provided, MPI_Fint *error),
         init_thread(*required, provided))
 
 static int probe(int from, int tag, MPI_Comm c, MPI_Fint *f_status) {
@@ -86,7 +86,7 @@ static int probe(int from, int tag, MPI_Comm c, MPI_Fint *f_status) {
     store_status(&status, f_status);
     return error;
 }
-FORTRAN(probe, (MPI_Fint * from, MPI_Fint *tag, MPI_Fint *c, MPI_Fint *status, MPI_Fint *error),
+FORTRAN(probe, (MPI_Fint *from, MPI_Fint *tag, MPI_Fint *c, MPI_Fint *status, MPI_Fint *error),
         probe(*from, *tag, COMM(c), status))
 
 static int probe_once(int from, int tag, MPI_Comm c, MPI_Fint *flag, MPI_Fint *f_status) {
@@ -97,7 +97,7 @@ static int probe_once(int from, int tag, MPI_Comm c, MPI_Fint *flag, MPI_Fint *f
     return error;
 }
 FORTRAN(iprobe,
-        (MPI_Fint * from, MPI_Fint *tag, MPI_Fint *c, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error),
+        (MPI_Fint *from, MPI_Fint *tag, MPI_Fint *c, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error),
         probe_once(*from, *tag, COMM(c), flag, status))
 
 static int probe_message(int from, int tag, MPI_Comm c, MPI_Fint *message, MPI_Fint *f_status) {
@@ -109,7 +109,7 @@ static int probe_message(int from, int tag, MPI_Comm c, MPI_Fint *message, MPI_F
     return error;
 }
 FORTRAN(mprobe,
-        (MPI_Fint * from, MPI_Fint *tag, MPI_Fint *c, MPI_Fint *message, MPI_Fint *status, MPI_Fint *error),
+        (MPI_Fint *from, MPI_Fint *tag, MPI_Fint *c, MPI_Fint *message, MPI_Fint *status, MPI_Fint *error),
         probe_message(*from, *tag, COMM(c), message, status))
 
 static int probe_message_once(int from, int tag, MPI_Comm c, MPI_Fint *flag, MPI_Fint *message,
@@ -124,7 +124,7 @@ static int probe_message_once(int from, int tag, MPI_Comm c, MPI_Fint *flag, MPI
     return error;
 }
 FORTRAN(improbe,
-        (MPI_Fint * from, MPI_Fint *tag, MPI_Fint *c, MPI_Fint *flag, MPI_Fint *message, MPI_Fint *status,
+        (MPI_Fint *from, MPI_Fint *tag, MPI_Fint *c, MPI_Fint *flag, MPI_Fint *message, MPI_Fint *status,
          MPI_Fint *error),
         probe_message_once(*from, *tag, COMM(c), flag, message, status))
 

@@ -20,7 +20,7 @@ static int detach_buffer(void *address, MPI_Fint *n) {
 #define SEND_PARAMETERS void *b, MPI_Fint *n, MPI_Fint *t, MPI_Fint *to, MPI_Fint *tag, MPI_Fint *c
 #define SEND_ARGUMENTS buffer_of(b), *n, TYPE(t), *to, *tag, COMM(c)
 
-#define SEND(lower, upper) FORTRAN(lower, (SEND_PARAMETERS, MPI_Fint * error), MPI_##upper(SEND_ARGUMENTS))
+#define SEND(lower, upper) FORTRAN(lower, (SEND_PARAMETERS, MPI_Fint *error), MPI_##upper(SEND_ARGUMENTS))
 SEND(send, Send)
 SEND(ssend, Ssend)
 SEND(rsend, Rsend)
@@ -44,8 +44,8 @@ static int start_one(start *call, void *b, int n, MPI_Datatype t, int to, int ta
     return store_request(error, request, q);
 }
 
-#define START(lower, upper)                                           \
-    FORTRAN(lower, (SEND_PARAMETERS, MPI_Fint * q, MPI_Fint * error), \
+#define START(lower, upper)                                         \
+    FORTRAN(lower, (SEND_PARAMETERS, MPI_Fint *q, MPI_Fint *error), \
             start_one((start *)MPI_##upper, SEND_ARGUMENTS, q))
 START(isend, Isend)
 START(issend, Issend)
@@ -161,7 +161,7 @@ static MPI_Status *statuses_for(int count, const MPI_Fint *f_status) {
 
 // Tells what has become of an array of requests, of which so many statuses have been set.
 static void store_all(int count, MPI_Request *requests, MPI_Fint *numbers, int ended, MPI_Status *statuses,
-                     MPI_Fint *f_status) {
+                      MPI_Fint *f_status) {
     for (int at = 0; at < count; at++) numbers[at] = PMPI_Request_c2f(requests[at]);
     free(requests);
     if (statuses == MPI_STATUSES_IGNORE) return;
@@ -178,7 +178,7 @@ static int wait_one(MPI_Fint *number, MPI_Fint *f_status) {
     store_status(&status, f_status);
     return error;
 }
-FORTRAN(wait, (MPI_Fint * q, MPI_Fint *status, MPI_Fint *error), wait_one(q, status))
+FORTRAN(wait, (MPI_Fint *q, MPI_Fint *status, MPI_Fint *error), wait_one(q, status))
 
 static int test_one(MPI_Fint *number, MPI_Fint *flag, MPI_Fint *f_status) {
     MPI_Request request = PMPI_Request_f2c(*number);
@@ -189,7 +189,7 @@ static int test_one(MPI_Fint *number, MPI_Fint *flag, MPI_Fint *f_status) {
     if (has_ended) store_status(&status, f_status);
     return error;
 }
-FORTRAN(test, (MPI_Fint * q, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error), test_one(q, flag, status))
+FORTRAN(test, (MPI_Fint *q, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error), test_one(q, flag, status))
 
 static int wait_all(int count, MPI_Fint *numbers, MPI_Fint *f_status) {
     MPI_Request *requests = requests_of(count, numbers);
@@ -198,7 +198,7 @@ static int wait_all(int count, MPI_Fint *numbers, MPI_Fint *f_status) {
     store_all(count, requests, numbers, count, statuses, f_status);
     return error;
 }
-FORTRAN(waitall, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *statuses, MPI_Fint *error), wait_all(*n, q, statuses))
+FORTRAN(waitall, (MPI_Fint *n, MPI_Fint *q, MPI_Fint *statuses, MPI_Fint *error), wait_all(*n, q, statuses))
 
 static int test_all(int count, MPI_Fint *numbers, MPI_Fint *flag, MPI_Fint *f_status) {
     MPI_Request *requests = requests_of(count, numbers);
@@ -208,7 +208,7 @@ static int test_all(int count, MPI_Fint *numbers, MPI_Fint *flag, MPI_Fint *f_st
     store_all(count, requests, numbers, have_ended ? count : 0, statuses, f_status);
     return error;
 }
-FORTRAN(testall, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *flag, MPI_Fint *statuses, MPI_Fint *error),
+FORTRAN(testall, (MPI_Fint *n, MPI_Fint *q, MPI_Fint *flag, MPI_Fint *statuses, MPI_Fint *error),
         test_all(*n, q, flag, statuses))
 
 // Fortran counts from 1.
@@ -225,7 +225,7 @@ static int wait_any(int count, MPI_Fint *numbers, MPI_Fint *index, MPI_Fint *f_s
     store_status(&status, f_status);
     return error;
 }
-FORTRAN(waitany, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *index, MPI_Fint *status, MPI_Fint *error),
+FORTRAN(waitany, (MPI_Fint *n, MPI_Fint *q, MPI_Fint *index, MPI_Fint *status, MPI_Fint *error),
         wait_any(*n, q, index, status))
 
 static int test_any(int count, MPI_Fint *numbers, MPI_Fint *index, MPI_Fint *flag, MPI_Fint *f_status) {
@@ -240,7 +240,7 @@ static int test_any(int count, MPI_Fint *numbers, MPI_Fint *index, MPI_Fint *fla
     return error;
 }
 FORTRAN(testany,
-        (MPI_Fint * n, MPI_Fint *q, MPI_Fint *index, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error),
+        (MPI_Fint *n, MPI_Fint *q, MPI_Fint *index, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error),
         test_any(*n, q, index, flag, status))
 
 static int some(int count, MPI_Fint *numbers, MPI_Fint *ended, MPI_Fint *indices, MPI_Fint *f_status,
@@ -257,10 +257,10 @@ static int some(int count, MPI_Fint *numbers, MPI_Fint *ended, MPI_Fint *indices
     return error;
 }
 FORTRAN(waitsome,
-        (MPI_Fint * n, MPI_Fint *q, MPI_Fint *ended, MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *error),
+        (MPI_Fint *n, MPI_Fint *q, MPI_Fint *ended, MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *error),
         some(*n, q, ended, indices, statuses, true))
 FORTRAN(testsome,
-        (MPI_Fint * n, MPI_Fint *q, MPI_Fint *ended, MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *error),
+        (MPI_Fint *n, MPI_Fint *q, MPI_Fint *ended, MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *error),
         some(*n, q, ended, indices, statuses, false))
 
 static int look_at(MPI_Fint number, MPI_Fint *flag, MPI_Fint *f_status) {
@@ -270,7 +270,7 @@ static int look_at(MPI_Fint number, MPI_Fint *flag, MPI_Fint *f_status) {
     if (has_ended) store_status(&status, f_status);
     return error;
 }
-FORTRAN(request_get_status, (MPI_Fint * q, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error),
+FORTRAN(request_get_status, (MPI_Fint *q, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error),
         look_at(*q, flag, status))
 
 typedef int on_request(MPI_Request *);
@@ -281,9 +281,9 @@ static int on_one(on_request *call, MPI_Fint *number) {
     *number = PMPI_Request_c2f(request);
     return error;
 }
-FORTRAN(request_free, (MPI_Fint * q, MPI_Fint *error), on_one(MPI_Request_free, q))
-FORTRAN(cancel, (MPI_Fint * q, MPI_Fint *error), on_one(MPI_Cancel, q))
-FORTRAN(start, (MPI_Fint * q, MPI_Fint *error), on_one(MPI_Start, q))
+FORTRAN(request_free, (MPI_Fint *q, MPI_Fint *error), on_one(MPI_Request_free, q))
+FORTRAN(cancel, (MPI_Fint *q, MPI_Fint *error), on_one(MPI_Cancel, q))
+FORTRAN(start, (MPI_Fint *q, MPI_Fint *error), on_one(MPI_Start, q))
 
 static int start_all(int count, MPI_Fint *numbers) {
     MPI_Request *requests = requests_of(count, numbers);
@@ -291,15 +291,15 @@ static int start_all(int count, MPI_Fint *numbers) {
     store_all(count, requests, numbers, 0, MPI_STATUSES_IGNORE, NULL);
     return error;
 }
-FORTRAN(startall, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *error), start_all(*n, q))
+FORTRAN(startall, (MPI_Fint *n, MPI_Fint *q, MPI_Fint *error), start_all(*n, q))
 
 #if HAS_MPI_4
 // Partitions are counted from zero in Fortran, too.
-FORTRAN(pready, (MPI_Fint * partition, MPI_Fint *q, MPI_Fint *error),
+FORTRAN(pready, (MPI_Fint *partition, MPI_Fint *q, MPI_Fint *error),
         MPI_Pready(*partition, PMPI_Request_f2c(*q)))
-FORTRAN(pready_range, (MPI_Fint * low, MPI_Fint *high, MPI_Fint *q, MPI_Fint *error),
+FORTRAN(pready_range, (MPI_Fint *low, MPI_Fint *high, MPI_Fint *q, MPI_Fint *error),
         MPI_Pready_range(*low, *high, PMPI_Request_f2c(*q)))
-FORTRAN(pready_list, (MPI_Fint * n, MPI_Fint *partitions, MPI_Fint *q, MPI_Fint *error),
+FORTRAN(pready_list, (MPI_Fint *n, MPI_Fint *partitions, MPI_Fint *q, MPI_Fint *error),
         MPI_Pready_list(*n, partitions, PMPI_Request_f2c(*q)))
 
 static int has_arrived(MPI_Fint number, int partition, MPI_Fint *flag) {
@@ -307,7 +307,7 @@ static int has_arrived(MPI_Fint number, int partition, MPI_Fint *flag) {
     *flag = arrived != 0;
     return error;
 }
-FORTRAN(parrived, (MPI_Fint * q, MPI_Fint *partition, MPI_Fint *flag, MPI_Fint *error),
+FORTRAN(parrived, (MPI_Fint *q, MPI_Fint *partition, MPI_Fint *flag, MPI_Fint *error),
         has_arrived(*q, *partition, flag))
 #endif
 

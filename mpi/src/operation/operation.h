@@ -1,4 +1,5 @@
-// Operations in flight: sends from a GPU, receives, which may bring a descriptor, and collective calls with memory on a GPU.
+// Operations in flight: sends from a GPU, receives, which may bring a descriptor, and collective calls with
+// memory on a GPU.
 #ifndef CAUSEWAY_OPERATION_H
 #define CAUSEWAY_OPERATION_H
 
@@ -6,8 +7,8 @@
 
 enum mode { STANDARD, SYNCHRONOUS, READY, BUFFERED };
 enum kind { SEND, RECEIVE, COLLECTIVE };
-// A collective call as the MPI makes it, with host memory (collective/staging.h), and a message that has been received
-// for a probe (probe.h).
+// A collective call as the MPI makes it, with host memory (collective/staging.h), and a message that has been
+// received for a probe (probe.h).
 struct staging;
 struct unexpected;
 
@@ -23,8 +24,8 @@ struct operation {
     bool on_gpu, is_mixed;
     bool contiguous;
     uint64_t capacity;
-    // Elements with gaps, and of those on a GPU: their address, and the handle of the packed memory, which is the
-    // user's memory for all else.
+    // Elements with gaps, and of those on a GPU: their address, and the handle of the packed memory, which is
+    // the user's memory for all else.
     struct runs *runs;
     void *typed, *holder;
     // The buffer for the MPI instead of it, or null.
@@ -43,8 +44,8 @@ struct operation {
     uint64_t fetching;
     // When the receiver could have known of it, in nanoseconds.
     long announced_at;
-    // Of a receive into a GPU that names its source: the sender's rank in the job, plus one. Found before the program can
-    // free the communicator.
+    // Of a receive into a GPU that names its source: the sender's rank in the job, plus one. Found before the
+    // program can free the communicator.
     int sender;
     // It is short, and the sender expects to complete before it is received.
     bool is_short;
@@ -79,8 +80,8 @@ int start_send(struct operation *operation, enum mode mode, const void *buffer, 
 int start_receive(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type, int source,
                   int tag, MPI_Comm comm);
 // Receives an unexpected message.
-int start_unexpected(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type, MPI_Comm comm,
-               struct unexpected *unexpected);
+int start_unexpected(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type,
+                     MPI_Comm comm, struct unexpected *unexpected);
 // Adds an operation to those in flight.
 void add_operation(struct operation *operation);
 // Takes ownership of the staging. The inner request is the MPI's persistent one, if there is one.
@@ -101,16 +102,17 @@ int finish(struct operation *operation, MPI_Status *status);
 void fill_status(const struct operation *operation, MPI_Status *status);
 // Makes progress on operations in flight.
 void progress(void);
-// Completes the fetches that receives have started. The sender of such a message waits for the fetch, and cannot detach
-// it any more, so this rank must not enter a call of the MPI that waits for that sender. All other operations in flight
-// complete, or the sender detaches them, while this rank is in such a call.
+// Completes the fetches that receives have started. The sender of such a message waits for the fetch, and
+// cannot detach it any more, so this rank must not enter a call of the MPI that waits for that sender. All
+// other operations in flight complete, or the sender detaches them, while this rank is in such a call.
 void finish_fetches(void);
 // The same, and tells the senders of receives that this rank has left that it waits in the MPI, until
 // leave_mpi; whether there are such receives. leave_mpi returns the error of the call.
 bool enter_mpi(void);
 int leave_mpi(bool has_entered, int error);
-// Completes what this rank owes others before the MPI ends: sends, fetches, collective calls, and requests that the program
-// has freed. A receive that it has left may have no sender: nobody waits for that, as the MPI does not.
+// Completes what this rank owes others before the MPI ends: sends, fetches, collective calls, and requests
+// that the program has freed. A receive that it has left may have no sender: nobody waits for that, as the
+// MPI does not.
 void finish_all(void);
 // Pauses. `round` counts the rounds of a loop without progress.
 void pause_for(int round);
@@ -136,8 +138,8 @@ extern struct failure *failures;
 void add_failure(MPI_Request handle, MPI_Comm comm, int error, bool is_raised);
 // The MPI reports to this thread the completion of a request that has an error, and may free it then.
 void mark_queried(MPI_Request handle);
-// The error of a request that this thread has seen complete. The MPI has freed the request, and another thread may have
-// got its handle since: the mark identifies this thread.
+// The error of a request that this thread has seen complete. The MPI has freed the request, and another
+// thread may have got its handle since: the mark identifies this thread.
 bool take_failure(MPI_Request handle, struct failure *found);
 // The program frees a completed request without a query.
 void drop_failure(MPI_Request handle);
@@ -156,8 +158,8 @@ int start_buffered(struct operation *operation, const void *buffer, MPI_Count co
 void *map_memory(uint64_t bytes);
 // Replaces the user's memory by another buffer for the MPI. For a descriptor it is in the operation itself.
 bool replace_memory(struct operation *operation, uint64_t bytes);
-// Strided elements on a GPU get contiguous memory there, from which they are sent or into which they are received.
-// Returns the message of an error, or null.
+// Strided elements on a GPU get contiguous memory there, from which they are sent or into which they are
+// received. Returns the message of an error, or null.
 const char *pack_elements(struct operation *operation);
 // Unpacks what has been received into the strided elements.
 void unpack_elements(struct operation *operation);
@@ -165,7 +167,8 @@ void release_memory(struct operation *operation);
 
 // start.c: delivery of received messages.
 
-// Delivers a received message of so many bytes, which begin at `start`: in the user's memory, or in another buffer.
+// Delivers a received message of so many bytes, which begin at `start`: in the user's memory, or in another
+// buffer.
 void arrive(struct operation *operation, const void *start, uint64_t length);
 // The MPI's request has completed.
 void end_inner(struct operation *operation, int error);

@@ -1,7 +1,9 @@
-// Plain receives: receives of host memory whose requests are the MPI's own, so a program without GPUs pays for no operation.
+// Plain receives: receives of host memory whose requests are the MPI's own, so a program without GPUs pays
+// for no operation.
 //
-// Such a receive may still get a descriptor, from a rank that has a GPU: the call that completes it checks for that. Only then
-// the message is fetched, so there are plain receives until this process has a driver or has received a descriptor.
+// Such a receive may still get a descriptor, from a rank that has a GPU: the call that completes it checks
+// for that. Only then the message is fetched, so there are plain receives until this process has a driver or
+// has received a descriptor.
 
 #include <limits.h>
 #include <stdlib.h>
@@ -57,8 +59,8 @@ bool is_short_plain(const struct plain *plain) {
     return plain->capacity < CAUSEWAY_COMM_DESCRIPTOR;
 }
 
-// The size of a predefined type without gaps, or -1: of others, queries of the MPI take long. Cached results stay
-// valid, since such a type cannot be freed.
+// The size of a predefined type without gaps, or -1: of others, queries of the MPI take long. Cached results
+// stay valid, since such a type cannot be freed.
 static int size_of(MPI_Datatype type) {
     enum { MAX_KNOWN_RANGES = 16 };
     static struct {
@@ -107,8 +109,9 @@ bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, i
         plain->is_active = true;
         plain->is_ended = plain->is_persistent = plain->is_apart = plain->is_freed = false;
         bool has_capacity = !is_short_plain(plain);
-        *error = PMPI_Irecv(has_capacity ? buffer : plain->bytes, has_capacity ? (int)capacity : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE,
-                            source, tag, comm, request);
+        *error = PMPI_Irecv(has_capacity ? buffer : plain->bytes,
+                            has_capacity ? (int)capacity : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE, source, tag,
+                            comm, request);
         plain->request = *request;
         if (*error == MPI_SUCCESS) {
             insert_plain(plain);
@@ -122,10 +125,11 @@ bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, i
     return !is_unexpected;
 }
 
-// Delivers a message that needs more than the MPI does: a descriptor, or bytes for a buffer that is smaller than a
-// descriptor.
+// Delivers a message that needs more than the MPI does: a descriptor, or bytes for a buffer that is smaller
+// than a descriptor.
 static int arrive_plain(const struct plain *plain, MPI_Status *status) {
-    struct operation operation = {.kind = RECEIVE, .is_blocking = true, .contiguous = true, .comm = plain->comm};
+    struct operation operation = {
+        .kind = RECEIVE, .is_blocking = true, .contiguous = true, .comm = plain->comm};
     operation.handle = MPI_REQUEST_NULL;
     operation.user = plain->user;
     operation.capacity = plain->capacity;
@@ -139,7 +143,8 @@ static int arrive_plain(const struct plain *plain, MPI_Status *status) {
 static int end(const struct plain *plain, MPI_Status *status) {
     int length = 0;
     PMPI_Get_count(status, MPI_BYTE, &length);
-    if (length != CAUSEWAY_COMM_DESCRIPTOR && (!is_short_plain(plain) || (uint64_t)length <= plain->capacity)) {
+    if (length != CAUSEWAY_COMM_DESCRIPTOR &&
+        (!is_short_plain(plain) || (uint64_t)length <= plain->capacity)) {
         int cancelled = 0;
         if (!is_short_plain(plain) || length <= 0) return MPI_SUCCESS;
         PMPI_Test_cancelled(status, &cancelled);
@@ -196,8 +201,9 @@ bool receive_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source,
     struct plain plain = {.user = buffer, .capacity = (uint64_t)capacity, .comm = comm};
     MPI_Status found;
     bool has_capacity = !is_short_plain(&plain);
-    *error = PMPI_Recv(has_capacity ? buffer : plain.bytes, has_capacity ? (int)capacity : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE,
-                       source, tag, comm, &found);
+    *error = PMPI_Recv(has_capacity ? buffer : plain.bytes,
+                       has_capacity ? (int)capacity : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE, source, tag, comm,
+                       &found);
     if (*error != MPI_SUCCESS) return true;
     *error = end(&plain, &found);
     copy_status(&found, status);

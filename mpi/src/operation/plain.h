@@ -21,8 +21,8 @@ struct plain {
     // A persistent one stays in its chain.
     bool is_persistent;
     int source, tag;
-    // Its message was an unexpected one when it was started: an operation receives that, and the MPI's request is
-    // inactive, so only `poll_plain` reports the completion.
+    // Its message was an unexpected one when it was started: an operation receives that, and the MPI's
+    // request is inactive, so only `poll_plain` reports the completion.
     bool is_apart;
     // The program has freed the request, and an operation completes it.
     bool is_freed;
@@ -68,8 +68,8 @@ void remove_plain(struct plain *plain);
 // The bytes of a receive that may be a plain one, or -1.
 long long plain_capacity(const void *buffer, MPI_Count count, MPI_Datatype type, int source, MPI_Comm comm);
 bool is_short_plain(const struct plain *plain);
-// The MPI has completed one, and freed its request or made it inactive: fills the status of the message, returns the
-// error, and forgets the receive.
+// The MPI has completed one, and freed its request or made it inactive: fills the status of the message,
+// returns the error, and forgets the receive.
 int end_plain(struct plain *plain, MPI_Status *status);
 // Forgets one that has completed with an error of the MPI.
 void drop_plain(struct plain *plain);
@@ -82,24 +82,24 @@ void convert_to_operation(const struct plain *plain, struct operation *operation
 
 // For the files of calls.
 
-// Starts such a receive, or makes a blocking one, if possible. Whether it did; then there may be an error of the MPI,
-// or of a blocking one, which has been raised.
+// Starts such a receive, or makes a blocking one, if possible. Whether it did; then there may be an error of
+// the MPI, or of a blocking one, which has been raised.
 bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                  MPI_Request *request, int *error);
 bool receive_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                    MPI_Status *status, int *error);
 // Polls all of them: a rank may wait for a message whose descriptor it has sent.
 void poll_plains(void);
-// operation/plain_persistent.c: makes a persistent request of such receives, starts it, and frees it, if possible. Each
-// returns whether it did; then there may be an error of the MPI.
+// operation/plain_persistent.c: makes a persistent request of such receives, starts it, and frees it, if
+// possible. Each returns whether it did; then there may be an error of the MPI.
 bool make_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                 MPI_Request *request, int *error);
 bool restart_plain(MPI_Request *request, int *error);
 bool free_persistent_plain(MPI_Request *request, int *error);
 // A descriptor has been received: no further plain receives are started.
 void note_descriptor(void);
-// Whether the MPI may make a send alone: it does not wait there for a receiver that waits for this rank to poll its
-// receives.
+// Whether the MPI may make a send alone: it does not wait there for a receiver that waits for this rank to
+// poll its receives.
 bool is_quick(enum mode mode, MPI_Count count, MPI_Datatype type);
 
 #endif

@@ -1,7 +1,7 @@
 // Persistent plain receives, as plain.c has those that are not persistent.
 //
-// The program's request is that of the MPI, and stays so: a descriptor that it receives later is fetched by the call that
-// completes it, too.
+// The program's request is that of the MPI, and stays so: a descriptor that it receives later is fetched by
+// the call that completes it, too.
 
 #include <stdlib.h>
 
@@ -23,8 +23,9 @@ bool make_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, in
     plain->tag = tag;
     plain->is_persistent = true;
     bool has_capacity = !is_short_plain(plain);
-    *error = PMPI_Recv_init(has_capacity ? buffer : plain->bytes, has_capacity ? (int)capacity : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE,
-                            source, tag, comm, request);
+    *error = PMPI_Recv_init(has_capacity ? buffer : plain->bytes,
+                            has_capacity ? (int)capacity : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE, source, tag,
+                            comm, request);
     if (*error != MPI_SUCCESS) {
         free(plain);
         return true;
@@ -64,7 +65,8 @@ static struct operation *operation_for(struct plain *plain) {
 
 static int start_apart(struct plain *plain, struct unexpected *unexpected) {
     struct operation *operation = operation_for(plain);
-    int error = start_unexpected(operation, plain->user, (MPI_Count)plain->capacity, MPI_BYTE, plain->comm, unexpected);
+    int error = start_unexpected(operation, plain->user, (MPI_Count)plain->capacity, MPI_BYTE, plain->comm,
+                                 unexpected);
     if (error != MPI_SUCCESS) {
         free(operation);
         return error;

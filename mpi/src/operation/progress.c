@@ -107,7 +107,8 @@ static bool is_late(struct operation *operation) {
     return at - since > OF_SHORT_NS && at - since > COPIES * copied_in;
 }
 
-// Whether an operation in flight waits for a GPU or another process, and not for the MPI: then a sleep costs nothing.
+// Whether an operation in flight waits for a GPU or another process, and not for the MPI: then a sleep costs
+// nothing.
 static bool has_remote_wait;
 
 static void advance(struct operation *operation) {
@@ -241,7 +242,8 @@ int wait_for(MPI_Request *request, MPI_Status *status) {
 // If nothing else is in flight, the MPI waits. Whether it did.
 static bool wait_in_mpi(struct operation *operation) {
     lock();
-    bool is_alone = first == operation && operation->next == NULL && !operation->inner_done && plain_count == 0;
+    bool is_alone =
+        first == operation && operation->next == NULL && !operation->inner_done && plain_count == 0;
     operation->is_watched = is_alone;
     unlock();
     if (!is_alone) return false;

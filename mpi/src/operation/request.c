@@ -1,5 +1,5 @@
-// Requests of operations: generalized requests, which the MPI waits for and frees as any other; their errors, which the MPI
-// does not know; and the memory that an operation has besides the user's.
+// Requests of operations: generalized requests, which the MPI waits for and frees as any other; their errors,
+// which the MPI does not know; and the memory that an operation has besides the user's.
 
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -113,8 +113,8 @@ void drop_failure(MPI_Request handle) {
 
 // Memory of an operation besides the user's: buffers for the MPI, and packed elements on a GPU.
 
-// A receive into a GPU needs a buffer for the longest message, and mostly gets a descriptor: pages that are not touched
-// cost nothing.
+// A receive into a GPU needs a buffer for the longest message, and mostly gets a descriptor: pages that are
+// not touched cost nothing.
 void *map_memory(uint64_t bytes) {
     void *memory =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -156,8 +156,8 @@ const char *pack_elements(struct operation *operation) {
     struct runs *runs = hold_runs(operation->type);
     if (runs == NULL) return NO_RUNS;
     void *typed = operation->user;
-    void *packed =
-        causeway_comm_allocate((char *)typed + first_of(operation->type), operation->capacity, &operation->holder);
+    void *packed = causeway_comm_allocate((char *)typed + first_of(operation->type), operation->capacity,
+                                          &operation->holder);
     if (packed == NULL) {
         drop_runs(runs);
         return causeway_comm_error();

@@ -1,4 +1,5 @@
-// Start of sends from a GPU and of receives, and the delivery of received messages: a payload, or a descriptor to fetch by.
+// Start of sends from a GPU and of receives, and the delivery of received messages: a payload, or a
+// descriptor to fetch by.
 //
 // docs/src/concepts/messages.md describes the rules of matching.
 
@@ -16,7 +17,8 @@
 static int deliver(struct operation *operation, const void *from, uint64_t bytes) {
     if (from == operation->user || bytes == 0) return MPI_SUCCESS;
     if (operation->on_gpu) {
-        if (causeway_comm_deliver((uint32_t)operation->sender - 1, operation->user, from, bytes) == 0) return MPI_SUCCESS;
+        if (causeway_comm_deliver((uint32_t)operation->sender - 1, operation->user, from, bytes) == 0)
+            return MPI_SUCCESS;
         return error_code("a receive into a GPU", causeway_comm_error());
     }
     if (operation->contiguous) {
@@ -48,7 +50,8 @@ static int fetch(struct operation *operation, const void *descriptor, uint64_t p
         if (to == NULL) return error_code("a receive", "cannot allocate memory to fetch the message into");
     }
     int error = MPI_SUCCESS;
-    if (causeway_comm_fetch(descriptor, to, operation->on_gpu, operation->capacity, operation->is_blocking) != 0)
+    if (causeway_comm_fetch(descriptor, to, operation->on_gpu, operation->capacity, operation->is_blocking) !=
+        0)
         error = error_code("a receive from a GPU", causeway_comm_error());
     else if (payload > operation->capacity)
         error = MPI_ERR_TRUNCATE;
@@ -76,7 +79,8 @@ void arrive(struct operation *operation, const void *start, uint64_t length) {
     switch (causeway_comm_classify(bytes, length, operation->capacity, &operation->bytes)) {
     case CAUSEWAY_COMM_PAYLOAD:
         // A fetch counts itself.
-        if (operation->sender > 0) causeway_comm_count_operation((uint32_t)operation->sender - 1, operation->is_blocking);
+        if (operation->sender > 0)
+            causeway_comm_count_operation((uint32_t)operation->sender - 1, operation->is_blocking);
         if (!is_there) operation->error = deliver(operation, start, length);
         break;
     case CAUSEWAY_COMM_TOO_LONG: operation->error = MPI_ERR_TRUNCATE; break;
@@ -187,7 +191,8 @@ static int send_copy(struct operation *operation, enum mode mode, int to, int ta
     if (!replace_memory(operation, operation->bytes))
         return raise_error(comm, call, "cannot allocate memory to copy the message into");
     long start = now();
-    const char *message = copy_elements(operation->user, operation->count, operation->type, operation->memory, true);
+    const char *message =
+        copy_elements(operation->user, operation->count, operation->type, operation->memory, true);
     if (message != NULL) return raise_error(comm, call, message);
     if (causeway_comm_is_short(operation->bytes)) copied_in = now() - start;
     return mpi_isend(mode, operation->memory, (MPI_Count)operation->bytes, MPI_BYTE, to, tag, comm,
@@ -248,9 +253,9 @@ static const char *prepare_elements(struct operation *operation) {
     return operation->runs == NULL ? NO_RUNS : NULL;
 }
 
-// The buffer of a receive for the MPI: the user's memory, if that is host memory without gaps and not smaller than a
-// descriptor. All is received as bytes, since the length of a descriptor need not be a multiple of the program's
-// elements: MPICH 4.0.2 asserts that of a message to the rank itself.
+// The buffer of a receive for the MPI: the user's memory, if that is host memory without gaps and not smaller
+// than a descriptor. All is received as bytes, since the length of a descriptor need not be a multiple of the
+// program's elements: MPICH 4.0.2 asserts that of a message to the rank itself.
 static int prepare_receive(struct operation *operation, void **buffer, MPI_Count *count, MPI_Datatype *type) {
     const char *message = prepare_elements(operation);
     if (message != NULL) return raise_error(operation->comm, "a receive into a GPU", message);
@@ -304,8 +309,8 @@ int start_receive(struct operation *operation, void *buffer, MPI_Count count, MP
     return error;
 }
 
-int start_unexpected(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type, MPI_Comm comm,
-               struct unexpected *unexpected) {
+int start_unexpected(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type,
+                     MPI_Comm comm, struct unexpected *unexpected) {
     operation->kind = RECEIVE;
     set_user(operation, buffer, count, type, comm);
     set_location(operation);
@@ -318,7 +323,8 @@ int start_unexpected(struct operation *operation, void *buffer, MPI_Count count,
         if (message == NULL) arrive(operation, unexpected->bytes, sizeof unexpected->bytes);
     } else {
         error = prepare_receive(operation, &buffer, &count, &type);
-        if (error == MPI_SUCCESS) error = mpi_imrecv(buffer, count, type, &unexpected->message, &operation->inner);
+        if (error == MPI_SUCCESS)
+            error = mpi_imrecv(buffer, count, type, &unexpected->message, &operation->inner);
     }
     if (error == MPI_SUCCESS)
         add_operation(operation);

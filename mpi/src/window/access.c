@@ -46,15 +46,16 @@ static const char *move(void *here, MPI_Count count, MPI_Datatype type, const st
     void *packed = allocate_buffer(there->bytes, &message);
     if (message == NULL)
         message = is_put ? copy_elements(here, count, type, packed, true)
-                       : copy_elements(there->address, remote->count, remote->type, packed, true);
+                         : copy_elements(there->address, remote->count, remote->type, packed, true);
     if (message == NULL)
         message = is_put ? copy_elements(there->address, remote->count, remote->type, packed, false)
-                       : copy_elements(here, count, type, packed, false);
+                         : copy_elements(here, count, type, packed, false);
     free(packed);
     return message;
 }
 
-// The predefined type of which a type is made: of several it is the first, since updates take types of one alone.
+// The predefined type of which a type is made: of several it is the first, since updates take types of one
+// alone.
 static MPI_Datatype element_type(MPI_Datatype type) {
     if (is_predefined(type)) return type;
     struct contents contents;
@@ -68,8 +69,8 @@ static MPI_Datatype element_type(MPI_Datatype type) {
 
 // Whether an operation is a predefined one that reduces: those of programs are not for RMA.
 static bool is_for_windows(MPI_Op op) {
-    const MPI_Op known[] = {MPI_MAX, MPI_MIN, MPI_SUM,  MPI_PROD, MPI_LAND,   MPI_BAND,   MPI_LOR,
-                            MPI_BOR, MPI_LXOR, MPI_BXOR, MPI_MINLOC, MPI_MAXLOC};
+    const MPI_Op known[] = {MPI_MAX, MPI_MIN, MPI_SUM,  MPI_PROD, MPI_LAND,   MPI_BAND,
+                            MPI_LOR, MPI_BOR, MPI_LXOR, MPI_BXOR, MPI_MINLOC, MPI_MAXLOC};
     for (size_t at = 0; at < sizeof known / sizeof *known; at++)
         if (known[at] == op) return true;
     return false;
@@ -81,18 +82,21 @@ static const char *reduce(void *from, void *into, MPI_Count count, MPI_Datatype 
     PMPI_Type_get_extent_x(type, &lower, &extent);
     for (MPI_Count at = 0; at < count; at += BLOCK) {
         int some = (int)(count - at < BLOCK ? count - at : BLOCK);
-        if (PMPI_Reduce_local((char *)from + at * extent, (char *)into + at * extent, some, type, op) != MPI_SUCCESS)
+        if (PMPI_Reduce_local((char *)from + at * extent, (char *)into + at * extent, some, type, op) !=
+            MPI_SUCCESS)
             return "the operation does not support elements of this type";
     }
     return NULL;
 }
 
 // Elements with gaps, such as MPI_DOUBLE_INT, as the MPI has them.
-static const char *reduce_with_gaps(const void *from, void *into, MPI_Count count, MPI_Datatype type, MPI_Op op) {
+static const char *reduce_with_gaps(const void *from, void *into, MPI_Count count, MPI_Datatype type,
+                                    MPI_Op op) {
     MPI_Count lower, extent;
     PMPI_Type_get_extent_x(type, &lower, &extent);
     char *ours = calloc((size_t)count, (size_t)extent), *theirs = calloc((size_t)count, (size_t)extent);
-    const char *message = ours == NULL || theirs == NULL ? "cannot allocate memory to reduce the elements" : NULL;
+    const char *message =
+        ours == NULL || theirs == NULL ? "cannot allocate memory to reduce the elements" : NULL;
     if (message == NULL) message = copy_elements(ours, count, type, (void *)from, false);
     if (message == NULL) message = copy_elements(theirs, count, type, into, false);
     if (message == NULL) message = reduce(ours, theirs, count, type, op);
@@ -142,7 +146,8 @@ static const char *swap(const struct remote *remote, const struct there *there) 
     const char *message = copy_elements(there->address, 1, remote->type, old, true);
     if (message == NULL) message = copy_elements((void *)remote->compared, 1, remote->type, compared, true);
     if (message == NULL) message = copy_elements((void *)remote->from, 1, remote->type, from, true);
-    if (message == NULL && memcmp(old, compared, there->bytes) == 0) message = write_there(remote, there, from);
+    if (message == NULL && memcmp(old, compared, there->bytes) == 0)
+        message = write_there(remote, there, from);
     if (message == NULL) message = copy_elements(remote->result, 1, remote->type, old, false);
     return message;
 }
@@ -179,14 +184,17 @@ static int check_elements(const struct remote *remote, const struct window *wind
     if (error != MPI_SUCCESS) return error;
     if (has_from && bytes_of(remote->from_count, remote->from_type) != bytes) return MPI_ERR_TRUNCATE;
     if (has_result && bytes_of(remote->result_count, remote->result_type) != bytes) return MPI_ERR_TRUNCATE;
-    if (remote->what != REMOTE_UPDATE || remote->op == MPI_REPLACE || remote->op == MPI_NO_OP) return MPI_SUCCESS;
+    if (remote->what != REMOTE_UPDATE || remote->op == MPI_REPLACE || remote->op == MPI_NO_OP)
+        return MPI_SUCCESS;
     MPI_Datatype element = element_type(remote->type);
-    bool is_right = is_for_windows(remote->op) && (element == MPI_DATATYPE_NULL || can_reduce(remote->op, element));
+    bool is_right =
+        is_for_windows(remote->op) && (element == MPI_DATATYPE_NULL || can_reduce(remote->op, element));
     return is_right ? MPI_SUCCESS : MPI_ERR_OP;
 }
 
 // The range of the call's elements in a region; false if they are not in it.
-static bool find_target(const struct remote *remote, const struct region *region, MPI_Count offset, struct there *there) {
+static bool find_target(const struct remote *remote, const struct region *region, MPI_Count offset,
+                        struct there *there) {
     MPI_Count low, high;
     span_of(remote->count, remote->type, &low, &high);
     if (offset + low < 0 || offset + high > (MPI_Count)region->bytes) return false;
@@ -194,14 +202,15 @@ static bool find_target(const struct remote *remote, const struct region *region
     return true;
 }
 
-static int access_region(const struct remote *remote, struct window *window, struct region *region, MPI_Count offset,
-                         const char *call) {
+static int access_region(const struct remote *remote, struct window *window, struct region *region,
+                         MPI_Count offset, const char *call) {
     struct there there = {.window = window, .region = region, .bytes = bytes_of(remote->count, remote->type)};
     int error = check_elements(remote, window, there.bytes);
     if (error != MPI_SUCCESS) return raise_code_in_window(window->handle, error);
     error = enter(window, remote->to);
     if (error != MPI_SUCCESS || there.bytes == 0) return error;
-    if (!find_target(remote, region, offset, &there)) return raise_code_in_window(window->handle, MPI_ERR_RMA_RANGE);
+    if (!find_target(remote, region, offset, &there))
+        return raise_code_in_window(window->handle, MPI_ERR_RMA_RANGE);
     const char *message = make(remote, &there, &error);
     if (message != NULL) return raise_in_window(window->handle, call, message);
     if (region->holder != NULL) causeway_comm_count_open(region->holder, there.bytes);

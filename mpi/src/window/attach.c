@@ -1,5 +1,6 @@
-// Dynamic windows of memory on GPUs: each rank has a table of its attached memory, which the others read in each call in which
-// they do not know that it is unchanged, since memory may be attached and detached at any time.
+// Dynamic windows of memory on GPUs: each rank has a table of its attached memory, which the others read in
+// each call in which they do not know that it is unchanged, since memory may be attached and detached at any
+// time.
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +8,11 @@
 #include "../datatype/datatype.h"
 #include "window.h"
 
-static const char *const TABLE_FULL = "a window has at most 32 attached regions on GPUs: attach fewer, larger ones";
-static const char *const NOT_EXPORTED =
-    "other ranks of the window cannot map this memory on a GPU: they are on another host, or it is of a kind that no "
-    "other process can map; copy it to the host first";
+static const char *const TABLE_FULL =
+    "a window has at most 32 attached regions on GPUs: attach fewer, larger ones";
+static const char *const NOT_EXPORTED = "other ranks of the window cannot map this memory on a GPU: they are "
+                                        "on another host, or it is of a kind that no "
+                                        "other process can map; copy it to the host first";
 
 // The table of attached memory; it is followed by the descriptors, one for each rank of each entry.
 struct table {
@@ -21,9 +23,11 @@ struct table {
     } entries[MAX_ATTACHED];
 };
 
-// Whole pages: where MPICH 4.0.2 allocates an odd multiple of 8 bytes, ranks read each other's 8 bytes too early.
+// Whole pages: where MPICH 4.0.2 allocates an odd multiple of 8 bytes, ranks read each other's 8 bytes too
+// early.
 uint64_t bytes_of_table(const struct window *window) {
-    uint64_t bytes = sizeof(struct table) + (uint64_t)MAX_ATTACHED * (uint64_t)window->ranks * CAUSEWAY_COMM_DESCRIPTOR;
+    uint64_t bytes =
+        sizeof(struct table) + (uint64_t)MAX_ATTACHED * (uint64_t)window->ranks * CAUSEWAY_COMM_DESCRIPTOR;
     return (bytes + 4095) / 4096 * 4096;
 }
 
@@ -41,7 +45,8 @@ static int find_entry(const struct table *table, uint64_t address) {
 
 // Reads of a rank's table.
 static int read_table(struct window *window, int of, uint64_t offset, void *to, uint64_t bytes) {
-    int error = PMPI_Get(to, (int)bytes, MPI_BYTE, of, (MPI_Aint)offset, (int)bytes, MPI_BYTE, window->lock_window);
+    int error =
+        PMPI_Get(to, (int)bytes, MPI_BYTE, of, (MPI_Aint)offset, (int)bytes, MPI_BYTE, window->lock_window);
     return error == MPI_SUCCESS ? PMPI_Win_flush(of, window->lock_window) : error;
 }
 
@@ -52,7 +57,8 @@ static void close_detached(struct share *share, const struct table *table) {
 }
 
 // With the rank locked.
-static struct region *open_entry(struct window *window, int of, const struct table *table, int entry, const char **message) {
+static struct region *open_entry(struct window *window, int of, const struct table *table, int entry,
+                                 const char **message) {
     struct region *region = &window->shares[of].regions[entry];
     if (region->number != 0) return region;
     unsigned char descriptor[CAUSEWAY_COMM_DESCRIPTOR];
@@ -72,7 +78,8 @@ static struct region *open_entry(struct window *window, int of, const struct tab
     return region;
 }
 
-// Looks in the copy of a rank's table. Whether that is the current one, and the region, if there is one, is open.
+// Looks in the copy of a rank's table. Whether that is the current one, and the region, if there is one, is
+// open.
 static bool find_in_copy(struct window *window, int to, uint64_t address, struct region **found) {
     struct share *share = &window->shares[to];
     *found = NULL;
@@ -125,7 +132,8 @@ struct region *find_attached(struct window *window, int to, uint64_t address, co
 }
 
 // Writes an entry of this rank.
-static int write_entry(struct window *window, int at, const struct entry *entry, const unsigned char *descriptors) {
+static int write_entry(struct window *window, int at, const struct entry *entry,
+                       const unsigned char *descriptors) {
     struct table *table = window->table;
     int error = lock_target(window, window->rank, MPI_LOCK_EXCLUSIVE);
     if (error != MPI_SUCCESS) return error;
@@ -146,7 +154,8 @@ static int attach(struct window *window, void *start, MPI_Aint bytes) {
     if (at == MAX_ATTACHED) return raise_in_window(window->handle, "MPI_Win_attach", TABLE_FULL);
     unsigned char *descriptors = calloc((size_t)window->ranks, CAUSEWAY_COMM_DESCRIPTOR);
     uint64_t *numbers = &window->exports[at * window->ranks];
-    bool is_exported = descriptors != NULL && export_to_all(window, start, (uint64_t)bytes, descriptors, numbers);
+    bool is_exported =
+        descriptors != NULL && export_to_all(window, start, (uint64_t)bytes, descriptors, numbers);
     int error = MPI_SUCCESS;
     if (is_exported) {
         struct entry entry = {table->last + 1, (uint64_t)(uintptr_t)start, (uint64_t)bytes};

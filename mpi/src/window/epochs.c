@@ -1,6 +1,6 @@
-// RMA epochs: when this rank may access the memory of another one. The MPI may open an epoch later than the call that
-// requests it, at its first access: so this rank reads a byte, or the other rank sends a message that its epoch has
-// started.
+// RMA epochs: when this rank may access the memory of another one. The MPI may open an epoch later than the
+// call that requests it, at its first access: so this rank reads a byte, or the other rank sends a message
+// that its epoch has started.
 
 #include <stdlib.h>
 
@@ -64,7 +64,8 @@ int unlock_target(struct window *window, int to) {
     return error;
 }
 
-// Waits for what the program's kernels write into this rank's memory, as far as they are in the default streams.
+// Waits for what the program's kernels write into this rank's memory, as far as they are in the default
+// streams.
 static void sync_window(const struct window *window) {
     if (window->is_on_gpu) causeway_comm_sync_memory(window->base);
 }
@@ -93,7 +94,8 @@ static void for_ranks(struct window *window, MPI_Group group, void visit(struct 
     PMPI_Group_free(&all);
 }
 
-// A rank receives each message before it reports that its calls are complete, so the earlier one has been received.
+// A rank receives each message before it reports that its calls are complete, so the earlier one has been
+// received.
 static void send_post(struct window *window, int to) {
     MPI_Request *post_request = &window->shares[to].post_request;
     PMPI_Wait(post_request, MPI_STATUS_IGNORE);

@@ -50,7 +50,8 @@ int raise_in_window(MPI_Win window, const char *call, const char *message) {
 }
 
 static const char *const REFUSED =
-    "a rank has memory on a GPU that another one cannot map: it is on another host, has no GPU with access to it, or "
+    "a rank has memory on a GPU that another one cannot map: it is on another host, has no GPU with access "
+    "to it, or "
     "the memory is of a kind that no other process can map; copy it to the host first";
 
 // What a rank sends another one about its share.
@@ -115,11 +116,12 @@ void withdraw_from_all(const struct window *window, uint64_t *numbers) {
 }
 
 bool export_to_all(struct window *window, const void *address, uint64_t bytes, unsigned char *descriptors,
-                 uint64_t *numbers) {
+                   uint64_t *numbers) {
     bool is_exported = true;
     for (int at = 0; at < window->ranks && is_exported; at++) {
         if (at == window->rank) continue;
-        numbers[at] = causeway_comm_export(window->job[at], address, bytes, descriptors + at * CAUSEWAY_COMM_DESCRIPTOR);
+        numbers[at] = causeway_comm_export(window->job[at], address, bytes,
+                                           descriptors + at * CAUSEWAY_COMM_DESCRIPTOR);
         is_exported = numbers[at] != 0;
     }
     if (!is_exported) withdraw_from_all(window, numbers);
@@ -135,7 +137,8 @@ static bool open_share(struct window *window, int rank, const struct window_info
     if (!window_info->is_exported) return false;
     struct region *region = share->regions;
     *region = (struct region){.number = 1, .bytes = window_info->bytes, .address = window->base};
-    if (rank != window->rank) region->address = causeway_comm_open(window_info->descriptor, window->base, &region->holder);
+    if (rank != window->rank)
+        region->address = causeway_comm_open(window_info->descriptor, window->base, &region->holder);
     share->count = 1;
     return region->address != NULL;
 }
@@ -146,8 +149,8 @@ static int exchange_parts(struct window *window, MPI_Comm comm, bool *can) {
     struct window_info *out = calloc(ranks, sizeof *out), *in = calloc(ranks, sizeof *in);
     unsigned char *descriptors = calloc(ranks, CAUSEWAY_COMM_DESCRIPTOR);
     if (out == NULL || in == NULL || descriptors == NULL) abort();
-    bool is_exported = window->is_on_gpu &&
-                    export_to_all(window, window->base, (uint64_t)window->bytes, descriptors, window->exports);
+    bool is_exported = window->is_on_gpu && export_to_all(window, window->base, (uint64_t)window->bytes,
+                                                          descriptors, window->exports);
     for (size_t at = 0; at < ranks; at++) {
         out[at].bytes = (uint64_t)window->bytes;
         out[at].unit = window->unit;
@@ -189,7 +192,8 @@ static void free_own(struct window *window) {
     if (window->comm != MPI_COMM_NULL) PMPI_Comm_free(&window->comm);
 }
 
-// Hints of equal sizes and units are true of what the program gives, and not of what the MPI's window is made of.
+// Hints of equal sizes and units are true of what the program gives, and not of what the MPI's window is made
+// of.
 static MPI_Info without_sizes(MPI_Info info) {
     static const char *const HINTS[] = {"same_size", "same_disp_unit"};
     if (info == MPI_INFO_NULL) return info;
@@ -249,7 +253,7 @@ static int is_any_rank(MPI_Comm comm, bool own, bool *any, bool *is_own_affair) 
 #define WINDOW_OF(suffix, UNIT)                                                                             \
     EXPORT int MPI_Win_create##suffix(void *s, MPI_Aint n, UNIT unit, MPI_Info i, MPI_Comm c, MPI_Win *w) { \
         bool has_gpus, is_own_affair;                                                                       \
-        int error = is_any_rank(c, is_inaccessible(s, n, MPI_BYTE), &has_gpus, &is_own_affair);                 \
+        int error = is_any_rank(c, is_inaccessible(s, n, MPI_BYTE), &has_gpus, &is_own_affair);             \
         if (error != MPI_SUCCESS) return error;                                                             \
         if (!has_gpus) return PMPI_Win_create##suffix(s, n, unit, i, c, w);                                 \
         if (is_own_affair) return raise_error(c, "MPI_Win_create" #suffix, REFUSED);                        \

@@ -1,6 +1,7 @@
-// Versions of the tables of attached memory, in memory that all ranks of a dynamic window share: so a rank sees without the MPI
-// that another one has attached nothing since. Under MPICH, a call that reads the table may wait until the target is in a call
-// of the MPI. Ranks that share no such memory, which are in containers of their own or on other hosts, read the table each time.
+// Versions of the tables of attached memory, in memory that all ranks of a dynamic window share: so a rank
+// sees without the MPI that another one has attached nothing since. Under MPICH, a call that reads the table
+// may wait until the target is in a call of the MPI. Ranks that share no such memory, which are in containers
+// of their own or on other hosts, read the table each time.
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -55,7 +56,8 @@ int share_versions(struct window *window) {
     name[sizeof name - 1] = 0;
     if (error == MPI_SUCCESS && window->rank != 0 && name[0] != 0) window->versions = open_file(name, bytes);
     int has_all = window->versions != NULL;
-    if (error == MPI_SUCCESS) error = PMPI_Allreduce(MPI_IN_PLACE, &has_all, 1, MPI_INT, MPI_MIN, window->comm);
+    if (error == MPI_SUCCESS)
+        error = PMPI_Allreduce(MPI_IN_PLACE, &has_all, 1, MPI_INT, MPI_MIN, window->comm);
     if (window->rank == 0 && name[0] != 0) unlink(name);
     if (error != MPI_SUCCESS || !has_all) drop_versions(window);
     return error;
@@ -68,7 +70,8 @@ void drop_versions(struct window *window) {
 
 uint64_t version_of(const struct window *window, int rank) {
     // What the rank has written before, it has written with the MPI or into this memory.
-    return window->versions != NULL ? __atomic_load_n(&window->versions[rank], __ATOMIC_ACQUIRE) : UNKNOWN_VERSION;
+    return window->versions != NULL ? __atomic_load_n(&window->versions[rank], __ATOMIC_ACQUIRE)
+                                    : UNKNOWN_VERSION;
 }
 
 void change_version(struct window *window) {

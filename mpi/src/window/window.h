@@ -1,7 +1,8 @@
 // RMA windows of memory on GPUs: the interface between the files of this folder.
 //
-// The program's window is one of the MPI, which orders epochs and reports errors. For a rank whose memory is on a GPU it has a
-// few bytes of host memory (`mark`). The other ranks map its memory, and copy to and from it in the call.
+// The program's window is one of the MPI, which orders epochs and reports errors. For a rank whose memory is
+// on a GPU it has a few bytes of host memory (`mark`). The other ranks map its memory, and copy to and from
+// it in the call.
 #ifndef CAUSEWAY_WINDOW_H
 #define CAUSEWAY_WINDOW_H
 
@@ -45,8 +46,8 @@ struct share {
     // A window that is not dynamic has at most one.
     int count;
     struct region *regions;
-    // In a dynamic window, the address of the mark at the other rank; and its table of attached memory as it was read last, or
-    // null, with its version then (versions.c).
+    // In a dynamic window, the address of the mark at the other rank; and its table of attached memory as it
+    // was read last, or null, with its version then (versions.c).
     MPI_Aint mark;
     struct table *copy;
     uint64_t version;
@@ -70,8 +71,8 @@ struct window {
     int unit;
     // The memory of the program's window at this rank instead.
     char mark[64];
-    // A window of the interposer. An exclusive lock of a rank protects updates of that rank's memory. In a dynamic
-    // window it has the rank's table (attach.c).
+    // A window of the interposer. An exclusive lock of a rank protects updates of that rank's memory. In a
+    // dynamic window it has the rank's table (attach.c).
     MPI_Win lock_window;
     void *table;
     // The versions of all ranks' tables, in memory that they share, or null.
@@ -98,7 +99,8 @@ int raise_in_window(MPI_Win window, const char *call, const char *message);
 int raise_code_in_window(MPI_Win window, int code);
 
 // Exports memory to all other ranks: a descriptor and a number for each; whether all of them can map it.
-bool export_to_all(struct window *window, const void *address, uint64_t bytes, unsigned char *descriptors, uint64_t *numbers);
+bool export_to_all(struct window *window, const void *address, uint64_t bytes, unsigned char *descriptors,
+                   uint64_t *numbers);
 void withdraw_from_all(const struct window *window, uint64_t *numbers);
 void close_region(struct region *region);
 // MPI_Win_free.
@@ -109,14 +111,15 @@ int free_window(MPI_Win *handle);
 enum { MAX_ATTACHED = 32 };
 // Bytes of a rank's table in a dynamic window.
 uint64_t bytes_of_table(const struct window *window);
-// The rank's region that contains the start of an address range, mapped here; null if it is not on a GPU, or with a
-// message if it cannot be mapped.
+// The rank's region that contains the start of an address range, mapped here; null if it is not on a GPU, or
+// with a message if it cannot be mapped.
 struct region *find_attached(struct window *window, int to, uint64_t address, const char **message);
 
 // versions.c
 
 #define UNKNOWN_VERSION UINT64_MAX
-// Shares memory with all ranks of a dynamic window, which call this collectively, if they can. Returns an error of the MPI.
+// Shares memory with all ranks of a dynamic window, which call this collectively, if they can. Returns an
+// error of the MPI.
 int share_versions(struct window *window);
 void drop_versions(struct window *window);
 // How often a rank has changed its table, or UNKNOWN_VERSION.
@@ -126,8 +129,8 @@ void change_version(struct window *window);
 
 // epochs.c
 
-// Waits until the window's memory at a rank may be accessed: an epoch is open, and the other rank has started its own.
-// Returns an error of the MPI.
+// Waits until the window's memory at a rank may be accessed: an epoch is open, and the other rank has started
+// its own. Returns an error of the MPI.
 int enter(struct window *window, int to);
 // Locks a rank's memory for updates, and unlocks it.
 int lock_target(struct window *window, int to, int kind);

@@ -132,8 +132,8 @@ static void put_number(unsigned char *to, const struct type *type, MPI_Op op, ui
         memcpy(to, &word, type->part);
 }
 
-// 1 + 2i, or it times i, -1 or -i. No product of these has a part that is zero, whose sign would depend on the
-// order of the factors, which is the MPI's affair; and those of sixteen are exact in 24 bits.
+// 1 + 2i, or it times i, -1 or -i. No product of these has a part that is zero, whose sign would depend on
+// the order of the factors, which is the MPI's affair; and those of sixteen are exact in 24 bits.
 static void put_complex(unsigned char *to, size_t bytes, uint64_t random) {
     double sign = random & 1 ? -1 : 1;
     put_real(to, bytes, random & 2 ? -2 * sign : sign);

@@ -102,7 +102,7 @@ static int try_levels(int count) {
     for (int made = 0; made < count;) {
         const struct type *type = &types[common(type_count)];
         const struct operation *operation = &operations[common(operation_count)];
-        enum what what = (enum what[]){REDUCE,         ALLREDUCE,           BCAST,     ALLGATHER, ALLGATHERV,
+        enum what what = (enum what[]){REDUCE,         ALLREDUCE,           BCAST, ALLGATHER, ALLGATHERV,
                                        REDUCE_SCATTER, REDUCE_SCATTER_BLOCK}[common(7)];
         if (what >= BCAST) operation = &operations[0];
         if (what < BCAST && !fits(operation, type)) continue;
@@ -114,8 +114,8 @@ static int try_levels(int count) {
     return wrong;
 }
 
-// Of all combinations of a reduction, a type and an operation every so many, and as many calls that move data.
-// Gives how many are wrong.
+// Of all combinations of a reduction, a type and an operation every so many, and as many calls that move
+// data. Gives how many are wrong.
 static int try_all(int stride, int *tried_calls) {
     int wrong = 0, tried = 0, number = common(1 << 20);
     for (int type = 0; type < type_count; type++) {

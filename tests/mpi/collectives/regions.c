@@ -25,7 +25,8 @@ void fill_region(struct region *region, size_t elements, const struct plan *plan
     region->shift = own() % 3 * (size_t)extent_of(plan->type);
     // MPI knows no alignment.
     if (plan->place == ANYWHERE && own() % 4 == 0) region->shift += 1 + own() % 7;
-    region->address = (unsigned char *)gpu_allocate(region->kind, region->shift + region->bytes) + region->shift;
+    region->address =
+        (unsigned char *)gpu_allocate(region->kind, region->shift + region->bytes) + region->shift;
     gpu_copy(region->address, region->before, region->bytes);
 }
 

@@ -42,7 +42,8 @@ static void fill_with(struct numbers *numbers, int rank, uint64_t seed) {
     write_out(numbers);
 }
 
-static void must_be(const struct group *group, struct numbers *numbers, int rank, uint64_t seed, const char *call) {
+static void must_be(const struct group *group, struct numbers *numbers, int rank, uint64_t seed,
+                    const char *call) {
     read_in(numbers);
     for (size_t at = 0; at < numbers->count; at++)
         if (numbers->here[at] != value(rank, at, seed)) {
@@ -211,14 +212,13 @@ static void file(struct group *group) {
     MPI_Request request;
     MPI_Offset own = group->rank * (MPI_Offset)(count * sizeof(int));
     MPI_Offset other = before * (MPI_Offset)(count * sizeof(int));
-    if (MPI_File_open(group->comm, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file) != MPI_SUCCESS) {
+    if (MPI_File_open(group->comm, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file) !=
+        MPI_SUCCESS) {
         is_wrong(group, "%s cannot be opened", name);
         exit(1);
     }
     switch (below(group, 3)) {
-    case 0:
-        MPI_File_write_at_all(file, own, out.there, (int)count, MPI_INT, MPI_STATUS_IGNORE);
-        break;
+    case 0: MPI_File_write_at_all(file, own, out.there, (int)count, MPI_INT, MPI_STATUS_IGNORE); break;
     case 1:
         MPI_File_iwrite_at(file, own, out.there, (int)count, MPI_INT, &request);
         MPI_Wait(&request, MPI_STATUS_IGNORE);

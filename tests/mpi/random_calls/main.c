@@ -1,8 +1,9 @@
-// Random messages that are under way while ranks make other calls: one-sided ones, of files, collective ones; and
-// while they are late. What arrives is known, so nothing has to be sent twice.
+// Random messages that are under way while ranks make other calls: one-sided ones, of files, collective ones;
+// and while they are late. What arrives is known, so nothing has to be sent twice.
 //
-// random_calls SEED ROUNDS THREADS FOLDER [host|some]: so many threads of each rank do so, each with communicators of
-// its own. With 0 threads the ranks call with MPI_THREAD_SINGLE. `host`: no rank has a GPU; `some`: every second one.
+// random_calls SEED ROUNDS THREADS FOLDER [host|some]: so many threads of each rank do so, each with
+// communicators of its own. With 0 threads the ranks call with MPI_THREAD_SINGLE. `host`: no rank has a GPU;
+// `some`: every second one.
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -86,7 +87,8 @@ int main(int argc, char **argv) {
     pthread_t started[MAX_THREADS];
     for (int number = 0; number < threads || number == 0; number++) {
         struct group *group = &groups[number];
-        *group = (struct group){.state = strtoull(argv[1], NULL, 0) + (uint64_t)number * 77, .folder = argv[4]};
+        *group =
+            (struct group){.state = strtoull(argv[1], NULL, 0) + (uint64_t)number * 77, .folder = argv[4]};
         MPI_Comm_dup(MPI_COMM_WORLD, &group->comm);
         MPI_Comm_dup(MPI_COMM_WORLD, &group->probed);
         MPI_Comm_rank(group->comm, &group->rank);

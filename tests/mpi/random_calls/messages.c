@@ -73,7 +73,8 @@ static void receive(struct group *group, struct message *message, int tag) {
     free(empty);
     int room = (int)message->room, from = message->receive == ANY_SOURCE ? MPI_ANY_SOURCE : message->from;
     if (message->receive == RECV_INIT) {
-        MPI_Recv_init(message->received, room, message->type.type, from, tag, group->comm, &message->receiving);
+        MPI_Recv_init(message->received, room, message->type.type, from, tag, group->comm,
+                      &message->receiving);
         MPI_Start(&message->receiving);
     } else if (message->receive < PROBED) {
         MPI_Irecv(message->received, room, message->type.type, from, tag, group->comm, &message->receiving);
@@ -91,7 +92,9 @@ static void send(struct group *group, struct message *message, int tag) {
     MPI_Comm comm = message->receive >= PROBED ? group->probed : group->comm;
     switch (message->send) {
     case ISEND: MPI_Isend(message->sent, count, message->type.type, to, tag, comm, &message->sending); break;
-    case ISSEND: MPI_Issend(message->sent, count, message->type.type, to, tag, comm, &message->sending); break;
+    case ISSEND:
+        MPI_Issend(message->sent, count, message->type.type, to, tag, comm, &message->sending);
+        break;
     case BSEND: MPI_Bsend(message->sent, count, message->type.type, to, tag, comm); break;
     default:
         MPI_Send_init(message->sent, count, message->type.type, to, tag, comm, &message->sending);
@@ -109,7 +112,8 @@ struct messages *start_messages(struct group *group) {
     for (int at = 0; at < NEVER; at++) {
         messages->nowhere[at] = some_memory(group);
         messages->nothing[at] = gpu_allocate(messages->nowhere[at], 5000);
-        MPI_Irecv(messages->nothing[at], 5000, MPI_BYTE, MPI_ANY_SOURCE, UNUSED_TAG, group->comm, &messages->never[at]);
+        MPI_Irecv(messages->nothing[at], 5000, MPI_BYTE, MPI_ANY_SOURCE, UNUSED_TAG, group->comm,
+                  &messages->never[at]);
     }
     for (int tag = 0; tag < MESSAGES; tag++) {
         struct message *message = &messages->list[tag];
@@ -130,8 +134,8 @@ static void check(struct group *group, struct message *message, int tag, MPI_Sta
     int count = -1;
     MPI_Get_count(status, message->type.type, &count);
     if (count != (int)message->count || status->MPI_SOURCE != message->from || status->MPI_TAG != tag)
-        is_wrong(group, "message %d of %zu elements from %d, received by %s: %d elements from %d with tag %d", tag,
-                 message->count, message->from, by, count, status->MPI_SOURCE, status->MPI_TAG);
+        is_wrong(group, "message %d of %zu elements from %d, received by %s: %d elements from %d with tag %d",
+                 tag, message->count, message->from, by, count, status->MPI_SOURCE, status->MPI_TAG);
 }
 
 // Receives what is probed for, in any order.
@@ -217,9 +221,11 @@ static void end_receive(struct group *group, struct message *message, int tag) {
     copy_bytes(found, message->received, bytes);
     size_t count = count_wrong(&message->type, message->count, message->seed, found, bytes);
     if (count > 0)
-        is_wrong(group, "message %d of %zu elements of %zu bytes from %d (%s, send %d) into %s (receive %d): %zu wrong",
-                 tag, message->count, message->type.size, message->from, gpu_name(message->out), message->send,
-                 gpu_name(message->in), message->receive, count);
+        is_wrong(
+            group,
+            "message %d of %zu elements of %zu bytes from %d (%s, send %d) into %s (receive %d): %zu wrong",
+            tag, message->count, message->type.size, message->from, gpu_name(message->out), message->send,
+            gpu_name(message->in), message->receive, count);
     free(found);
     gpu_free(message->in, message->received, bytes);
 }

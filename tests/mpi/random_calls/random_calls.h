@@ -50,9 +50,10 @@ void make_type(struct group *group, struct known_type *type);
 void free_type(struct known_type *type);
 // Bytes that so many elements take in memory.
 size_t span_of(const struct known_type *type, size_t count);
-// Fills elements with the bytes of `seed`, or counts those that are not, and those outside of `count` elements or in
-// gaps that are not 0x5a.
-void fill_elements(const struct known_type *type, size_t count, uint64_t seed, unsigned char *memory, size_t bytes);
+// Fills elements with the bytes of `seed`, or counts those that are not, and those outside of `count`
+// elements or in gaps that are not 0x5a.
+void fill_elements(const struct known_type *type, size_t count, uint64_t seed, unsigned char *memory,
+                   size_t bytes);
 size_t count_wrong(const struct known_type *type, size_t count, uint64_t seed, const unsigned char *memory,
                    size_t bytes);
 

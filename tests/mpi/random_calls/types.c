@@ -33,7 +33,8 @@ static void make_indexed(struct group *group, struct known_type *type) {
 }
 
 static void make_vector(struct group *group, struct known_type *type) {
-    size_t blocks = 1 + below(group, MAX_RUNS), length = 1 + below(group, 300), stride = length + below(group, 20);
+    size_t blocks = 1 + below(group, MAX_RUNS), length = 1 + below(group, 300),
+           stride = length + below(group, 20);
     for (size_t at = 0; at < blocks; at++) add_run(type, at * stride, length);
     MPI_Type_vector((int)blocks, (int)length, (int)stride, MPI_BYTE, &type->type);
 }
@@ -70,7 +71,8 @@ size_t span_of(const struct known_type *type, size_t count) {
     return count * type->extent;
 }
 
-void fill_elements(const struct known_type *type, size_t count, uint64_t seed, unsigned char *memory, size_t bytes) {
+void fill_elements(const struct known_type *type, size_t count, uint64_t seed, unsigned char *memory,
+                   size_t bytes) {
     size_t sent = 0;
     memset(memory, 0x5a, bytes);
     for (size_t element = 0; element < count; element++)

@@ -92,8 +92,8 @@ void checked(void) {
     must_say(error, "passes root");
     error = MPI_Allreduce(MPI_IN_PLACE, memory, rank == 0 ? COUNT : COUNT / 2, MPI_SIGNED_CHAR, MPI_MAX,
                           MPI_COMM_WORLD);
-    must_say(error,
-             rank == 0 ? "passes 25000 bytes, and this rank 50000" : "passes 50000 bytes, and this rank 25000");
+    must_say(error, rank == 0 ? "passes 25000 bytes, and this rank 50000"
+                              : "passes 50000 bytes, and this rank 25000");
     error = rank == 0 ? MPI_Ibarrier(MPI_COMM_WORLD, &request) : MPI_Barrier(MPI_COMM_WORLD);
     must_say(error, "calls MPI_Barrier");
     // The same calls go on as if nothing had been.

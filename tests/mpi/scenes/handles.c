@@ -24,8 +24,8 @@ static void nobody(int peer) {
     MPI_Probe(peer, 5, MPI_COMM_WORLD, &status);
     MPI_Iprobe(MPI_PROC_NULL, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, &status);
     MPI_Get_count(&status, MPI_BYTE, &count);
-    must(flag && status.MPI_SOURCE == MPI_PROC_NULL && count == 0, "a probe of nobody finds %d bytes of rank %d", count,
-         status.MPI_SOURCE);
+    must(flag && status.MPI_SOURCE == MPI_PROC_NULL && count == 0,
+         "a probe of nobody finds %d bytes of rank %d", count, status.MPI_SOURCE);
     MPI_Recv(memory, LONG, MPI_BYTE, peer, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     MPI_Win window;
@@ -55,7 +55,8 @@ static void nobody(int peer) {
 static void freed_communicators(int peer) {
     MPI_Comm copy;
     MPI_Comm_dup(MPI_COMM_WORLD, &copy);
-    char *out = filled(DEVICE, BYTES, rank), *in = filled(DEVICE, BYTES, 9), *in_host = filled(HOST, BYTES, 9);
+    char *out = filled(DEVICE, BYTES, rank), *in = filled(DEVICE, BYTES, 9),
+         *in_host = filled(HOST, BYTES, 9);
     MPI_Request requests[4];
     MPI_Send_init(out, BYTES, MPI_BYTE, peer, 0, copy, &requests[0]);
     MPI_Recv_init(in, BYTES, MPI_BYTE, peer, 0, copy, &requests[1]);
@@ -80,7 +81,8 @@ static void freed_communicators(int peer) {
     MPI_Aint own, others;
     MPI_Win_attach(window, in, BYTES);
     MPI_Get_address(in, &own);
-    MPI_Sendrecv(&own, 1, MPI_AINT, peer, 0, &others, 1, MPI_AINT, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(&own, 1, MPI_AINT, peer, 0, &others, 1, MPI_AINT, peer, 0, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
     char *from = filled(HOST, BYTES, 20 + rank);
     MPI_Win_fence(0, window);
     MPI_Put(from, BYTES, MPI_BYTE, peer, others, BYTES, MPI_BYTE, window);
@@ -91,7 +93,8 @@ static void freed_communicators(int peer) {
     for (int at = 0; at < 64; at++) free(used[at]);
 }
 
-// Accesses to host memory of a dynamic window do not wait for a call of the target, which comes only when a file is gone.
+// Accesses to host memory of a dynamic window do not wait for a call of the target, which comes only when a
+// file is gone.
 static void quiet_target(int peer) {
     enum { TIMES = 100 };
     char name[] = "/tmp/causeway-scene-XXXXXX", *host = filled(HOST, BYTES, rank);
@@ -100,7 +103,8 @@ static void quiet_target(int peer) {
     MPI_Win_attach(window, host, BYTES);
     MPI_Aint own, others;
     MPI_Get_address(host, &own);
-    MPI_Sendrecv(&own, 1, MPI_AINT, peer, 0, &others, 1, MPI_AINT, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(&own, 1, MPI_AINT, peer, 0, &others, 1, MPI_AINT, peer, 0, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
     if (rank == 0) {
         int file = mkstemp(name);
         must(file >= 0, "cannot create a file");
@@ -135,7 +139,8 @@ static void matched_error(int peer) {
         int error = turn == 0 ? MPI_Mrecv(in, 4, MPI_BYTE, &message, MPI_STATUS_IGNORE)
                               : MPI_Imrecv(in, 4, MPI_BYTE, &message, &request);
         if (turn == 1 && error == MPI_SUCCESS) error = MPI_Wait(&request, MPI_STATUS_IGNORE);
-        must(class_of(error) == MPI_ERR_TRUNCATE, "a matched message that is too long gives class %d", class_of(error));
+        must(class_of(error) == MPI_ERR_TRUNCATE, "a matched message that is too long gives class %d",
+             class_of(error));
     }
     MPI_Comm_free(&copy);
 }
@@ -149,7 +154,8 @@ static void halves(int peer) {
         MPI_Request request;
         MPI_Status status;
         int flag;
-        MPI_Isendrecv(out, LONG, MPI_BYTE, peer, 1, in, sizeof small, MPI_BYTE, peer, 2, MPI_COMM_WORLD, &request);
+        MPI_Isendrecv(out, LONG, MPI_BYTE, peer, 1, in, sizeof small, MPI_BYTE, peer, 2, MPI_COMM_WORLD,
+                      &request);
         MPI_Send(small, sizeof small, MPI_BYTE, peer, 2, MPI_COMM_WORLD);
         for (int poll = 0; poll < 1000; poll++) MPI_Iprobe(peer, 9, MPI_COMM_WORLD, &flag, &status);
         if (turn % 2) MPI_Cancel(&request);

@@ -41,7 +41,8 @@ void while_in_barrier(int synchronous) {
     must_hold(in, LONG, from);
 }
 
-// A sends without waiting to B, which waits for each message; then B waits for each send, and A for none of its receives.
+// A sends without waiting to B, which waits for each message; then B waits for each send, and A for none of
+// its receives.
 void traffic(void) {
     enum { COUNT = 20, BYTES = 100000 };
     MPI_Request requests[COUNT];
@@ -120,8 +121,9 @@ static struct record record_of(int at) {
     return (struct record){at * 7 + 1, at * 0.5, {(char)at, 1, 2, 3, 4}};
 }
 
-// Long messages of structures, whose pieces under way end anywhere, from the host and from a GPU into the host's
-// memory, by every way to receive: also where the processes are not of the job. A buffered one is sent as bytes.
+// Long messages of structures, whose pieces under way end anywhere, from the host and from a GPU into the
+// host's memory, by every way to receive: also where the processes are not of the job. A buffered one is sent
+// as bytes.
 void structures(void) {
     enum { COUNT = 9001, WAYS = 6, KINDS = 3 };
     static const enum memory from[KINDS] = {HOST, DEVICE, DEVICE};
@@ -237,7 +239,8 @@ void matched(void) {
     }
 }
 
-// Messages of any rank are probed and received while others come: from GPUs, and from the host of the last rank.
+// Messages of any rank are probed and received while others come: from GPUs, and from the host of the last
+// rank.
 void any_probe(void) {
     enum { MESSAGES = 300, SHORT = 1000, LONGER = 65536 };
     char *own = filled(rank == ranks - 1 ? HOST : DEVICE, LONGER, rank);
@@ -251,8 +254,8 @@ void any_probe(void) {
         MPI_Mprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &message, &status);
         MPI_Get_count(&status, MPI_BYTE, &count);
         MPI_Mrecv(own, LONGER, MPI_BYTE, &message, &status);
-        must(count == (status.MPI_TAG == ranks - 1 ? SHORT : LONGER), "message %d of rank %d has %d bytes", number,
-             status.MPI_SOURCE, count);
+        must(count == (status.MPI_TAG == ranks - 1 ? SHORT : LONGER), "message %d of rank %d has %d bytes",
+             number, status.MPI_SOURCE, count);
         if (number % 50 == 0) must_hold(own, (size_t)count, status.MPI_TAG);
     }
 }
@@ -264,10 +267,11 @@ void large(void) {
     must(numbers != NULL, "there is no memory");
     numbers[0] = 1;
     numbers[count - 1] = 2;
-    MPI_Sendrecv_replace(numbers, (int)count, MPI_DOUBLE, rank, 0, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv_replace(numbers, (int)count, MPI_DOUBLE, rank, 0, rank, 0, MPI_COMM_WORLD,
+                         MPI_STATUS_IGNORE);
     must(numbers[0] == 1 && numbers[count - 1] == 2, "the bytes are others");
-    // Without gaps, but not made of copies of one type. Open MPI 4.1.4 takes more bytes than an int counts for fewer than
-    // none, and counts numbers right.
+    // Without gaps, but not made of copies of one type. Open MPI 4.1.4 takes more bytes than an int counts
+    // for fewer than none, and counts numbers right.
     int lengths[] = {1 << 27, (1 << 27) + 1};
     MPI_Datatype types[] = {MPI_DOUBLE, MPI_DOUBLE}, type;
     MPI_Type_create_struct(2, lengths, (MPI_Aint[]){0, 1 << 30}, types, &type);
@@ -283,12 +287,13 @@ void large(void) {
     free(in);
 }
 
-// A message is sent with what copies in the default stream, which have been begun and not ended, bring into its memory, and
-// received over what they have brought there.
+// A message is sent with what copies in the default stream, which have been begun and not ended, bring into
+// its memory, and received over what they have brought there.
 void default_stream(void) {
     enum { BYTES = 1 << 16, FILLING = 48 << 20, COPIES = 6 };
     int peer = rank ^ 1;
-    char *filling = gpu_allocate(DEVICE, FILLING), *other = gpu_allocate(DEVICE, FILLING), *in = filled(DEVICE, BYTES, 99);
+    char *filling = gpu_allocate(DEVICE, FILLING), *other = gpu_allocate(DEVICE, FILLING),
+         *in = filled(DEVICE, BYTES, 99);
     for (int round = 0; round < 6; round++) {
         // Of memory that is sent for the second time the driver keeps the order of what it copies at once.
         char *out = filled(DEVICE, BYTES, 50 + round), *next = filled(DEVICE, BYTES, round + rank);
@@ -303,7 +308,8 @@ void default_stream(void) {
                          MPI_STATUS_IGNORE);
         } else {
             MPI_Request request;
-            MPI_Ialltoall(out, BYTES / ranks, MPI_BYTE, in, BYTES / ranks, MPI_BYTE, MPI_COMM_WORLD, &request);
+            MPI_Ialltoall(out, BYTES / ranks, MPI_BYTE, in, BYTES / ranks, MPI_BYTE, MPI_COMM_WORLD,
+                          &request);
             MPI_Wait(&request, MPI_STATUS_IGNORE);
         }
         gpu_wait();

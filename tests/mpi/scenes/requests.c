@@ -120,7 +120,8 @@ void many_persistent(void) {
         MPI_Waitall(2 * COUNT, requests, MPI_STATUSES_IGNORE);
         gpu_copy(host, memory, sizeof host);
         for (int at = 0; at < COUNT; at++)
-            must(host[COUNT + at] == round * 10000 + peer * 1000 + at, "number %d is %d", at, host[COUNT + at]);
+            must(host[COUNT + at] == round * 10000 + peer * 1000 + at, "number %d is %d", at,
+                 host[COUNT + at]);
     }
     for (int at = 0; at < 2 * COUNT; at++) MPI_Request_free(&requests[at]);
 }

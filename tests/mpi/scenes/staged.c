@@ -99,8 +99,7 @@ void partitioned(void) {
 
 #else
 
-void partitioned(void) {
-}
+void partitioned(void) {}
 
 #endif
 
@@ -149,8 +148,8 @@ void external(void) {
     for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) pack_and_unpack(kinds[at][0], kinds[at][1]);
 }
 
-// The buffer of buffered sends lies on a GPU: messages of both kinds of memory pass, nothing of it changes, and the
-// program gets it back.
+// The buffer of buffered sends lies on a GPU: messages of both kinds of memory pass, nothing of it changes,
+// and the program gets it back.
 static void send_buffered(enum memory memory, int round) {
     enum { ROOM = 2 * (LONG + MPI_BSEND_OVERHEAD) };
     char *buffer = filled(memory, ROOM, 9);
@@ -203,7 +202,8 @@ void buffered(void) {
 
 enum { NUMBERS_EACH = 500, STARTS = 3 };
 
-// Starts a request several times, each time with other numbers at all ranks; `wanted` says what comes of them.
+// Starts a request several times, each time with other numbers at all ranks; `wanted` says what comes of
+// them.
 static void start_often(MPI_Request request, int *out, int *in, int count, int wanted(int start, int at)) {
     int *host = calloc((size_t)count, sizeof *host);
     for (int start = 0; start < STARTS; start++) {
@@ -250,7 +250,6 @@ void persistent_collectives(void) {
 
 #else
 
-void persistent_collectives(void) {
-}
+void persistent_collectives(void) {}
 
 #endif

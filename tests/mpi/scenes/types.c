@@ -1,10 +1,11 @@
-// Types of many pieces, parts of an element, types that are freed early, and one type for memory of both kinds.
+// Types of many pieces, parts of an element, types that are freed early, and one type for memory of both
+// kinds.
 #include <stdlib.h>
 
 #include "scenes.h"
 
-// So many numbers, one in each second place: made as a list of more pieces than a table has, or by a call for large
-// counts.
+// So many numbers, one in each second place: made as a list of more pieces than a table has, or by a call for
+// large counts.
 static MPI_Datatype every_other(int count, int is_list) {
     MPI_Datatype type;
     if (is_list) {
@@ -23,7 +24,8 @@ static MPI_Datatype every_other(int count, int is_list) {
     return type;
 }
 
-// Half of an element of so many pieces is received, when its type has been freed, and in between nothing changes.
+// Half of an element of so many pieces is received, when its type has been freed, and in between nothing
+// changes.
 static void receive_half(enum memory memory, int count, int is_list) {
     int half = count / 2;
     size_t bytes = sizeof(int) * 2 * (size_t)count;
