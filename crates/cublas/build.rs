@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// The lists, with what exports the functions of each.
-const LISTS: [(&str, &str); 3] = [
+const LISTS: [(&str, &str); 4] = [
     ("list/refused.txt", "refused"),
     ("list/refused_solver.txt", "refused_solver"),
     ("list/refused_random.txt", "refused_random"),
+    ("list/refused_sparse.txt", "refused_sparse"),
 ];
 
 fn main() {

@@ -1,4 +1,4 @@
-//! Stand-ins for cuBLAS, cuSOLVER and cuRAND: their results on the software GPU, and nowhere else.
+//! Stand-ins for cuBLAS, cuSOLVER, cuRAND and cuSPARSE: their results on the software GPU, and nowhere else.
 
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::through_run;
@@ -43,6 +43,17 @@ fn random_numbers_are_those_of_curand() {
     let mut command = through_run(None, &cuda_program("curand_numbers"));
     let outcome = run(command.arg("beyond"), LIMIT).must_succeed();
     assert!(outcome.stderr.contains("kernel `causeway_random`"), "{outcome}");
+}
+
+#[test]
+fn sparse_matrices_are_multiplied_converted_and_solved() {
+    let program = cuda_program("cusparse_matrices");
+    let outcome = run(&mut through_run(None, &program), LIMIT).must_succeed();
+    assert!(outcome.stderr.contains("cusparseSDDMM returns CUSPARSE_STATUS_NOT_SUPPORTED"), "{outcome}");
+    for wrong in ["index", "address"] {
+        let outcome = run(through_run(None, &program).arg(wrong), LIMIT).must_succeed();
+        assert!(outcome.stderr.contains("kernel `causeway_sparse`"), "{outcome}");
+    }
 }
 
 #[test]

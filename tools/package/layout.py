@@ -61,6 +61,7 @@ LINKS = {
     f"{SOFTWARE}libcusolver.so.11": f"../{CUBLAS}",
     f"{SOFTWARE}libcusolver.so.12": f"../{CUBLAS}",
     f"{SOFTWARE}libcurand.so.10": f"../{CUBLAS}",
+    f"{SOFTWARE}libcusparse.so.12": f"../{CUBLAS}",
     "libcuda.so": "libcuda.so.1",
     "libnvidia-ml.so": "libnvidia-ml.so.1",
     "libnvcuvid.so.1": STUBS,

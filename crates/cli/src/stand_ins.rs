@@ -12,7 +12,7 @@ use std::process::Command;
 pub const FOLDER: &str = "software";
 
 /// What is in it: the names that programs ask for, and what cargo calls the library.
-pub const NAMES: [(&str, &str); 7] = [
+pub const NAMES: [(&str, &str); 8] = [
     ("libcublas.so.12", CUBLAS),
     ("libcublas.so.13", CUBLAS),
     ("libcublasLt.so.12", CUBLAS),
@@ -20,9 +20,10 @@ pub const NAMES: [(&str, &str); 7] = [
     ("libcusolver.so.11", CUBLAS),
     ("libcusolver.so.12", CUBLAS),
     ("libcurand.so.10", CUBLAS),
+    ("libcusparse.so.12", CUBLAS),
 ];
 
-/// The library that stands in for cuBLAS, cuBLASLt, cuSOLVER and cuRAND.
+/// The library that stands in for cuBLAS, cuBLASLt, cuSOLVER, cuRAND and cuSPARSE.
 const CUBLAS: &str = "libcauseway_cublas.so";
 
 /// The variable that names libraries to be loaded first.

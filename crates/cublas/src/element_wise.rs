@@ -11,7 +11,7 @@ use crate::solve::{real, stored};
 use crate::status::{Done, Status};
 use crate::types::Operation;
 
-use ElementsStep::{AbsoluteSum, IndexOfLargest, IndexOfSmallest};
+use ElementsStep::{AbsoluteSum, IndexOfMax, IndexOfMin};
 use ScalarType::{C32, C64, F32, F64, I32, I64};
 
 /// Launches a step on matrices of this size, unless they are empty.
@@ -222,12 +222,12 @@ typed_functions! {
         let result_type = if size_of::<Int>() == 8 { I64 } else { I32 };
         reduce(handle, step, (elements, result_type), n.into(), (x, incx.into()), result.cast())
     }
-    cublasIsamax_v2 cublasIsamax_v2_64 (IndexOfLargest, F32);
-    cublasIdamax_v2 cublasIdamax_v2_64 (IndexOfLargest, F64);
-    cublasIcamax_v2 cublasIcamax_v2_64 (IndexOfLargest, C32);
-    cublasIzamax_v2 cublasIzamax_v2_64 (IndexOfLargest, C64);
-    cublasIsamin_v2 cublasIsamin_v2_64 (IndexOfSmallest, F32);
-    cublasIdamin_v2 cublasIdamin_v2_64 (IndexOfSmallest, F64);
-    cublasIcamin_v2 cublasIcamin_v2_64 (IndexOfSmallest, C32);
-    cublasIzamin_v2 cublasIzamin_v2_64 (IndexOfSmallest, C64);
+    cublasIsamax_v2 cublasIsamax_v2_64 (IndexOfMax, F32);
+    cublasIdamax_v2 cublasIdamax_v2_64 (IndexOfMax, F64);
+    cublasIcamax_v2 cublasIcamax_v2_64 (IndexOfMax, C32);
+    cublasIzamax_v2 cublasIzamax_v2_64 (IndexOfMax, C64);
+    cublasIsamin_v2 cublasIsamin_v2_64 (IndexOfMin, F32);
+    cublasIdamin_v2 cublasIdamin_v2_64 (IndexOfMin, F64);
+    cublasIcamin_v2 cublasIcamin_v2_64 (IndexOfMin, C32);
+    cublasIzamin_v2 cublasIzamin_v2_64 (IndexOfMin, C64);
 }

@@ -57,5 +57,29 @@ macro_rules! typed_functions {
     };
 }
 
+/// Exports functions whose body is a result, of a library that has statuses of its own: what makes them from it.
+macro_rules! functions_with {
+    (
+        $status:path,
+        $($(#[$comment:meta])* fn $name:ident($($argument:ident: $ty:ty),* $(,)?) $body:block)*
+    ) => {
+        $(
+            $(#[$comment])*
+            ///
+            /// # Safety
+            /// As NVIDIA's documentation requires.
+            #[unsafe(no_mangle)]
+            #[allow(non_snake_case, unused_unsafe, clippy::too_many_arguments)]
+            pub unsafe extern "C" fn $name($($argument: $ty),*) -> u32 {
+                // SAFETY: as the caller promises: handles are valid or null, pointers lead to values, and
+                // buffers have the sizes given.
+                let body = || -> crate::status::Done { unsafe { $body } };
+                $status(stringify!($name), body())
+            }
+        )*
+    };
+}
+
 pub(crate) use functions;
+pub(crate) use functions_with;
 pub(crate) use typed_functions;

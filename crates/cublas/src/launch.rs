@@ -3,7 +3,9 @@
 use std::ffi::CString;
 use std::sync::OnceLock;
 
-use causeway_gemm::{ElementsRequest, MAX_ELEMENTS, Operation, RandomRequest, Request, SolveRequest};
+use causeway_gemm::{
+    ElementsRequest, MAX_ELEMENTS, Operation, RandomRequest, Request, SolveRequest, SparseRequest,
+};
 
 use crate::driver;
 use crate::status::{Done, Status};
@@ -50,6 +52,12 @@ pub fn launch_elements(request: &ElementsRequest, stream: usize) -> Done {
 pub fn launch_random(request: &RandomRequest, stream: usize) -> Done {
     // SAFETY: the kernel takes a request of this type.
     unsafe { start(Operation::Random, 1, stream, request) }
+}
+
+/// Puts an operation with sparse matrices behind the work of a stream.
+pub fn launch_sparse(request: &SparseRequest, stream: usize) -> Done {
+    // SAFETY: the kernel takes a request of this type.
+    unsafe { start(Operation::Sparse, 1, stream, request) }
 }
 
 /// Puts a solution or factorization behind the work of a stream.

@@ -7,9 +7,10 @@ use std::sync::Mutex;
 use crate::status::{Done, Status};
 
 /// How names begin in other libraries than cuBLAS, with the library and the status of what is refused.
-const LIBRARIES: [(&str, &str, &str); 2] = [
+const LIBRARIES: [(&str, &str, &str); 3] = [
     ("cusolver", "cuSOLVER", "CUSOLVER_STATUS_NOT_SUPPORTED"),
     ("curand", "cuRAND", "CURAND_STATUS_TYPE_ERROR"),
+    ("cusparse", "cuSPARSE", "CUSPARSE_STATUS_NOT_SUPPORTED"),
 ];
 
 /// A function's result; what is refused is logged by its name.

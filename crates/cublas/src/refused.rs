@@ -37,6 +37,11 @@ macro_rules! refused_solver {
     ($($name:ident)*) => { refused_with! { crate::solver::NOT_SUPPORTED; $($name)* } };
 }
 
+/// The same, of cuSPARSE.
+macro_rules! refused_sparse {
+    ($($name:ident)*) => { refused_with! { crate::sparse::NOT_SUPPORTED; $($name)* } };
+}
+
 /// The same, of cuRAND.
 macro_rules! refused_random {
     ($($name:ident)*) => { refused_with! { crate::random::TYPE_ERROR; $($name)* } };

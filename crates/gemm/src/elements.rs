@@ -16,14 +16,14 @@ pub enum ElementsStep {
     /// `X'` is the sum of the absolute values in X, a column: of real and imaginary parts.
     AbsoluteSum,
     /// `X'` is the number of the largest element of X, a column, by absolute value, counted from 1.
-    IndexOfLargest,
+    IndexOfMax,
     /// The same of the smallest element.
-    IndexOfSmallest,
+    IndexOfMin,
 }
 
 impl ElementsStep {
     const ALL: [Self; 5] =
-        [Self::Combine, Self::Multiply, Self::AbsoluteSum, Self::IndexOfLargest, Self::IndexOfSmallest];
+        [Self::Combine, Self::Multiply, Self::AbsoluteSum, Self::IndexOfMax, Self::IndexOfMin];
 
     /// The step of this number.
     pub fn from_number(number: u32) -> Option<Self> {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_consists_of_whole_words_without_padding() {
+    fn request_has_no_padding() {
         let parts = 4 * size_of::<Matrix>() + 4 * size_of::<Scalar>();
         assert_eq!(ELEMENTS_REQUEST_BYTES, 2 * 8 + parts + 2 * 4);
         assert_eq!(ELEMENTS_REQUEST_BYTES % 8, 0);

@@ -6,6 +6,7 @@ use crate::elements::ELEMENTS_REQUEST_BYTES;
 use crate::random::RANDOM_REQUEST_BYTES;
 use crate::request::REQUEST_BYTES;
 use crate::solve::SOLVE_REQUEST_BYTES;
+use crate::sparse::SPARSE_REQUEST_BYTES;
 
 /// What the software GPU computes itself, for a block of one thread: each has a kernel and a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,11 +21,13 @@ pub enum Operation {
     Elements,
     /// A step of a generator of random numbers. Takes a [`RandomRequest`](crate::RandomRequest).
     Random,
+    /// An operation with sparse matrices. Takes a [`SparseRequest`](crate::SparseRequest).
+    Sparse,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Multiply, Self::Solve, Self::Elements, Self::Random];
+    pub const ALL: [Self; 5] = [Self::Multiply, Self::Solve, Self::Elements, Self::Random, Self::Sparse];
 
     /// The kernel's name.
     pub fn entry(self) -> &'static str {
@@ -33,6 +36,7 @@ impl Operation {
             Self::Solve => "causeway_solve",
             Self::Elements => "causeway_elements",
             Self::Random => "causeway_random",
+            Self::Sparse => "causeway_sparse",
         }
     }
 
@@ -43,6 +47,7 @@ impl Operation {
             Self::Solve => "__causeway_solve",
             Self::Elements => "__causeway_elements",
             Self::Random => "__causeway_random",
+            Self::Sparse => "__causeway_sparse",
         }
     }
 
@@ -58,6 +63,7 @@ impl Operation {
             Self::Solve => SOLVE_REQUEST_BYTES,
             Self::Elements => ELEMENTS_REQUEST_BYTES,
             Self::Random => RANDOM_REQUEST_BYTES,
+            Self::Sparse => SPARSE_REQUEST_BYTES,
         }
     }
 }

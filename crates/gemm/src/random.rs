@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_consists_of_whole_words_without_padding() {
+    fn request_has_no_padding() {
         assert_eq!(RANDOM_REQUEST_BYTES, 7 * 8 + 4 * 4);
         for (number, distribution) in Distribution::ALL.into_iter().enumerate() {
             assert_eq!(distribution as usize, number);

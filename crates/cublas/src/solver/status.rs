@@ -27,22 +27,7 @@ pub fn status(function: &'static str, done: Done) -> u32 {
 
 /// Exports functions whose body is a result.
 macro_rules! solver_functions {
-    ($($(#[$comment:meta])* fn $name:ident($($argument:ident: $ty:ty),* $(,)?) $body:block)*) => {
-        $(
-            $(#[$comment])*
-            ///
-            /// # Safety
-            /// As the documentation of cuSOLVER requires.
-            #[unsafe(no_mangle)]
-            #[allow(non_snake_case, unused_unsafe, clippy::too_many_arguments)]
-            pub unsafe extern "C" fn $name($($argument: $ty),*) -> u32 {
-                // SAFETY: as the caller promises: handles are valid or null, pointers lead to values, and
-                // buffers have the sizes given.
-                let body = || -> crate::status::Done { unsafe { $body } };
-                crate::solver::status::status(stringify!($name), body())
-            }
-        )*
-    };
+    ($($all:tt)*) => { crate::exports::functions_with! { crate::solver::status::status, $($all)* } };
 }
 
 pub(crate) use solver_functions;

@@ -168,6 +168,9 @@ impl Translator<'_, '_> {
                 runtime::multiply_tile as *const () as usize
             }
             Builtin::Library(causeway_gemm::Operation::Solve) => runtime::solve as *const () as usize,
+            Builtin::Library(causeway_gemm::Operation::Sparse) => {
+                runtime::compute_sparse as *const () as usize
+            }
             Builtin::Library(causeway_gemm::Operation::Random) => runtime::generate as *const () as usize,
             Builtin::Library(causeway_gemm::Operation::Elements) => {
                 runtime::compute_elements as *const () as usize

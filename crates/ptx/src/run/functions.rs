@@ -10,7 +10,7 @@ use super::context::{
     BarrierRequest, ClusterBarrierRequest, PhaseRequest, Raised, Reduction, Request, ThreadContext,
     WarpOperation, WarpRequest,
 };
-use super::{gemm, printf, random, solve};
+use super::{gemm, printf, random, solve, sparse};
 
 /// Suspends the thread with a request; returns when the scheduler resumes it.
 ///
@@ -209,6 +209,13 @@ runtime_functions! {
     /// The kernel of random numbers: see [`causeway_gemm`].
     fn generate(thread, request: *const causeway_gemm::RandomRequest) {
         if let Err(raised) = random::generate(thread, &*request) {
+            raise(thread, raised);
+        }
+    }
+
+    /// The kernel of sparse matrices: see [`causeway_gemm`].
+    fn compute_sparse(thread, request: *const causeway_gemm::SparseRequest) {
+        if let Err(raised) = sparse::compute(thread, &*request) {
             raise(thread, raised);
         }
     }

@@ -16,6 +16,7 @@ mod random;
 pub(crate) mod rounding;
 mod signals;
 mod solve;
+mod sparse;
 pub(crate) mod tensor;
 pub(crate) mod textures;
 mod turns;

@@ -107,7 +107,7 @@ unsafe fn reduce(
             let value = real.abs() + imaginary.abs();
             sum += value;
             let is_better = |best: f64| match step {
-                ElementsStep::IndexOfLargest => value > best,
+                ElementsStep::IndexOfMax => value > best,
                 _ => value < best,
             };
             if found.is_none_or(|(_, best)| is_better(best)) {

@@ -54,7 +54,7 @@ impl Shape {
             }
             Distribution::Poisson => {
                 let probability = (f64::from(a) + 0.5) / 2_f64.powi(32);
-                let index = self.poisson.partition_point(|below| *below < probability);
+                let index = self.poisson.partition_point(|cumulative| *cumulative < probability);
                 let index = index.min(self.poisson.len() - 1) as u32;
                 [(self.first + index).into(), 0]
             }
@@ -95,10 +95,10 @@ fn poisson_table(mean: f64) -> Option<(u32, Vec<f64>)> {
     if !(mean > 0.0 && mean <= MAX_POISSON_MEAN) {
         return None;
     }
-    let (mode, reach) = (mean.floor(), (10.0 * mean.sqrt()).ceil() + 30.0);
-    let first = (mode - reach).max(0.0);
+    let (mode, width) = (mean.floor(), (10.0 * mean.sqrt()).ceil() + 30.0);
+    let first = (mode - width).max(0.0);
     let before = (mode - first) as usize;
-    let mut weights = vec![1.0; before + reach as usize + 1];
+    let mut weights = vec![1.0; before + width as usize + 1];
     for index in (0..before).rev() {
         weights[index] = weights[index + 1] * (first + index as f64 + 1.0) / mean;
     }

@@ -51,8 +51,8 @@ pub(super) unsafe fn generate(thread: *mut ThreadContext, request: &RandomReques
     let step = RandomStep::from_number(request.step).ok_or(INVALID)?;
     let generator = Generator::from_number(request.generator).ok_or(INVALID)?;
     let distribution = Distribution::from_number(request.distribution).ok_or(INVALID)?;
-    let words = generator.lanes() * generator.lane_bytes() / 8;
-    let (state, results) = yielder.on_parent_stack(|| prepare(words, distribution, request));
+    let state_len = generator.lanes() * generator.lane_bytes() / 8;
+    let (state, results) = yielder.on_parent_stack(|| prepare(state_len, distribution, request));
     if step == RandomStep::Seed {
         yielder.on_parent_stack(|| {
             SCRATCH.with_borrow_mut(|scratch| seed(generator, request, &mut scratch.state));
@@ -63,7 +63,7 @@ pub(super) unsafe fn generate(thread: *mut ThreadContext, request: &RandomReques
             return Err(INVALID);
         }
         // SAFETY: there is room for the state, and this runs on a coroutine.
-        unsafe { read_array::<u64>(launch.space, request.state, words, state as *mut u64)? };
+        unsafe { read_array::<u64>(launch.space, request.state, state_len, state as *mut u64)? };
         let size = distribution.result_bytes();
         for first in (0..request.count).step_by(CHUNK as usize) {
             if launch.progress.is_stopped() {
@@ -89,13 +89,13 @@ pub(super) unsafe fn generate(thread: *mut ThreadContext, request: &RandomReques
         }
     }
     // SAFETY: the state has been set, and this runs on a coroutine.
-    unsafe { write_array::<u64>(launch.space, request.state, words, state as *const u64) }
+    unsafe { write_array::<u64>(launch.space, request.state, state_len, state as *const u64) }
 }
 
 /// Makes room for state and results, and gives where.
-fn prepare(words: u64, distribution: Distribution, request: &RandomRequest) -> (usize, usize) {
+fn prepare(state_len: u64, distribution: Distribution, request: &RandomRequest) -> (usize, usize) {
     SCRATCH.with_borrow_mut(|scratch| {
-        scratch.state.resize(words as usize, 0);
+        scratch.state.resize(state_len as usize, 0);
         scratch.results.resize(CHUNK as usize, 0);
         scratch.shape = Shape::new(distribution, request.parameters);
         (scratch.state.as_mut_ptr() as usize, scratch.results.as_mut_ptr() as usize)

@@ -4,7 +4,7 @@
 //! where nothing is owned; what is computed in between runs on the worker's own stack. All is complex, in double
 //! precision: these are small beside products.
 
-mod complex;
+pub(super) mod complex;
 mod factors;
 mod jacobi;
 
