@@ -1,7 +1,9 @@
 // A kernel that takes as many seconds as the first argument says, 1 if there is none. The host waits meanwhile and says nothing.
+// With a second argument there are so many, all launched at once, and a line for each that has ended.
 #include "check.h"
 
 #include <cstdlib>
+#include <vector>
 
 __device__ unsigned long long nanoseconds() {
     unsigned long long now;
@@ -23,8 +25,19 @@ int main(int count, char **arguments) {
     CHECK_CUDA(cudaDeviceSynchronize());
     printf("begins\n");
     fflush(stdout);
-    busy<<<1, 1>>>((unsigned long long)(seconds * 1e9), device);
-    CHECK_LAUNCH();
+    const int launches = count > 2 ? atoi(arguments[2]) : 1;
+    std::vector<cudaEvent_t> ends(launches);
+    for (cudaEvent_t &end : ends) {
+        CHECK_CUDA(cudaEventCreateWithFlags(&end, cudaEventDisableTiming));
+        busy<<<1, 1>>>((unsigned long long)(seconds * 1e9), device);
+        CHECK_LAUNCH();
+        CHECK_CUDA(cudaEventRecord(end));
+    }
+    for (int i = 0; i < launches && launches > 1; i++) {
+        CHECK_CUDA(cudaEventSynchronize(ends[i]));
+        printf("kernel %d\n", i + 1);
+        fflush(stdout);
+    }
     CHECK_CUDA(cudaMemcpy(&done, device, sizeof done, cudaMemcpyDeviceToHost));
     REQUIRE(done == 1, "the kernel left %u, not 1", done);
     return pass();

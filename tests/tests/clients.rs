@@ -405,3 +405,38 @@ fn a_limit_of_bandwidth_holds_in_both_directions_and_for_no_other_client() {
     drop(at_limit);
     eventually("its session ends", LIMIT, || !served.sessions_seen_by(&ada).contains("copy_rate"));
 }
+
+#[test]
+fn shares_divide_the_time_of_the_gpu() {
+    let served = Served::start();
+    let refused =
+        served.causeway(&["client", "--key-file", &served.file("key"), "add", "eve", "--share", "0"]);
+    assert!(refused.code() == Some(2) && refused.stderr.contains("from 1 to 1000"), "{refused}");
+    let ada = served.connect_string(&["add", "ada", "--share", "3"]);
+    let bob = served.connect_string(&["add", "bob"]);
+    assert!(served.client(&["list"]).contains("share 3 of a GPU"));
+    let kernels = |server: &str, count: &str| {
+        let mut command = by_itself(server, &cuda_program("long_kernel"));
+        Running::start(command.args(["0.03", count]))
+    };
+    let of_bob = kernels(&bob, "5000");
+    // Alone, it waits for nobody.
+    of_bob.must_print("kernel 5", LIMIT);
+    let mut of_ada = kernels(&ada, "60");
+    of_ada.must_print("kernel 1\n", LIMIT);
+    let done = || of_bob.stdout().matches("kernel").count();
+    let before = done();
+    of_ada.finish(LIMIT).must_succeed();
+    // Without shares it would be as many. The kernels sleep, so that other programs of the machine do not matter.
+    let meanwhile = done() - before;
+    assert!(
+        (14..=26).contains(&meanwhile),
+        "{meanwhile} kernels beside 60 of a client with three times the share"
+    );
+    // A session that ends leaves the GPU to others.
+    let of_ada = kernels(&ada, "5000");
+    of_ada.must_print("kernel 1\n", LIMIT);
+    drop(of_ada);
+    let before = done();
+    eventually("the other one goes on", LIMIT, || done() > before + 5);
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use causeway_access::keys::clients::{Client, Clients, ClientsError, InvitedClient, OTHERS};
 use causeway_access::keys::file::KeyFileError;
-use causeway_access::keys::limits::{Bandwidth, ClientLimits, LimitChanges, NewLimit, SessionMemory};
+use causeway_access::keys::limits::{Bandwidth, ClientLimits, LimitChanges, NewLimit, SessionMemory, Share};
 use causeway_access::target::ClientNameError;
 use causeway_access::{ClientName, Invitation, Key, Target, TargetError};
 use causeway_config::{Size, TimeSpan};
@@ -136,13 +136,24 @@ struct LimitOptions {
     /// 1M. Its sessions then use TCP, also on the server's own host.
     #[arg(long, value_name = "SIZE")]
     bandwidth: Option<NewLimit<Bandwidth>>,
+    /// Share of a GPU's time, 1 to 1000: while several clients have kernels to run, each gets time in
+    /// proportion to its share. Default: 1, if another client has a share.
+    #[arg(long, value_name = "N")]
+    share: Option<NewLimit<Share>>,
 }
 
 impl From<LimitOptions> for LimitChanges {
     fn from(options: LimitOptions) -> Self {
-        let LimitOptions { sessions, device_memory, session_memory, idle_timeout, session_time, bandwidth } =
-            options;
-        Self { sessions, device_memory, session_memory, idle_timeout, session_time, bandwidth }
+        let LimitOptions {
+            sessions,
+            device_memory,
+            session_memory,
+            idle_timeout,
+            session_time,
+            bandwidth,
+            share,
+        } = options;
+        Self { sessions, device_memory, session_memory, idle_timeout, session_time, bandwidth, share }
     }
 }
 

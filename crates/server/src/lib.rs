@@ -22,6 +22,7 @@
 //! | `token_bucket` | Token bucket: how much may pass now, at a rate and with a burst |
 //! | `back_end` | Back end: selection, fallback to the software GPU where NVIDIA's driver is unusable, and opening |
 //! | `fuzzing` | The bodies of the fuzz targets of this crate |
+//! | `fair_queue` | Fair queue of a device: whose sessions may run kernels on it, by shares, when several peers have some to run |
 
 mod activity;
 mod admission;
@@ -29,6 +30,7 @@ pub mod back_end;
 pub mod broker;
 pub mod cache;
 mod diagnosis;
+mod fair_queue;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -222,6 +222,13 @@ impl Clients {
         client.map_or(self.others, |client| client.limits.or(self.others))
     }
 
+    /// Whether a client, or everybody else, has a share of its own, so that time of GPUs is shared out.
+    pub fn has_shares(&self) -> bool {
+        let of_clients = self.named.values().map(|client| &client.limits);
+        let of_invited = self.invited.values().map(|invited| &invited.limits);
+        of_clients.chain(of_invited).chain([&self.others]).any(|limits| limits.share.is_some())
+    }
+
     /// The key that somebody says to hold, if a connection may be made with it now.
     ///
     /// # Errors
@@ -457,6 +464,7 @@ mod tests {
             idle_timeout: Some(Duration::from_secs(1800)),
             session_time: Some(Duration::from_secs(86_400)),
             bandwidth: Some(8 << 20),
+            share: Some(3),
         };
         ada.used_invitation = Some(KeyId([0xab, 0, 0, 0, 0, 0, 0, 1]));
         let invited =

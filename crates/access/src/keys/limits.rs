@@ -89,6 +89,8 @@ client_limits! {
     session_time: Duration as TimeSpan, "session-time", json "session_time_seconds", note "sessions of {}";
     /// The most bytes of copies a second in each direction, of all of its sessions together.
     bandwidth: u64 as Bandwidth, "bandwidth", json "bandwidth", note "{} a second in each direction";
+    /// Its part of the time of GPUs while others have kernels to run, in proportion to theirs.
+    share: u32 as Share, "share", json "share", note "share {} of a GPU";
 }
 
 impl ClientLimits {
@@ -159,6 +161,32 @@ impl LimitValue for usize {
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
         let number = value.as_integer().and_then(|number| number.as_str().parse().ok());
         number.ok_or_else(|| "this must be a whole number".to_owned())
+    }
+}
+
+/// A share, which in TOML is a number.
+impl LimitValue for Share {
+    type Plain = u32;
+
+    fn new(plain: u32) -> Self {
+        Self(plain)
+    }
+
+    fn plain(self) -> u32 {
+        self.0
+    }
+
+    fn number(self) -> u64 {
+        self.0.into()
+    }
+
+    fn to_toml(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        let number = value.as_integer().map(|number| number.as_str());
+        number.unwrap_or("").parse().map_err(|error: ShareError| error.to_string())
     }
 }
 
@@ -279,6 +307,41 @@ pub enum BandwidthError {
     TooLittle(String),
 }
 
+/// Part of the time of GPUs, in proportion to those of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share(u32);
+
+impl Share {
+    /// That of a client for which the list names none.
+    pub const DEFAULT: u32 = 1;
+
+    /// More than this divides the time no further.
+    const MAX: u32 = 1000;
+}
+
+impl Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Share {
+    type Err = ShareError;
+
+    fn from_str(text: &str) -> Result<Self, ShareError> {
+        let share = text.parse().ok().filter(|share| (1..=Self::MAX).contains(share));
+        share.map(Self).ok_or(ShareError)
+    }
+}
+
+/// Why a share is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error(
+    "a share is a whole number from 1 to 1000, which says how much of a GPU's time a client gets in proportion to the shares of \
+     others"
+)]
+pub struct ShareError;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -330,6 +393,10 @@ mod tests {
         assert!(parse_session_memory("63M").unwrap_err().to_string().contains("64M or more"));
         assert!(parse_session_memory("much").is_err());
         assert_eq!("1M".parse(), Ok(Bandwidth(MIN_BANDWIDTH)));
+        for text in ["0", "1001", "-1", "3.5", "", "half"] {
+            assert!(text.parse::<Share>().is_err(), "{text}");
+        }
+        assert_eq!(["1", "1000"].map(|text| text.parse().ok()), [Some(Share(1)), Some(Share(1000))]);
         assert!("1023K".parse::<Bandwidth>().unwrap_err().to_string().contains("1M or more"));
     }
 }

@@ -124,6 +124,11 @@ impl AcceptedClients {
         self.current().is_accepted(id, Timestamp::now())
     }
 
+    /// Whether any peer has a share of the GPU's time of its own.
+    pub fn has_shares(&self) -> bool {
+        self.current().has_shares()
+    }
+
     /// What a client may have, or another peer.
     pub fn limits(&self, peer: Source) -> ClientLimits {
         let name = match peer {

@@ -51,6 +51,7 @@
 //! | `worker_log` | Log forwarding from workers to the server's log |
 //! | `authorization` | Authorization of a conversation that lasts: whether the key that its caller has proved still counts |
 //! | `network_listener` | Network listener: a socket over TCP or vsock at which callers are accepted |
+//! | `gpu_shares` | Shares of the GPU: which sessions run kernels now, of those whose clients have shares |
 
 pub mod access;
 mod accounting;
@@ -67,6 +68,7 @@ mod ending;
 mod enrolment;
 mod error;
 mod exports;
+mod gpu_shares;
 mod gpu_state;
 mod gpus;
 mod hot_restart;
@@ -128,6 +130,7 @@ use crossbeam_channel::{Receiver, never};
 use device_memory::DeviceMemory;
 use drain::Drain;
 use exports::ExportRegistry;
+use gpu_shares::GpuShares;
 use gpu_state::GpuState;
 use gpus::Gpus;
 use hot_restart::{Inheritance, InheritedSockets, Relatives, follow_parent};
@@ -210,6 +213,7 @@ impl Broker {
             exports,
             device_memory: DeviceMemory::default(),
             bandwidth: Bandwidth::default(),
+            gpu_shares: GpuShares::default(),
             spawner,
             monitor,
             stopping: AtomicBool::new(false),

@@ -188,6 +188,7 @@ impl SessionWorker {
         // Before its identifier is free: one that is brought with the same would lose its account.
         shared.exports.session_ends(session);
         shared.device_memory.session_ends(session);
+        shared.gpu_shares.session_ends(session);
         let done = shared.sessions.remove(session);
         let outcome = outcome(&ending, &status);
         let reason = match &ending {
@@ -235,6 +236,8 @@ impl SessionWorker {
         let local_address = TcpStream::from(beginning.connection.try_clone()?).local_addr().ok();
         let limits = accounting.limits(&shared.clients, peer);
         let is_paced = limits.bandwidth.is_some();
+        // A trial runs no kernels.
+        let is_time_shared = accounting == Accounting::Session && shared.clients.has_shares();
         let max_lanes = if is_paced { MAX_PACED_LANES } else { shared.config.max_lanes.clamp(1, MAX_LANES) };
         let lanes = beginning.lanes.clamp(1, max_lanes);
         let (Started { mut child, control, jail, log }, process) = spawn_worker(shared, hello)?;
@@ -278,7 +281,9 @@ impl SessionWorker {
         let images = SessionImages::new(cache_start(shared, peer), Arc::clone(&control));
         // Only now: once the worker knows its client it may answer, and lanes may come at any moment after
         // that.
-        if let Err(error) = send_start(shared, beginning, &control, lanes, is_paced, images.is_cached()) {
+        if let Err(error) =
+            send_start(shared, beginning, &control, lanes, (is_paced, is_time_shared), images.is_cached())
+        {
             shared.sessions.remove(session);
             shared.monitor.session_ended(number);
             child.kill()?;
@@ -333,7 +338,7 @@ fn send_start(
     beginning: &Beginning,
     control: &Control,
     lanes: u32,
-    is_paced: bool,
+    (is_paced, is_time_shared): (bool, bool),
     keeps_images: bool,
 ) -> Result<(), ControlError> {
     let start = Box::new(SessionStart {
@@ -350,6 +355,7 @@ fn send_start(
         keepalive: shared.config.keepalive,
         release: shared.config.release,
         is_paced,
+        is_time_shared,
     });
     let is_restored = beginning.ticket.is_some();
     let task = if is_restored { ToWorker::Restore(start) } else { ToWorker::Start(start) };

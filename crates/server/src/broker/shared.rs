@@ -12,6 +12,7 @@ use super::config::BrokerConfig;
 use super::device_memory::DeviceMemory;
 use super::drain::Drain;
 use super::exports::{ExportRegistry, Exported};
+use super::gpu_shares::GpuShares;
 use super::gpu_state::GpuState;
 use super::gpus::Gpus;
 use super::hot_restart::Relatives;
@@ -109,6 +110,8 @@ pub struct Shared {
     pub device_memory: DeviceMemory,
     /// The rate of their copies.
     pub bandwidth: Bandwidth,
+    /// Whose kernels run.
+    pub gpu_shares: GpuShares,
     /// Starts processes.
     pub spawner: Arc<Spawner>,
     /// Workers that are ready.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use causeway_access::Target;
+use causeway_access::keys::limits::Share;
 use causeway_access::target::address_proof;
 use causeway_pipeline::MAX_LANES;
 use causeway_sync::threads;
@@ -121,6 +122,11 @@ impl WorkerRequests {
                 u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX).encode(&mut bytes);
                 (number, Some(Exported { bytes, descriptor: None }))
             }
+            ToBroker::SlotRequest => {
+                let share = shared.clients.limits(self.peer).share.unwrap_or(Share::DEFAULT);
+                return shared.gpu_shares.request(session, &self.control, self.account(), share);
+            }
+            ToBroker::SlotEnded { lease } => return shared.gpu_shares.ended(session, lease),
             ToBroker::Withdraw { token } => return exports.withdraw(session, &self.own(token)),
             ToBroker::Prepared { .. }
             | ToBroker::NoGpu { .. }

@@ -18,6 +18,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use super::callers::IncomingPeer;
+use super::slots::Slots;
 use crate::activity::Activity;
 use crate::heartbeat::ProgressCounter;
 use crate::protocol::control::Control;
@@ -85,6 +86,8 @@ pub struct Exchange {
     is_client_disconnected: AtomicBool,
     /// Whether the session's bandwidth is limited.
     is_paced: bool,
+    /// Its slots at the GPU, if it shares its time with others.
+    slots: Option<Arc<Slots>>,
     /// Bytes among messages, to the client and from it, that the broker does not know of.
     inline_bytes: [AtomicU64; 2],
 }
@@ -117,8 +120,9 @@ impl Exchange {
         activity: Activity,
         peer_keepalive: KeepaliveTimeouts,
         release_times: ReleaseTimes,
-        is_paced: bool,
+        (is_paced, is_time_shared): (bool, bool),
     ) -> Arc<Self> {
+        let slots = is_time_shared.then(|| Slots::new(Arc::clone(&control)));
         Arc::new(Self {
             control,
             session,
@@ -136,6 +140,7 @@ impl Exchange {
             identity: OnceLock::new(),
             is_client_disconnected: AtomicBool::new(false),
             is_paced,
+            slots,
             inline_bytes: Default::default(),
         })
     }
@@ -147,7 +152,7 @@ impl Exchange {
         let keepalive = KeepaliveSeconds::default().of_peer();
         let times = ReleaseTimes::default();
         let (control, session) = (Arc::new(control), SessionId([0; 16]));
-        let exchange = Self::new(control, session, Activity::alone(), keepalive, times, false);
+        let exchange = Self::new(control, session, Activity::alone(), keepalive, times, (false, false));
         let mut exchange = Arc::into_inner(exchange).expect("no other owner yet");
         exchange.is_accounted = false;
         Arc::new(exchange)
@@ -180,6 +185,11 @@ impl Exchange {
             Some((why, None)) => Err(io::Error::other(String::from_utf8_lossy(&why).into_owned())),
             None => Err(io::Error::other("the server's broker does not answer")),
         }
+    }
+
+    /// The session's slots at the GPU, if it shares its time with others.
+    pub fn slots(&self) -> Option<&Arc<Slots>> {
+        self.slots.as_ref()
     }
 
     /// What the broker is told when it asks whether commands go on.

@@ -9,12 +9,14 @@
 //! | `exchange` | Broker requests of a worker: exports, imports of other sessions, and tickets for workers of other servers |
 //! | `callers` | Incoming connections from the worker of another server |
 //! | `error` | Errors of a worker's start |
+//! | `slots` | Slot of a session at the GPU: leases of the broker, by which kernels begin |
 
 mod callers;
 mod confined;
 mod error;
 mod exchange;
 mod serve;
+mod slots;
 mod start;
 mod task;
 

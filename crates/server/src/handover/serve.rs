@@ -8,9 +8,11 @@ use causeway_wire::codec::Encode as _;
 use causeway_wire::message::WorkerMessage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 
 use super::callers::{Arrival, IncomingPeer};
 use super::exchange::{Decision, Exchange};
+use super::slots::Slots;
 use crate::heartbeat::Progress;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToBroker, ToWorker};
@@ -90,6 +92,11 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
                 // A client that is gone is not told.
                 let _ = link.send(|out| WorkerMessage::Fatal { text: text.into() }.encode(out));
             }
+            Ok((ToWorker::Slot { lease }, _)) => with_slots(exchange, |slots| slots.granted(lease)),
+            Ok((ToWorker::SlotContended { lease }, _)) => {
+                with_slots(exchange, |slots| slots.contended(lease));
+            }
+            Ok((ToWorker::SlotRecalled { lease }, _)) => with_slots(exchange, |slots| slots.recalled(lease)),
             Ok((ToWorker::Response { number, bytes }, descriptor)) => {
                 exchange.answered(number, bytes, descriptor);
             }
@@ -102,5 +109,12 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
                 return;
             }
         }
+    }
+}
+
+/// Notifies the session's slots, if it has any: another session has requested none.
+fn with_slots(exchange: &Exchange, notify: impl FnOnce(&Arc<Slots>)) {
+    if let Some(slots) = exchange.slots() {
+        notify(slots);
     }
 }

@@ -168,7 +168,7 @@ impl WorkerStart {
         Ok((link, receiver, exchange))
     }
 
-    /// Turns the client away, for the GPU cannot be started; `text` is a sentence for its user. Returns what the worker's process ends with.
+    /// Slots the client away, for the GPU cannot be started; `text` is a sentence for its user. Returns what the worker's process ends with.
     pub fn refuse(mut self, text: &str) -> ExitCode {
         tracing::error!(session = %self.start.session, "the client is refused: {text}");
         let response = Response::Refused { text: text.into() };
@@ -190,11 +190,17 @@ fn listen(
     socket: &Socket,
     identity: StateHeader,
 ) -> Result<Arc<Exchange>, WorkerError> {
-    let SessionStart { session, keepalive, release, is_paced, .. } = *start;
+    let SessionStart { session, keepalive, release, is_paced, is_time_shared, .. } = *start;
     let (control, lanes, socket) = (Arc::new(control), link.clone(), Arc::clone(socket));
     activity.set_transport(link.kind());
-    let exchange =
-        Exchange::new(Arc::clone(&control), session, activity, keepalive.of_peer(), release, is_paced);
+    let exchange = Exchange::new(
+        Arc::clone(&control),
+        session,
+        activity,
+        keepalive.of_peer(),
+        release,
+        (is_paced, is_time_shared),
+    );
     if is_paced {
         link.set_pacer(Arc::clone(&exchange) as Arc<dyn Pacer>);
     }

@@ -90,6 +90,9 @@ impl Task {
             | ToWorker::Release { .. }
             | ToWorker::Checkpoint(_)
             | ToWorker::State
+            | ToWorker::Slot { .. }
+            | ToWorker::SlotContended { .. }
+            | ToWorker::SlotRecalled { .. }
             | ToWorker::Proceed { .. }
             | ToWorker::Stay { .. }
             | ToWorker::Leave { .. }

@@ -155,6 +155,7 @@ mod tests {
             keepalive: KeepaliveSeconds { connection: 4, client: 5, resume: 6 },
             release: ReleaseTimes { idle: 7, returns_within: 8 },
             is_paced: true,
+            is_time_shared: true,
         };
         let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         send(&broker, &ToWorker::Start(Box::new(start)), Some(&file)).unwrap();
@@ -164,12 +165,21 @@ mod tests {
         assert_eq!((start.keeps_images, start.locality), (true, locality));
         assert_eq!(start.keepalive, KeepaliveSeconds { connection: 4, client: 5, resume: 6 });
         assert_eq!(start.release, ReleaseTimes { idle: 7, returns_within: 8 });
-        assert!(start.is_paced && start.token == LaneToken([2; 32]) && descriptor.is_some());
+        assert!(
+            start.is_paced
+                && start.is_time_shared
+                && start.token == LaneToken([2; 32])
+                && descriptor.is_some()
+        );
         send(&worker, &ToBroker::ClientDisconnected, None).unwrap();
         assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::ClientDisconnected);
         let carried = Carried { is_received: true, is_bulk: false, bytes: 9 };
         send(&worker, &ToBroker::Carried { number: 3, carried }, None).unwrap();
         assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::Carried { number: 3, carried });
+        send(&worker, &ToBroker::SlotEnded { lease: 4 }, None).unwrap();
+        assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::SlotEnded { lease: 4 });
+        send(&broker, &ToWorker::SlotRecalled { lease: 5 }, None).unwrap();
+        assert!(matches!(receive::<ToWorker>(&worker).unwrap().0, ToWorker::SlotRecalled { lease: 5 }));
         drop(worker);
         assert!(matches!(receive::<ToBroker>(&broker), Err(ControlError::Closed)));
     }

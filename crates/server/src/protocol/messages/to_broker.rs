@@ -201,6 +201,13 @@ pub enum ToBroker {
         /// What.
         carried: Carried,
     },
+    /// The session has kernels to run and no slot of the device; answered by [`Slot`](super::ToWorker::Slot) when it may.
+    SlotRequest,
+    /// All kernels of the session have ended that it began by this lease.
+    SlotEnded {
+        /// The lease.
+        lease: u32,
+    },
     /// The answer to [`Checkpoint`](super::ToWorker::Checkpoint): the session is held, and its state written.
     Checkpointed {
         /// The number of the request.
@@ -280,6 +287,8 @@ const CHECKPOINTED: u8 = 26;
 const RETURNED_CLIENT: u8 = 27;
 const RESTORED: u8 = 28;
 const ARRIVED: u8 = 29;
+const SLOT_REQUEST: u8 = 30;
+const SLOT_ENDED: u8 = 31;
 
 /// The reply to a session that asks for device memory and need not ask.
 pub const UNLIMITED: &[u8] = b"unlimited";
@@ -407,6 +416,11 @@ impl Encode for ToBroker {
                 refused.as_ref().map(|why| (why.text.clone(), why.lacks_memory)).encode(out);
             }
             Self::Arrived => ARRIVED.encode(out),
+            Self::SlotRequest => SLOT_REQUEST.encode(out),
+            Self::SlotEnded { lease } => {
+                SLOT_ENDED.encode(out);
+                lease.encode(out);
+            }
             Self::Withdraw { token } => {
                 WITHDRAW.encode(out);
                 token.encode(out);
@@ -463,6 +477,8 @@ impl<'a> Decode<'a> for ToBroker {
                 Ok(Self::Restored { refused })
             }
             ARRIVED => Ok(Self::Arrived),
+            SLOT_REQUEST => Ok(Self::SlotRequest),
+            SLOT_ENDED => Ok(Self::SlotEnded { lease: input.value()? }),
             WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
             DIAL => Ok(Self::Dial {
                 number: input.value()?,

@@ -100,6 +100,8 @@ pub struct SessionStart {
     pub release: ReleaseTimes,
     /// Whether its bandwidth is limited, so that it tells the broker what it carries.
     pub is_paced: bool,
+    /// Whether it asks before it runs kernels, since clients have shares of the GPU.
+    pub is_time_shared: bool,
 }
 
 impl Encode for SessionStart {
@@ -115,6 +117,7 @@ impl Encode for SessionStart {
         self.keepalive.encode(out);
         self.release.encode(out);
         self.is_paced.encode(out);
+        self.is_time_shared.encode(out);
         self.hello.encode(out);
     }
 }
@@ -133,6 +136,7 @@ impl<'a> Decode<'a> for SessionStart {
             keepalive: input.value()?,
             release: input.value()?,
             is_paced: input.value()?,
+            is_time_shared: input.value()?,
             // It comes last, since only its end tells its length.
             hello: {
                 let offer = input.value()?;
@@ -284,6 +288,21 @@ pub enum ToWorker {
         /// A sentence for the client's user.
         text: String,
     },
+    /// The session may run kernels.
+    Slot {
+        /// By this lease.
+        lease: u32,
+    },
+    /// Others wait: a lease that is not used is to be given back.
+    SlotContended {
+        /// Which one.
+        lease: u32,
+    },
+    /// The session is to begin no more kernels by this lease.
+    SlotRecalled {
+        /// Which one.
+        lease: u32,
+    },
     /// The answer to a question of the worker.
     Response {
         /// The number of the question.
@@ -314,6 +333,9 @@ const PROCEED: u8 = 18;
 const STAY: u8 = 19;
 const LEAVE: u8 = 20;
 const STATE: u8 = 21;
+const SLOT: u8 = 22;
+const SLOT_CONTENDED: u8 = 23;
+const SLOT_RECALLED: u8 = 24;
 
 impl Encode for ToWorker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -381,6 +403,18 @@ impl Encode for ToWorker {
                 start.encode(out);
             }
             Self::State => STATE.encode(out),
+            Self::Slot { lease } => {
+                SLOT.encode(out);
+                lease.encode(out);
+            }
+            Self::SlotContended { lease } => {
+                SLOT_CONTENDED.encode(out);
+                lease.encode(out);
+            }
+            Self::SlotRecalled { lease } => {
+                SLOT_RECALLED.encode(out);
+                lease.encode(out);
+            }
             Self::Proceed { number } => {
                 PROCEED.encode(out);
                 number.encode(out);
@@ -427,6 +461,9 @@ impl<'a> Decode<'a> for ToWorker {
             RESTORE => Ok(Self::Restore(Box::new(input.value()?))),
             CHECKPOINT => Ok(Self::Checkpoint(Box::new(input.value()?))),
             STATE => Ok(Self::State),
+            SLOT => Ok(Self::Slot { lease: input.value()? }),
+            SLOT_CONTENDED => Ok(Self::SlotContended { lease: input.value()? }),
+            SLOT_RECALLED => Ok(Self::SlotRecalled { lease: input.value()? }),
             PROCEED => Ok(Self::Proceed { number: input.value()? }),
             STAY => Ok(Self::Stay { number: input.value()? }),
             LEAVE => Ok(Self::Leave { why: input.value()? }),
