@@ -6,7 +6,7 @@ use super::channel::{Channel, Ends, Missing};
 use super::ops::{CHOOSE_OTHER_GPUS, ChannelOps};
 use super::peer_memory::{OpenMemory, PeerMemoryOps, copy_from_region, is_needed};
 use super::protocol::{Message, Refusal, TransferError};
-use super::receiver::{Destination, Order, Receiver};
+use super::receiver::{Destination, FetchRequest, Receiver};
 use super::sender::{Payload, PayloadSender};
 use crate::bootstrap::{Connection, MESSAGE_BYTES};
 use crate::cuda::{self, DeviceMemory, IPC_HANDLE_BYTES, Opened};
@@ -79,13 +79,15 @@ impl ChannelOps for Ipc {
     fn receive(
         &self,
         receiver: &mut Receiver,
-        order: &Order,
+        request: &FetchRequest,
         destination: &Destination,
     ) -> Result<(), TransferError> {
         let scope = destination.scope();
-        receiver.request(Channel::Ipc, order)?;
+        receiver.request(Channel::Ipc, request)?;
         match receiver.receive_message(Channel::Ipc)?.0 {
-            Message::Region { buffer } => copy_from_region(self, receiver, buffer, order, destination, scope),
+            Message::Region { buffer } => {
+                copy_from_region(self, receiver, buffer, request, destination, scope)
+            }
             _ => Err(receiver.connection.wrong("another answer than the channel has")),
         }
     }

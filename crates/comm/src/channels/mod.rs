@@ -36,7 +36,7 @@ pub use protocol::TransferError;
 
 use ops::ChannelOps;
 use peer_memory::PeerMemoryOps;
-use receiver::{Destination, Order, Receiver};
+use receiver::{Destination, FetchRequest, Receiver};
 use sender::{Payload, PayloadSender};
 
 use crate::matching::Source;
@@ -125,10 +125,10 @@ impl Channel {
     pub(crate) fn receive(
         self,
         receiver: &mut Receiver,
-        order: &Order,
+        request: &FetchRequest,
         destination: &Destination,
     ) -> Result<(), TransferError> {
-        self.ops().receive(receiver, order, destination)
+        self.ops().receive(receiver, request, destination)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::channel::{Channel, Ends, Missing};
 use super::peer_memory::PeerMemoryOps;
 use super::protocol::{Refusal, TransferError};
-use super::receiver::{Destination, Order, Receiver};
+use super::receiver::{Destination, FetchRequest, Receiver};
 use super::sender::{Payload, PayloadSender};
 use crate::matching::Source;
 use crate::pair::Pair;
@@ -78,7 +78,7 @@ pub(super) trait ChannelOps: Sync {
     fn receive(
         &self,
         receiver: &mut Receiver,
-        order: &Order,
+        request: &FetchRequest,
         destination: &Destination,
     ) -> Result<(), TransferError>;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::channel::Channel;
 use super::protocol::{Message, TransferError};
-use super::receiver::{Destination, Order, Receiver};
+use super::receiver::{Destination, FetchRequest, Receiver};
 use super::sender::Payload;
 use crate::bootstrap::Connection;
 use crate::cuda::{CudaError, DeviceMemory, Mapping, Opened, Scope};
@@ -109,7 +109,7 @@ pub(super) fn copy_from_region(
     ops: &dyn PeerMemoryOps,
     receiver: &mut Receiver,
     buffer: u64,
-    order: &Order,
+    request: &FetchRequest,
     destination: &Destination,
     scope: Result<Option<Scope<'static>>, CudaError>,
 ) -> Result<(), TransferError> {
@@ -123,7 +123,7 @@ pub(super) fn copy_from_region(
     let from = start.saturating_add(offset);
     // SAFETY: the receive's memory is this function's until the receive ends, and the sender's stays as it is
     // until it hears of the end.
-    Ok(unsafe { scope.copy(order.to, from, order.bytes as usize) }?)
+    Ok(unsafe { scope.copy(request.to, from, request.bytes as usize) }?)
 }
 
 impl Receiver {

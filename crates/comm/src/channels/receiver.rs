@@ -18,9 +18,9 @@ use crate::matching::Source;
 use crate::tracer::Traffic;
 use crate::verbs;
 
-/// What is to be fetched, and where to.
+/// Request of a fetch: what is to be fetched, and where to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Order {
+pub(crate) struct FetchRequest {
     pub(crate) operation: u64,
     pub(crate) bytes: u64,
     pub(crate) source: Source,
@@ -161,8 +161,8 @@ impl Receiver {
     }
 
     /// Asks for the payload of an operation.
-    pub(super) fn request(&self, channel: Channel, order: &Order) -> Result<(), TransferError> {
-        self.connection.send_message(Message::Fetch { channel, operation: order.operation })
+    pub(super) fn request(&self, channel: Channel, request: &FetchRequest) -> Result<(), TransferError> {
+        self.connection.send_message(Message::Fetch { channel, operation: request.operation })
     }
 
     /// The sender's next message. That it refuses is an error, which names the channel.
@@ -206,7 +206,7 @@ impl Receiver {
     pub(super) fn pass(
         &self,
         first: Option<Message>,
-        order: &Order,
+        request: &FetchRequest,
         scope: Result<Option<Scope<'static>>, CudaError>,
         ring: Ring,
         channel: Channel,
@@ -215,7 +215,7 @@ impl Receiver {
         let mut outcome = scope.as_ref().map(drop).map_err(|error| *error);
         let mut first = first;
         let mut pending = PendingCopies::default();
-        for (slot, at, bytes) in ring.pieces(order.bytes) {
+        for (slot, at, bytes) in ring.pieces(request.bytes) {
             let message = match first.take() {
                 Some(message) => message,
                 None => self.receive_message(channel)?.0,
@@ -223,7 +223,7 @@ impl Receiver {
             if message != (Message::Piece { slot, bytes }) {
                 return Err(self.connection.wrong("another piece than the next"));
             }
-            let (to, from, bytes) = (order.to + at, address(slot), bytes as usize);
+            let (to, from, bytes) = (request.to + at, address(slot), bytes as usize);
             let copy = match (&scope, &outcome) {
                 // SAFETY: the slot is mapped and holds these bytes, and the receive's memory is this
                 // function's until the receive ends. The copy is waited for before this returns.

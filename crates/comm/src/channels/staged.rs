@@ -4,7 +4,7 @@
 use super::channel::{Channel, Ends, Missing};
 use super::ops::{ChannelOps, SHARE_A_FOLDER};
 use super::protocol::{Message, TransferError};
-use super::receiver::{Destination, Order, Receiver};
+use super::receiver::{Destination, FetchRequest, Receiver};
 use super::sender::{Payload, PayloadSender};
 use crate::cuda::PendingCopy;
 use crate::matching::Source;
@@ -61,7 +61,7 @@ impl ChannelOps for Staged {
     fn receive(
         &self,
         receiver: &mut Receiver,
-        order: &Order,
+        request: &FetchRequest,
         destination: &Destination,
     ) -> Result<(), TransferError> {
         receiver.send_slots()?;
@@ -70,12 +70,12 @@ impl ChannelOps for Staged {
         if let (Ok(Some(scope)), Some(slots)) = (&scope, &mut receiver.slots) {
             slots.pin(scope);
         }
-        receiver.request(Channel::Staged, order)?;
+        receiver.request(Channel::Staged, request)?;
         let (message, _) = receiver.receive_message(Channel::Staged)?;
         let Message::Piece { .. } = message else {
             return Err(receiver.connection.wrong("another answer than the channel has"));
         };
         let slots = receiver.slots()?;
-        receiver.pass(Some(message), order, scope, slots.ring, Channel::Staged, |slot| slots.address(slot))
+        receiver.pass(Some(message), request, scope, slots.ring, Channel::Staged, |slot| slots.address(slot))
     }
 }

@@ -6,7 +6,7 @@
 use super::channel::{Channel, Ends, Missing};
 use super::ops::ChannelOps;
 use super::protocol::{Message, TransferError};
-use super::receiver::{Destination, Order, Receiver};
+use super::receiver::{Destination, FetchRequest, Receiver};
 use super::sender::{Payload, PayloadSender};
 use super::staging::{HOST_SLOTS, HostSlots, PendingCopies, Ring};
 use crate::bootstrap::Connection;
@@ -66,7 +66,7 @@ impl ChannelOps for Tcp {
     fn receive(
         &self,
         receiver: &mut Receiver,
-        order: &Order,
+        request: &FetchRequest,
         destination: &Destination,
     ) -> Result<(), TransferError> {
         // Memory of the host is received into as it is.
@@ -82,11 +82,11 @@ impl ChannelOps for Tcp {
         if let Some(scope) = &scope {
             slots.pin(scope);
         }
-        receiver.request(Channel::Tcp, order)?;
+        receiver.request(Channel::Tcp, request)?;
         let (slots, scope) = (receiver.slots()?, scope.as_ref());
         let next = || receiver.receive_message(Channel::Tcp).map(|(message, _)| message);
         // SAFETY: the receive's memory is this function's until the receive ends.
-        unsafe { receive(&receiver.connection, slots, order.bytes, order.to, scope, next) }
+        unsafe { receive(&receiver.connection, slots, request.bytes, request.to, scope, next) }
     }
 }
 

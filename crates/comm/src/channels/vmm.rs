@@ -11,7 +11,7 @@ use super::channel::{Channel, Ends, Missing};
 use super::ops::{CHOOSE_OTHER_GPUS, ChannelOps, SHARE_A_FOLDER};
 use super::peer_memory::{OpenMemory, PeerMemoryOps, copy_from_region, is_needed};
 use super::protocol::{Message, Refusal, TransferError};
-use super::receiver::{Destination, Order, Receiver};
+use super::receiver::{Destination, FetchRequest, Receiver};
 use super::sender::{Payload, PayloadSender};
 use super::staging::Ring;
 use crate::cuda::{self, Bounce, DeviceMemory, Mapping, PendingCopy};
@@ -73,14 +73,16 @@ impl ChannelOps for Vmm {
     fn receive(
         &self,
         receiver: &mut Receiver,
-        order: &Order,
+        request: &FetchRequest,
         destination: &Destination,
     ) -> Result<(), TransferError> {
         let scope = destination.scope();
-        receiver.request(Channel::Vmm, order)?;
+        receiver.request(Channel::Vmm, request)?;
         let (message, descriptor) = receiver.receive_message(Channel::Vmm)?;
         match message {
-            Message::Region { buffer } => copy_from_region(self, receiver, buffer, order, destination, scope),
+            Message::Region { buffer } => {
+                copy_from_region(self, receiver, buffer, request, destination, scope)
+            }
             Message::Bounce { count, bytes, total, is_new } => {
                 let ring =
                     Ring::checked(count, bytes).filter(|ring| ring.total() <= total).map(Ring::growing);
@@ -90,7 +92,7 @@ impl ChannelOps for Vmm {
                     receiver.connection.send_message(Message::Need { needed: mapped.is_ok() })?;
                 }
                 let start = mapped?;
-                receiver.pass(None, order, scope, ring, Channel::Vmm, |slot| start + ring.offset(slot))
+                receiver.pass(None, request, scope, ring, Channel::Vmm, |slot| start + ring.offset(slot))
             }
             _ => Err(receiver.connection.wrong("another answer than the channel has")),
         }

@@ -9,7 +9,7 @@ use super::state_words::StateWords;
 use crate::bootstrap::Connection;
 use crate::channels::peer_memory::OpenMemory;
 use crate::channels::protocol::{Message, Refusal};
-use crate::channels::receiver::{Destination, Order, Receiver};
+use crate::channels::receiver::{Destination, FetchRequest, Receiver};
 use crate::channels::{Channel, TransferError};
 use crate::cuda::{CudaError, DeviceMemory, Driver, GpuAccess, PendingCopy, Scope};
 use crate::live::Live;
@@ -257,30 +257,30 @@ enum Open {
 
 impl Fetcher {
     /// Fetches a payload by the channel that is best, and by others where that one fails.
-    pub(crate) fn fetch(&mut self, order: &Order, wait: Wait) -> Result<Outcome, TransferError> {
-        let fetched = self.fetch_by_best(order, wait);
+    pub(crate) fn fetch(&mut self, request: &FetchRequest, wait: Wait) -> Result<Outcome, TransferError> {
+        let fetched = self.fetch_by_best(request, wait);
         fetched.map_err(|error| self.receiver.connection.ended_by(error))
     }
 
-    fn fetch_by_best(&mut self, order: &Order, wait: Wait) -> Result<Outcome, TransferError> {
+    fn fetch_by_best(&mut self, request: &FetchRequest, wait: Wait) -> Result<Outcome, TransferError> {
         self.receive_state_words()?;
-        let destination = Destination::at(order.to, order.source.gpu);
-        if order.to_gpu && destination.memory.is_none() {
-            self.receiver.connection.send_message(Message::Abandoned { operation: order.operation })?;
+        let destination = Destination::at(request.to, request.source.gpu);
+        if request.to_gpu && destination.memory.is_none() {
+            self.receiver.connection.send_message(Message::Abandoned { operation: request.operation })?;
             return Err(CudaError::UNKNOWN_MEMORY.into());
         }
-        let ends = destination.ends(order.source);
+        let ends = destination.ends(request.source);
         let mut kind = MessageKind {
             channels: self.chooser.channels(&ends),
             joined: ends.joined,
-            is_direct: order.source.direct,
-            is_gpudirect: ends.own.is_some_and(|gpu| gpu.gpudirect) && order.source.gpudirect,
+            is_direct: request.source.direct,
+            is_gpudirect: ends.own.is_some_and(|gpu| gpu.gpudirect) && request.source.gpudirect,
             device: destination.memory.map(|memory| memory.device),
         };
         let (mut failed, mut tried) = (Vec::new(), Vec::new());
-        let traffic = order.traffic;
+        let traffic = request.traffic;
         loop {
-            let Some(choice) = self.chooser.choose(&kind, order.bytes, traffic) else {
+            let Some(choice) = self.chooser.choose(&kind, request.bytes, traffic) else {
                 let is_untried = |channel: &Channel| !tried.contains(channel);
                 kind.channels = self.chooser.paused(&ends).into_iter().filter(is_untried).collect();
                 if kind.channels.is_empty() {
@@ -293,13 +293,13 @@ impl Fetcher {
             let is_gpudirect = kind.is_gpudirect && channel.uses_rdma();
             let fetched = Decision { channel, reason, traffic, to_gpu, is_gpudirect };
             let start = Instant::now();
-            let found = self.fetch_open(fetched.channel, order, &destination, wait);
+            let found = self.fetch_open(fetched.channel, request, &destination, wait);
             if !matches!(found, Open::No) {
                 self.openings.found_open(fetched.channel);
             }
             match found {
                 Open::Started(copy, _memory, state_words, word) => {
-                    let (operation, bytes) = (order.operation, order.bytes);
+                    let (operation, bytes) = (request.operation, request.bytes);
                     let pending_fetch = PendingFetch {
                         copy,
                         _memory,
@@ -314,20 +314,20 @@ impl Fetcher {
                     return Ok(Outcome::InFlight(Box::new(pending_fetch)));
                 }
                 Open::There => {
-                    self.chooser.took(&kind, fetched.channel, order.bytes, traffic, start.elapsed());
+                    self.chooser.took(&kind, fetched.channel, request.bytes, traffic, start.elapsed());
                     return Ok(Outcome::There(fetched));
                 }
                 Open::No => {}
             }
             self.receiver.has_opened = false;
-            match fetched.channel.receive(&mut self.receiver, order, &destination) {
+            match fetched.channel.receive(&mut self.receiver, request, &destination) {
                 Ok(()) => {
-                    self.receiver.connection.send_message(Message::Done { operation: order.operation })?;
+                    self.receiver.connection.send_message(Message::Done { operation: request.operation })?;
                     let time = start.elapsed();
                     if self.openings.end(fetched.channel, self.receiver.has_opened) {
-                        self.chooser.took(&kind, fetched.channel, order.bytes, traffic, time);
+                        self.chooser.took(&kind, fetched.channel, request.bytes, traffic, time);
                     } else {
-                        self.chooser.opened(&kind, fetched.channel, order.bytes, traffic, time);
+                        self.chooser.opened(&kind, fetched.channel, request.bytes, traffic, time);
                     }
                     return Ok(Outcome::There(fetched));
                 }
@@ -335,7 +335,7 @@ impl Fetcher {
                 Err(error) if error.is_of_message() => {
                     self.receiver
                         .connection
-                        .send_message(Message::Abandoned { operation: order.operation })?;
+                        .send_message(Message::Abandoned { operation: request.operation })?;
                     return Err(error);
                 }
                 Err(error) => {
@@ -349,7 +349,7 @@ impl Fetcher {
                 }
             }
         }
-        self.receiver.connection.send_message(Message::Abandoned { operation: order.operation })?;
+        self.receiver.connection.send_message(Message::Abandoned { operation: request.operation })?;
         let why = [failed, self.chooser.why_not(&ends)].concat().join("; ");
         Err(TransferError::NoChannel { peer: self.receiver.connection.peer, why })
     }
@@ -366,31 +366,37 @@ impl Fetcher {
     }
 
     /// Fetches a payload from memory that is open here already, without a message to the sender.
-    fn fetch_open(&mut self, channel: Channel, order: &Order, destination: &Destination, wait: Wait) -> Open {
+    fn fetch_open(
+        &mut self,
+        channel: Channel,
+        request: &FetchRequest,
+        destination: &Destination,
+        wait: Wait,
+    ) -> Open {
         let state_words = self.known_peer_state().cloned();
-        let Some((state_words, word)) = state_words.zip(order.word) else { return Open::No };
+        let Some((state_words, word)) = state_words.zip(request.word) else { return Open::No };
         let Some(ops) = channel.peer_memory() else { return Open::No };
-        let Some(memory) = ops.find(&mut self.receiver, order.source.buffer, destination) else {
+        let Some(memory) = ops.find(&mut self.receiver, request.source.buffer, destination) else {
             return Open::No;
         };
         let Ok(Some(scope)) = destination.scope() else { return Open::No };
-        if !state_words.take(word, order.operation) {
+        if !state_words.take(word, request.operation) {
             // The sender has it back, and gives a copy.
             return Open::No;
         }
-        let (from, bytes) = (memory.start().saturating_add(order.source.offset), order.bytes as usize);
+        let (from, bytes) = (memory.start().saturating_add(request.source.offset), request.bytes as usize);
         if wait == Wait::ForNothing {
             // SAFETY: the receive's memory is this function's until the receive ends, and the sender's stays
             // as it is until its word says that this is done. The peer's buffer stays open with the copy.
-            let pending = unsafe { PendingCopy::begin(&scope, order.to, from, bytes) };
+            let pending = unsafe { PendingCopy::begin(&scope, request.to, from, bytes) };
             return pending.map_or(Open::No, |copy| Open::Started(copy, memory, state_words, word));
         }
         // SAFETY: as above.
-        if unsafe { scope.copy(order.to, from, bytes) }.is_err() {
+        if unsafe { scope.copy(request.to, from, bytes) }.is_err() {
             // The sender is asked, and whatever is wrong is told then.
             return Open::No;
         }
-        state_words.finish(word, order.operation);
+        state_words.finish(word, request.operation);
         Open::There
     }
 }

@@ -7,7 +7,7 @@ use causeway_sync::threads;
 
 use super::state::{Copying, PEER_TIMEOUT, Shared, World, lock};
 use crate::bootstrap::Connection;
-use crate::channels::receiver::Order;
+use crate::channels::receiver::FetchRequest;
 use crate::channels::{Channel, TransferError};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver};
 use crate::matching::Descriptor;
@@ -104,7 +104,7 @@ impl World {
             // SAFETY: as promised by the caller.
             return unsafe { self.fetch_from_self(operation, to, size.min(bytes)) }.map(|()| None);
         }
-        let order = Order { operation, bytes, source: memory, word, to, to_gpu, traffic };
+        let request = FetchRequest { operation, bytes, source: memory, word, to, to_gpu, traffic };
         let (start, mut counts) = (Instant::now(), Some(by));
         let fetched = self.with_fetcher(from, |fetcher, locked| {
             if let Some(by) = counts.take().filter(|_| !locked.is_network()) {
@@ -113,7 +113,7 @@ impl World {
             if bytes > size {
                 return locked.decline(operation).map(|()| None);
             }
-            let outcome = locked.fetch(&order, wait)?;
+            let outcome = locked.fetch(&request, wait)?;
             Ok(Some((outcome, Arc::clone(fetcher))))
         })?;
         let Some((outcome, fetcher)) = fetched else { return Ok(None) };

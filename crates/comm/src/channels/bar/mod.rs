@@ -22,7 +22,7 @@ pub(crate) use window::{Windows, has_module, usable};
 use super::channel::{Channel, Ends, Missing};
 use super::ops::ChannelOps;
 use super::protocol::{Message, TransferError};
-use super::receiver::{Destination, Order, Receiver};
+use super::receiver::{Destination, FetchRequest, Receiver};
 use super::sender::{Payload, PayloadSender};
 use crate::matching::Source;
 use crate::pair::{Locality, Pair};
@@ -83,11 +83,11 @@ impl ChannelOps for Bar {
     fn receive(
         &self,
         receiver: &mut Receiver,
-        order: &Order,
+        request: &FetchRequest,
         destination: &Destination,
     ) -> Result<(), TransferError> {
         receiver.send_slots()?;
-        receiver.request(Channel::Bar, order)?;
+        receiver.request(Channel::Bar, request)?;
         let (first, _) = receiver.receive_message(Channel::Bar)?;
         let Message::Piece { .. } = first else {
             return Err(receiver.connection.wrong("another answer than the channel has"));
@@ -96,7 +96,7 @@ impl ChannelOps for Bar {
         let scope = destination.scope();
         let mut outcome = scope.as_ref().map(drop).map_err(|error| TransferError::from(*error));
         let mut first = Some(first);
-        for (slot, at, bytes) in slots.ring.pieces(order.bytes) {
+        for (slot, at, bytes) in slots.ring.pieces(request.bytes) {
             let message = match first.take() {
                 Some(message) => message,
                 None => receiver.receive_message(Channel::Bar)?.0,
@@ -104,7 +104,7 @@ impl ChannelOps for Bar {
             if message != (Message::Piece { slot, bytes }) {
                 return Err(receiver.connection.wrong("another piece than the next"));
             }
-            let (to, from, bytes) = (order.to + at, slots.address(slot), bytes as usize);
+            let (to, from, bytes) = (request.to + at, slots.address(slot), bytes as usize);
             match (&outcome, &scope, &destination.memory) {
                 (Ok(()), Ok(Some(scope)), Some(memory)) => {
                     // SAFETY: the slot is mapped and holds these bytes, and the receive's memory is this

@@ -14,7 +14,7 @@ use causeway_ibverbs::RemoteMemory;
 use super::channel::{Channel, Ends, Missing};
 use super::ops::ChannelOps;
 use super::protocol::{Message, TransferError};
-use super::receiver::{Destination, Order, Receiver};
+use super::receiver::{Destination, FetchRequest, Receiver};
 use super::sender::{Payload, PayloadSender};
 use super::staging::HOST_SLOTS;
 use crate::cuda::PendingCopy;
@@ -91,10 +91,10 @@ impl ChannelOps for Rdma {
     fn receive(
         &self,
         receiver: &mut Receiver,
-        order: &Order,
+        request: &FetchRequest,
         destination: &Destination,
     ) -> Result<(), TransferError> {
-        read::receive(receiver, self.channel(), order, destination)
+        read::receive(receiver, self.channel(), request, destination)
     }
 }
 

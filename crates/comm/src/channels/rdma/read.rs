@@ -7,7 +7,7 @@ use causeway_ibverbs::{RemoteMemory, Segment};
 use super::path::{RdmaReader, RdmaStaging, Regions};
 use crate::channels::channel::Channel;
 use crate::channels::protocol::{Message, TransferError};
-use crate::channels::receiver::{Destination, Order, Receiver};
+use crate::channels::receiver::{Destination, FetchRequest, Receiver};
 use crate::channels::staging::{HOST_SLOTS, PendingCopies, Ring};
 use crate::cuda::{self, CudaError, PendingCopy, Scope};
 use crate::verbs::{MAX_READS, NicSelector, RdmaError, Reader, Use};
@@ -43,7 +43,7 @@ struct Read {
 struct Payload<'a> {
     receiver: &'a Receiver,
     reader: &'a mut RdmaReader,
-    order: &'a Order,
+    request: &'a FetchRequest,
     scope: Option<&'a Scope<'static>>,
     from: From,
     /// The key of the memory that the bytes go straight into; none where they go through slots.
@@ -60,7 +60,7 @@ struct Payload<'a> {
 pub(in crate::channels) fn receive(
     receiver: &mut Receiver,
     channel: Channel,
-    order: &Order,
+    request: &FetchRequest,
     destination: &Destination,
 ) -> Result<(), TransferError> {
     let mut reader = match receiver.rdma.take() {
@@ -70,7 +70,7 @@ pub(in crate::channels) fn receive(
             connect(receiver, channel, destination)?
         }
     };
-    let outcome = read_payload(receiver, &mut reader, channel, order, destination);
+    let outcome = read_payload(receiver, &mut reader, channel, request, destination);
     if reader.path.is_idle() {
         receiver.rdma = Some(reader);
     }
@@ -107,7 +107,7 @@ fn read_payload(
     receiver: &Receiver,
     reader: &mut RdmaReader,
     channel: Channel,
-    order: &Order,
+    request: &FetchRequest,
     destination: &Destination,
 ) -> Result<(), TransferError> {
     let scope = destination.scope()?;
@@ -115,12 +115,12 @@ fn read_payload(
         reader.slots.pin(scope);
     }
     let straight = match (&scope, &destination.memory) {
-        (Some(scope), Some(memory)) if memory.has(order.to, order.bytes) => {
+        (Some(scope), Some(memory)) if memory.has(request.to, request.bytes) => {
             reader.regions.of(reader.path.domain(), scope, memory, Use::Filled)
         }
         _ => None,
     };
-    receiver.connection.send_message(Message::Fetch { channel, operation: order.operation })?;
+    receiver.connection.send_message(Message::Fetch { channel, operation: request.operation })?;
     let first = receiver.receive_message(channel)?.0;
     let from = match first {
         Message::Exposed { key, address } => From::Exposed(RemoteMemory { address, key }),
@@ -135,7 +135,7 @@ fn read_payload(
     let payload = Payload {
         receiver,
         reader,
-        order,
+        request,
         scope: scope.as_ref(),
         from,
         straight: straight.as_ref().map(|region| region.local_key()),
@@ -155,7 +155,7 @@ fn read_payload(
 impl Payload<'_> {
     fn read(mut self, channel: Channel, first: Message, ring: Ring) -> Result<(), TransferError> {
         let mut first = Some(first);
-        for (slot, at, bytes) in ring.pieces(self.order.bytes) {
+        for (slot, at, bytes) in ring.pieces(self.request.bytes) {
             if let From::Slots = self.from {
                 let message = match first.take() {
                     Some(message) => message,
@@ -224,7 +224,7 @@ impl Payload<'_> {
             }
         };
         let into = match self.straight {
-            Some(key) => Segment { address: self.order.to + at, length: bytes, key },
+            Some(key) => Segment { address: self.request.to + at, length: bytes, key },
             None => self.reader.slots.segment(to_slot, bytes),
         };
         // SAFETY: the receive's memory is this function's until the receive ends, and a slot is not copied
@@ -258,7 +258,7 @@ impl Payload<'_> {
         if self.has_failed() || self.straight.is_some() {
             return Ok(());
         }
-        let (to, from) = (self.order.to + at, self.reader.slots.address(to_slot));
+        let (to, from) = (self.request.to + at, self.reader.slots.address(to_slot));
         match self.scope {
             // SAFETY: the receive's memory is this function's until the receive ends, the slot is mapped and
             // holds these bytes, and the copy is waited for before this returns.
