@@ -18,8 +18,8 @@ use causeway_memory::SealedMemory;
 use causeway_transport::Pacer;
 use causeway_transport::staging::{Piece, Region};
 use causeway_transport::{
-    Address, Awaited, Carrier, Counters, Destination, LinkError, LinkEvents, Memory, OneSided, Order, Parts,
-    Sending, Shared, TransferError, TransferOptions, TransportKind,
+    Address, Awaited, Carrier, Counters, Destination, LinkError, LinkEvents, Memory, OneSided,
+    OutgoingTransfer, Parts, Sending, Shared, TransferError, TransferOptions, TransportKind,
 };
 use causeway_transport_tcp::TcpOptions;
 use causeway_wire::relocation::LinkState;
@@ -261,7 +261,7 @@ impl Link {
         length: usize,
         options: TransferOptions,
     ) -> Result<Sending, LinkError> {
-        let order = Order { transfer, start: Address(bytes), length, options, guard: None };
+        let order = OutgoingTransfer { transfer, start: Address(bytes), length, options, guard: None };
         // SAFETY: passed on to the caller.
         unsafe { self.carried.memory.send(&self.carried.shared, order) }
     }
@@ -282,7 +282,13 @@ impl Link {
         guard: impl Send + 'static,
     ) -> Result<(), LinkError> {
         let options = TransferOptions { steady: true, ..options };
-        let order = Order { transfer, start: Address(bytes), length, options, guard: Some(Box::new(guard)) };
+        let order = OutgoingTransfer {
+            transfer,
+            start: Address(bytes),
+            length,
+            options,
+            guard: Some(Box::new(guard)),
+        };
         // SAFETY: passed on to the caller.
         unsafe { self.carried.memory.send(&self.carried.shared, order) }.map(drop)
     }

@@ -17,7 +17,7 @@ use causeway_link::{
 };
 use causeway_sync::Monitor;
 use causeway_transport::{
-    ChunkDestination, Memory, Order, Parts, ReceiveMessages, SendMessages, Shared, count,
+    ChunkDestination, Memory, OutgoingTransfer, Parts, ReceiveMessages, SendMessages, Shared, count,
 };
 use causeway_wire::chunk::ChunkHeader;
 use causeway_wire::codec::Encode as _;
@@ -87,7 +87,7 @@ impl Memory for Both {
         wire.links.change(|links| links[*side] = Arc::downgrade(link));
     }
 
-    unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError> {
+    unsafe fn send(&self, link: &Arc<Shared>, order: OutgoingTransfer) -> Result<Sending, LinkError> {
         let Self(End { wire, side }, _) = self;
         let peer = wire.links.wait(|links| links[1 - side].upgrade());
         let length = order.length as u32;

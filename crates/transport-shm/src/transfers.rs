@@ -22,7 +22,8 @@ use causeway_sync::wake_flag::{self, PARKED};
 use causeway_transport::send_queue::{self, Staged as _};
 use causeway_transport::staging::{Piece, Region};
 use causeway_transport::{
-    Awaited, LinkError, Memory, Order, Parts, Sending as Sent, Shared, TransportKind, spawn_or_lose,
+    Awaited, LinkError, Memory, OutgoingTransfer, Parts, Sending as Sent, Shared, TransportKind,
+    spawn_or_lose,
 };
 
 use super::arena::region;
@@ -78,7 +79,7 @@ impl Memory for Arena {
         spawn_or_lose(link, "shm-aside", move |link| state.stand_in(link));
     }
 
-    unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sent, LinkError> {
+    unsafe fn send(&self, link: &Arc<Shared>, order: OutgoingTransfer) -> Result<Sent, LinkError> {
         send_queue::send(&*self.0, link, order)
     }
 

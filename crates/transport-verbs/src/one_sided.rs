@@ -16,8 +16,8 @@ use causeway_ibverbs::{Access, MemoryRegion, RegisterError, RemoteMemory, Transp
 use causeway_transport::slots::SLOT;
 use causeway_transport::staging::Piece;
 use causeway_transport::{
-    Address, BufferGuard, DeviceMemory, DeviceUse, LinkError, NotRegistered, OnComplete, OneSided, Order,
-    Pending, RegionSlice, Sending, Shared, count,
+    Address, BufferGuard, DeviceMemory, DeviceUse, LinkError, NotRegistered, OnComplete, OneSided,
+    OutgoingTransfer, Pending, RegionSlice, Sending, Shared, count,
 };
 use causeway_wire::chunk::ChunkHeader;
 use causeway_wire::remote_region::RemoteRegion;
@@ -236,10 +236,10 @@ impl State {
     pub(crate) fn send_from(
         &self,
         link: &Arc<Shared>,
-        order: Order,
+        order: OutgoingTransfer,
         region: &MemoryRegion,
     ) -> Result<Sending, LinkError> {
-        let Order { transfer, start: Address(start), length, guard, .. } = order;
+        let OutgoingTransfer { transfer, start: Address(start), length, guard, .. } = order;
         let reads = self.prefers.reads(length);
         count(&link.counters().registered_bytes_sent, length);
         let (guard, sending) = match guard {

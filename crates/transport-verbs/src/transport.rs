@@ -19,8 +19,8 @@ use causeway_transport::send_queue::{self, Staged, TransferQueue};
 use causeway_transport::slots::SLOT;
 use causeway_transport::staging::{Piece, Region};
 use causeway_transport::{
-    Awaited, LinkError, Memory, OneSided, Order, Parts, ReceiveMessages, SendMessages, Sending as Sent,
-    Shared, TransportKind, spawn_or_lose,
+    Awaited, LinkError, Memory, OneSided, OutgoingTransfer, Parts, ReceiveMessages, SendMessages,
+    Sending as Sent, Shared, TransportKind, spawn_or_lose,
 };
 use causeway_wire::chunk::ChunkHeader;
 
@@ -109,7 +109,11 @@ impl Staged for State {
         Ok(())
     }
 
-    fn send_known(&self, link: &Arc<Shared>, order: Order) -> Result<Result<Sent, LinkError>, Order> {
+    fn send_known(
+        &self,
+        link: &Arc<Shared>,
+        order: OutgoingTransfer,
+    ) -> Result<Result<Sent, LinkError>, OutgoingTransfer> {
         if order.length <= MAX_EAGER_BYTES {
             // A copy costs less than a request of its own, whose end is waited for.
             return Err(order);
@@ -140,7 +144,7 @@ impl Memory for Writes {
         spawn_or_lose(link, "verbs-aside", move |_| polling.fallback_poller());
     }
 
-    unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sent, LinkError> {
+    unsafe fn send(&self, link: &Arc<Shared>, order: OutgoingTransfer) -> Result<Sent, LinkError> {
         send_queue::send(&*self.0, link, order)
     }
 

@@ -41,7 +41,7 @@ pub use destination::{ChooseMemory, ChunkAddress, Destination};
 pub use error::{DescriptorError, LinkError, TransferError, TransportError};
 pub use events::{Awaited, Direction, LinkEvents, Pacer};
 pub use one_sided::{DeviceMemory, DeviceUse, NotRegistered, OnComplete, OneSided, RegionSlice};
-pub use sending::{Address, BufferGuard, Order, Pending, Sending, TransferOptions};
+pub use sending::{Address, BufferGuard, OutgoingTransfer, Pending, Sending, TransferOptions};
 pub use shared::{Carrier, Shared, spawn_or_lose};
 pub use transfers::{ChunkDestination, ReceivedChunk, Transfers};
 pub use transport::{Memory, Parts, ReceiveMessages, SendMessages};

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::delivery::Copy;
 use crate::error::LinkError;
-use crate::sending::{Address, Order, Sending};
+use crate::sending::{Address, OutgoingTransfer, Sending};
 use crate::shared::{Shared, spawn_or_lose};
 use crate::staging::Piece;
 use causeway_sync::queue::{Sender as QueueEnd, queue};
@@ -43,7 +43,11 @@ pub trait Staged: Send + Sync + 'static {
     ) -> Result<(), LinkError>;
 
     /// Sends an order whose memory needs no staging, or gives it back. Waits for pieces, not for the bytes.
-    fn send_known(&self, link: &Arc<Shared>, order: Order) -> Result<Result<Sending, LinkError>, Order> {
+    fn send_known(
+        &self,
+        link: &Arc<Shared>,
+        order: OutgoingTransfer,
+    ) -> Result<Result<Sending, LinkError>, OutgoingTransfer> {
         let _ = link;
         Err(order)
     }
@@ -52,7 +56,7 @@ pub trait Staged: Send + Sync + 'static {
 /// The ends of the two threads' queues, as long as the threads are there.
 #[derive(Default)]
 pub struct TransferQueue {
-    orders: Mutex<Option<QueueEnd<Order>>>,
+    orders: Mutex<Option<QueueEnd<OutgoingTransfer>>>,
     copies: Mutex<Option<QueueEnd<Copy>>>,
 }
 
@@ -91,7 +95,11 @@ impl TransferQueue {
 
 /// Queues an order, if it keeps its memory itself; otherwise, and where nobody stands ready, carries it
 /// out.
-pub fn send(transport: &impl Staged, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError> {
+pub fn send(
+    transport: &impl Staged,
+    link: &Arc<Shared>,
+    order: OutgoingTransfer,
+) -> Result<Sending, LinkError> {
     let orders = if order.guard.is_some() { transport.queue().orders.lock().clone() } else { None };
     match orders {
         Some(orders) => match orders.send(order) {
@@ -104,12 +112,16 @@ pub fn send(transport: &impl Staged, link: &Arc<Shared>, order: Order) -> Result
 
 /// Copies the bytes of a transfer into staging memory, as far as there is room, and waits for more; whoever
 /// gave the order keeps its memory readable until then.
-fn carry_out(transport: &impl Staged, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError> {
+fn carry_out(
+    transport: &impl Staged,
+    link: &Arc<Shared>,
+    order: OutgoingTransfer,
+) -> Result<Sending, LinkError> {
     let order = match transport.send_known(link, order) {
         Ok(sent) => return sent,
         Err(order) => order,
     };
-    let Order { transfer, start: Address(start), length, options, guard } = order;
+    let OutgoingTransfer { transfer, start: Address(start), length, options, guard } = order;
     let max_piece = transport.max_piece();
     let step = if length <= max_piece { length } else { LONG_STEP.min(max_piece) };
     let mut offset = 0;

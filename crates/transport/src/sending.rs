@@ -47,7 +47,7 @@ unsafe impl Send for Address {}
 pub type BufferGuard = Box<dyn Send>;
 
 /// A transfer that is to be sent.
-pub struct Order {
+pub struct OutgoingTransfer {
     /// Its number on the wire.
     pub transfer: u64,
     /// Its memory.

@@ -24,7 +24,7 @@ use causeway_pipeline::TransportKind;
 use crate::error::LinkError;
 use crate::events::Awaited;
 use crate::one_sided::OneSided;
-use crate::sending::{Order, Sending};
+use crate::sending::{OutgoingTransfer, Sending};
 use crate::shared::Shared;
 use crate::staging::{Piece, Region};
 
@@ -99,7 +99,7 @@ pub trait Memory: Send + Sync {
     /// # Safety
     /// The memory must be readable until the guard, or without one the [`Sending`], has been dropped. Other
     /// threads may write to it; then either value is sent.
-    unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError>;
+    unsafe fn send(&self, link: &Arc<Shared>, order: OutgoingTransfer) -> Result<Sending, LinkError>;
 
     /// Somebody waits for what the peer will say or send: wakes the thread that receives it, if it sleeps, so
     /// that it polls.

@@ -44,7 +44,7 @@ use causeway_sync::face::{Mutex, MutexGuard};
 use causeway_sync::{EventfdWake, WaitQueue, delays, spin, threads};
 use causeway_transport::TransportKind;
 use causeway_transport::{Awaited, LinkError, Shared, count, spawn_or_lose};
-use causeway_transport::{Direction, Memory, Order, Pending, Sending};
+use causeway_transport::{Direction, Memory, OutgoingTransfer, Pending, Sending};
 
 /// No bulk lane could be opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -181,7 +181,7 @@ impl Memory for Lanes {
         spawn_or_lose(link, "keepalive", move |link| lanes.keep_alive_until_end(link, timeouts));
     }
 
-    unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError> {
+    unsafe fn send(&self, link: &Arc<Shared>, order: OutgoingTransfer) -> Result<Sending, LinkError> {
         link.check()?;
         let is_posted = order.guard.is_some();
         let mut state = self.0.state.lock();

@@ -24,7 +24,7 @@ mod orders;
 #[cfg(test)]
 mod tests;
 
-use causeway_transport::{BufferGuard, Order};
+use causeway_transport::{BufferGuard, OutgoingTransfer};
 use causeway_wire::chunk::LaneRecord;
 
 use in_flight_chunks::{InFlightChunks, Part};
@@ -91,7 +91,7 @@ impl Schedule {
     }
 
     /// Puts a transfer behind the others of its flow. Its number here, and whether it is a single chunk.
-    pub fn post(&mut self, order: Order) -> (OrderId, bool) {
+    pub fn post(&mut self, order: OutgoingTransfer) -> (OrderId, bool) {
         self.orders.post(order, self.live())
     }
 

@@ -7,7 +7,7 @@ use causeway_wire::chunk::ChunkHeader;
 
 use super::error::LaneError;
 use causeway_pipeline::chunk_bytes;
-use causeway_transport::{Address, BufferGuard, Order, TransferOptions};
+use causeway_transport::{Address, BufferGuard, OutgoingTransfer, TransferOptions};
 
 /// The number of a transfer in the schedule.
 pub(crate) type OrderId = u64;
@@ -25,7 +25,7 @@ pub(crate) struct Chunk {
 }
 
 struct Progress {
-    order: Order,
+    order: OutgoingTransfer,
     /// Bytes of a chunk.
     chunk: usize,
     /// Where the first chunk begins that nobody has taken.
@@ -103,7 +103,7 @@ impl Orders {
     }
 
     /// Puts a transfer behind the others of its flow; there are `live` lanes.
-    pub fn post(&mut self, order: Order, live: usize) -> (OrderId, bool) {
+    pub fn post(&mut self, order: OutgoingTransfer, live: usize) -> (OrderId, bool) {
         let (id, flow) = (self.next, order.options.flow);
         self.next += 1;
         let lanes = order.options.lanes.min(live.max(1));
@@ -135,7 +135,7 @@ impl Orders {
         let Next { id, flow, .. } = next;
         let chosen = self.known.get_mut(&id)?;
         let range = chosen.take();
-        let Order { transfer, start, length, options, .. } = chosen.order;
+        let OutgoingTransfer { transfer, start, length, options, .. } = chosen.order;
         let header = ChunkHeader {
             transfer,
             offset: range.start as u64,

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 const K: usize = 1 << 10;
 
-fn order(transfer: u64, length: usize, flow: u64, lanes: usize) -> Order {
+fn order(transfer: u64, length: usize, flow: u64, lanes: usize) -> OutgoingTransfer {
     let options = TransferOptions { flow, lanes, ..TransferOptions::default() };
-    Order { transfer, start: Address(core::ptr::null()), length, options, guard: None }
+    OutgoingTransfer { transfer, start: Address(core::ptr::null()), length, options, guard: None }
 }
 
 /// A schedule whose lanes have told their numbers.
@@ -116,8 +116,11 @@ fn a_lane_that_is_free_at_once_does_not_get_everything() {
 fn fewer_threads_send_what_is_not_copied() {
     for (refers, steady, senders) in [(true, true, 2), (true, false, 4), (false, true, 4)] {
         let mut schedule = with_lanes_that(refers, 4);
-        let Order { options, .. } = order(1, 1024 * K, 0, 8);
-        schedule.post(Order { options: TransferOptions { steady, ..options }, ..order(1, 1024 * K, 0, 8) });
+        let OutgoingTransfer { options, .. } = order(1, 1024 * K, 0, 8);
+        schedule.post(OutgoingTransfer {
+            options: TransferOptions { steady, ..options },
+            ..order(1, 1024 * K, 0, 8)
+        });
         assert_eq!(schedule.senders(), senders, "{refers} {steady}");
     }
 }
@@ -144,7 +147,7 @@ fn memory_is_kept_until_the_peer_has_it() {
     let mut schedule = with_lanes(2);
     let kept = Arc::new(());
     let guard: Option<BufferGuard> = Some(Box::new(Arc::clone(&kept)));
-    let (id, is_short) = schedule.post(Order { guard, ..order(1, 300 * K, 0, 8) });
+    let (id, is_short) = schedule.post(OutgoingTransfer { guard, ..order(1, 300 * K, 0, 8) });
     assert!(!is_short && !schedule.is_consumed(id));
     let tasks = [schedule.take(None).unwrap(), schedule.take(None).unwrap()];
     assert!(schedule.is_in_flight(id) && schedule.take(None).is_none());
@@ -254,7 +257,7 @@ fn memory_that_the_kernel_may_read_is_kept_until_the_peer_has_it() {
     let mut schedule = with_lanes(1);
     let steady = |transfer| {
         let plain = order(transfer, 10, 0, 8);
-        Order { options: TransferOptions { steady: true, ..plain.options }, ..plain }
+        OutgoingTransfer { options: TransferOptions { steady: true, ..plain.options }, ..plain }
     };
     let (id, _) = schedule.post(steady(1));
     let task = schedule.take(None).unwrap();
