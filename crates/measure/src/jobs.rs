@@ -77,7 +77,7 @@ pub struct Run<C, T> {
 
 /// What is to be measured.
 #[derive(Debug)]
-pub struct Order<T> {
+pub struct JobSpec<T> {
     /// Causeway's version.
     pub version: String,
     /// The command line.
@@ -94,11 +94,11 @@ pub struct Order<T> {
 /// printed counts even where it fails, and then it is not started there again. `keep` is given what there is
 /// after each job, so that a long run leaves something when it is interrupted.
 pub fn measure<C: Clone + Eq + Hash, T>(
-    order: Order<T>,
+    order: JobSpec<T>,
     mut job: impl FnMut(usize) -> Outcome<Line<C>>,
     mut keep: impl FnMut(&Run<C, T>),
 ) -> Run<C, T> {
-    let Order { version, command, targets, runs, time } = order;
+    let JobSpec { version, command, targets, runs, time } = order;
     let (date, start, machine) = (machine::now(), Instant::now(), Machine::this());
     let mut run = Run { version, date, command, machine, targets, records: Vec::new() };
     let mut indices = HashMap::new();
@@ -162,9 +162,9 @@ pub(crate) mod tests {
     use crate::job::JobError;
 
     /// An order of so many runs on targets of these names.
-    pub(crate) fn order<T: Clone>(names: &[&str], way: &T, runs: u32) -> Order<T> {
+    pub(crate) fn order<T: Clone>(names: &[&str], way: &T, runs: u32) -> JobSpec<T> {
         let targets = names.iter().map(|name| Target::new((*name).to_owned(), way.clone())).collect();
-        Order { version: "1".into(), command: "bench".into(), targets, runs, time: None }
+        JobSpec { version: "1".into(), command: "bench".into(), targets, runs, time: None }
     }
 
     #[test]

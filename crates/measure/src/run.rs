@@ -18,7 +18,7 @@ use crate::worker_process::{Measurer, Process, Sharing, Target, TargetError, Tar
 
 /// What is to be measured.
 #[derive(Debug)]
-pub struct Order {
+pub struct RunSpec {
     /// The subcommand.
     pub kind: Kind,
     /// The command line for the record, without keys.
@@ -74,7 +74,7 @@ impl Group {
 
 /// Starts a process for each group of targets, measures, and ends them. Shows on standard error, if that is a
 /// terminal, how far it is.
-pub fn run(order: Order) -> Run {
+pub fn run(order: RunSpec) -> Run {
     let date = machine::now();
     let (mut targets, mut states): (Vec<_>, Vec<_>) = order.groups.into_iter().flat_map(Group::start).unzip();
     let bar = progress_bar();

@@ -1,6 +1,6 @@
 //! What memory holds: the actions of a program done one after the other.
 
-use crate::order::{Action, Contents, Effect, Order};
+use crate::order::{Action, Contents, Effect, HappensBefore};
 use crate::program::{Program, Region, Work, generated_word};
 use std::sync::Arc;
 
@@ -132,7 +132,7 @@ fn fill(bytes: &mut [u8], value: u32, element: usize) {
 }
 
 /// Does all actions in the order of issue.
-pub fn interpret(program: &Program, order: &Order) -> Expected {
+pub fn interpret(program: &Program, order: &HappensBefore) -> Expected {
     let mut memory = Memory::new(program);
     let act = |(number, action)| memory.act(program, number, action).map(Arc::from);
     let reads = order.actions().iter().enumerate().map(act).collect();
@@ -156,7 +156,7 @@ pub enum Origin {
 /// Says where a value at a place comes from, looking no further than a given operation.
 pub fn origin(
     program: &Program,
-    order: &Order,
+    order: &HappensBefore,
     (buffer, offset): (usize, usize),
     value: &[u8],
     until: usize,
@@ -178,7 +178,7 @@ pub fn origin(
 /// each write of the place.
 fn last_holder(
     program: &Program,
-    order: &Order,
+    order: &HappensBefore,
     (buffer, offset): (usize, usize),
     value: &[u8],
     until: usize,

@@ -132,7 +132,7 @@ enum Life {
 }
 
 /// The relation, as far as operations have been taken.
-pub struct Order<'a> {
+pub struct HappensBefore<'a> {
     program: &'a Program,
     views: Vec<View>,
     actions: Vec<Action>,
@@ -150,7 +150,7 @@ pub struct Order<'a> {
     words_used: Vec<usize>,
 }
 
-impl<'a> Order<'a> {
+impl<'a> HappensBefore<'a> {
     /// Starts with the buffers, streams, events and graphs of a program; its operations are not looked at.
     pub fn new(program: &'a Program) -> Self {
         let view = View {

@@ -1,7 +1,7 @@
 //! Makes a failing program small: by taking operations away for as long as what is left is in order and still
 //! fails.
 
-use crate::order::Order;
+use crate::order::HappensBefore;
 use crate::program::Program;
 
 /// Finds a small part of a program that fails: the places of the operations that are left.
@@ -48,7 +48,7 @@ pub fn reduce(
 /// Takes away what makes no sense any more, or is no longer in order, without operations that went.
 fn repair(program: &Program, mut kept: Vec<usize>) -> Option<Vec<usize>> {
     loop {
-        match Order::of(&program.keep(&kept)) {
+        match HappensBefore::of(&program.keep(&kept)) {
             Ok(_) => return Some(kept),
             Err((op, _)) if op < kept.len() => drop(kept.remove(op)),
             // A stream stands still at the end.
@@ -61,7 +61,7 @@ fn repair(program: &Program, mut kept: Vec<usize>) -> Option<Vec<usize>> {
 mod tests {
     use super::reduce;
     use crate::generate::{Profile, Setting, generate};
-    use crate::order::Order;
+    use crate::order::HappensBefore;
     use crate::program::{Call, Program, Work};
 
     fn program() -> Program {
@@ -90,7 +90,7 @@ mod tests {
             (0..program.ops.len()).filter(|&op| is_planted(&program.ops[op].call)).collect();
         let (first, last) = (planted[0], planted[planted.len() - 1]);
         let fails = |kept: &[usize]| {
-            assert!(Order::of(&program.keep(kept)).is_ok(), "only programs without races are tried");
+            assert!(HappensBefore::of(&program.keep(kept)).is_ok(), "only programs without races are tried");
             kept.contains(&first) && kept.contains(&last)
         };
         let kept = reduce(&program, (0..program.ops.len()).collect(), fails, || true);

@@ -8,7 +8,7 @@ mod machine;
 
 use crate::driver::{Error, Handle};
 use crate::interpret::{self, Expected, Origin};
-use crate::order::Order;
+use crate::order::HappensBefore;
 use crate::program::{Call, Program, Region, StreamKind};
 use buffers::Place;
 use host_code::{Findings, HostCall, Mismatch};
@@ -32,7 +32,7 @@ pub enum Outcome {
 struct Run<'a> {
     machine: &'a Machine,
     program: &'a Program,
-    order: &'a Order<'a>,
+    order: &'a HappensBefore<'a>,
     expected: &'a Expected,
     streams: Vec<AtomicPtr<core::ffi::c_void>>,
     events: Vec<Handle>,
@@ -59,7 +59,7 @@ thread_local! {
 
 /// Runs a program and compares what it gives with the model.
 pub fn run(machine: &Machine, program: &Program) -> Outcome {
-    let order = match Order::of(program) {
+    let order = match HappensBefore::of(program) {
         Ok(order) => order,
         Err((op, refusal)) => return Outcome::Failed(format!("op {op} is not in order: {refusal:?}")),
     };
@@ -85,7 +85,7 @@ pub fn run(machine: &Machine, program: &Program) -> Outcome {
     }
 }
 
-fn describe(program: &Program, order: &Order, mismatch: &Mismatch) -> String {
+fn describe(program: &Program, order: &HappensBefore, mismatch: &Mismatch) -> String {
     let Mismatch { op, buffer, offset, expected, found, wrong } = mismatch;
     let kind = program.buffers[*buffer].kind;
     let when = if *op < program.ops.len() { format!("op {op}") } else { "the end".to_owned() };
@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
     fn new(
         machine: &'a Machine,
         program: &'a Program,
-        order: &'a Order<'a>,
+        order: &'a HappensBefore<'a>,
         expected: &'a Expected,
     ) -> Result<Self, Error> {
         let mut run = Self {

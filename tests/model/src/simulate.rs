@@ -7,7 +7,7 @@
 mod tests;
 
 use crate::interpret::{Expected, Memory};
-use crate::order::{Effect, Order};
+use crate::order::{Effect, HappensBefore};
 use crate::program::{Await, BufferKind, Call, Program, Step, StreamKind, Work};
 use fastrand::Rng;
 
@@ -41,7 +41,7 @@ pub enum Result {
 /// The machine.
 pub struct Simulation<'a> {
     program: &'a Program,
-    order: &'a Order<'a>,
+    order: &'a HappensBefore<'a>,
     expected: &'a Expected,
     memory: Memory,
     items: Vec<Item>,
@@ -59,7 +59,12 @@ pub struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    pub fn new(program: &'a Program, order: &'a Order<'a>, expected: &'a Expected, lands_late: bool) -> Self {
+    pub fn new(
+        program: &'a Program,
+        order: &'a HappensBefore<'a>,
+        expected: &'a Expected,
+        lands_late: bool,
+    ) -> Self {
         Self {
             program,
             order,

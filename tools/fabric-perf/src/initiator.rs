@@ -18,7 +18,7 @@ use crate::sweep::{Varied, settings, sweep};
 
 /// What is to be measured.
 #[derive(Debug)]
-pub struct Order {
+pub struct SweepSpec {
     /// The other end.
     pub to: SocketAddr,
     /// The device of this end, if it is named.
@@ -40,8 +40,8 @@ const CONNECTING: Duration = Duration::from_secs(10);
 
 /// Measures everything. Repetition i of a case is measured with every setting, and by perftest, before
 /// repetition i + 1 with any, so that what disturbs the machines disturbs all alike.
-pub fn measure(order: Order) -> Result<Run, MeasureError> {
-    let Order { to, .. } = order;
+pub fn measure(order: SweepSpec) -> Result<Run, MeasureError> {
+    let SweepSpec { to, .. } = order;
     let connection =
         TcpStream::connect_timeout(&to, CONNECTING).map_err(|cause| MeasureError::Connect { to, cause })?;
     let local = connection.local_addr().map_err(ControlError::from)?.ip();

@@ -54,7 +54,7 @@ use thiserror::Error;
 
 use arguments::Arguments;
 use control::DEFAULT_PORT;
-use initiator::{Order, measure};
+use initiator::{SweepSpec, measure};
 use measure_error::MeasureError;
 use responder::{ListenError, listen};
 
@@ -104,7 +104,7 @@ fn carry_out(arguments: &Arguments) -> Result<(), FabricPerfError> {
         files::prepare(folder)?;
     }
     let words: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let run = measure(Order {
+    let run = measure(SweepSpec {
         to,
         device: device.map(str::to_owned),
         varied: arguments.varied(),

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use causeway_measure::protocol::MessageError;
 use causeway_measure::report;
 use causeway_measure::results::{Kind, Run};
-use causeway_measure::run::{Order, run};
+use causeway_measure::run::{RunSpec, run};
 use clap::{Args, Subcommand};
 use thiserror::Error;
 
@@ -115,7 +115,7 @@ fn bench_gpus(arguments: &Arguments) -> Result<ExitCode, BenchError> {
         show::prepare(folder)?;
     }
     let mut targets = Targets::new(arguments)?;
-    let mut run = run(Order {
+    let mut run = run(RunSpec {
         kind: arguments.kind(),
         command: command_line(std::env::args_os()),
         version: env!("CARGO_PKG_VERSION").to_owned(),

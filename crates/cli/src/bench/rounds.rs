@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use causeway_measure::files::FilesError;
 use causeway_measure::job::{self, BadRow, JobError, Outcome};
-use causeway_measure::jobs::{self, Line, Order, Run, Target};
+use causeway_measure::jobs::{self, JobSpec, Line, Run, Target};
 
 use super::error::{ResultsError, TargetError};
 use super::show;
@@ -40,7 +40,7 @@ impl Rounds<'_> {
         if let Some(folder) = self.out {
             show::prepare(folder)?;
         }
-        let order = Order {
+        let order = JobSpec {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             command: command_line(std::env::args_os()),
             targets,

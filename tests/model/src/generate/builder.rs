@@ -1,6 +1,6 @@
 //! Issues operations, and puts in order what is not yet.
 
-use crate::order::{Order, Refusal};
+use crate::order::{HappensBefore, Refusal};
 use crate::program::{Await, Call, Op, Program, StreamKind};
 use fastrand::Rng;
 
@@ -9,7 +9,7 @@ pub struct Builder<'a> {
     /// Its buffers, streams, events and graphs.
     pub scenery: &'a Program,
     /// The order of what was issued.
-    pub order: Order<'a>,
+    pub order: HappensBefore<'a>,
     /// What was issued.
     pub ops: Vec<Op>,
     /// Chance.
@@ -22,7 +22,7 @@ pub struct Builder<'a> {
 impl<'a> Builder<'a> {
     /// Starts a program.
     pub fn new(scenery: &'a Program, rng: &'a mut Rng) -> Self {
-        let order = Order::new(scenery);
+        let order = HappensBefore::new(scenery);
         let mut builder = Self { scenery, order, ops: Vec::new(), rng, owners: Vec::new(), next_event: 0 };
         builder.share_out();
         builder

@@ -1,6 +1,6 @@
 //! What each call does to the order of things.
 
-use super::{Contents, Effect, Life, Order, Refusal, Set, View};
+use super::{Contents, Effect, HappensBefore, Life, Refusal, Set, View};
 use crate::program::{Await, BufferKind, Call, GraphPlan, Region, Step, Stream, StreamKind, Work};
 
 /// The kinds of objects that one thread has to itself between two barriers.
@@ -8,7 +8,7 @@ const STREAM: usize = 0;
 const EVENT: usize = 1;
 const GRAPH: usize = 2;
 
-impl Order<'_> {
+impl HappensBefore<'_> {
     /// Takes a call into a thread's view. What it changes outside the view, it changes when nothing can be
     /// refused any more.
     pub(super) fn call(&mut self, thread: usize, call: &Call, view: &mut View) -> Result<(), Refusal> {

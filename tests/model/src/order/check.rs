@@ -1,9 +1,9 @@
 //! Which work makes sense at all.
 
-use super::{Order, Refusal};
+use super::{HappensBefore, Refusal};
 use crate::program::{BufferKind, CopyForm, Region, Work};
 
-impl Order<'_> {
+impl HappensBefore<'_> {
     /// Refuses work that no driver would do.
     pub(super) fn check(&self, work: &Work, device: usize) -> Result<(), Refusal> {
         let (source, target) = (work.source(), work.target());

@@ -1,6 +1,6 @@
 //! The rules of CUDA, one by one.
 
-use super::{Order, Refusal};
+use super::{HappensBefore, Refusal};
 use crate::program::{
     Await, Buffer, BufferKind, Call, CopyForm, Op, Program, Region, Stream, StreamKind, Work,
 };
@@ -48,7 +48,7 @@ fn read() -> Call {
 /// Issues calls of which all but the last are in order, and says what becomes of the last.
 fn last_of(calls: &[Call]) -> Result<(), Refusal> {
     let program = program();
-    let mut order = Order::new(&program);
+    let mut order = HappensBefore::new(&program);
     let mut results: Vec<_> =
         calls.iter().map(|call| order.push(&Op { thread: 0, call: call.clone() })).collect();
     let last = results.pop().unwrap_or(Ok(()));

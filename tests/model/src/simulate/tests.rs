@@ -3,7 +3,7 @@
 use super::{Result, Simulation};
 use crate::generate::{PATTERNS, Profile, Setting, generate};
 use crate::interpret::interpret;
-use crate::order::Order;
+use crate::order::HappensBefore;
 use crate::program::{Call, Program};
 use crate::reduce::reduce;
 use fastrand::Rng;
@@ -24,7 +24,7 @@ fn setting(seed: u64, profile: Profile) -> Setting {
 
 /// The results of a program under some schedules.
 fn simulate(program: &Program, lands_late: bool, times: usize, rng: &mut Rng) -> Vec<Result> {
-    let order = Order::of(program).expect("programs are in order");
+    let order = HappensBefore::of(program).expect("programs are in order");
     let expected = interpret(program, &order);
     (0..times).map(|_| Simulation::new(program, &order, &expected, lands_late).run(rng)).collect()
 }
@@ -88,7 +88,7 @@ fn programs_without_their_waits_are_races() {
         let waits = |op: &crate::program::Op| matches!(op.call, Call::Await(_) | Call::WaitEvent { .. });
         let kept: Vec<usize> =
             program.ops.iter().enumerate().filter(|(_, op)| !waits(op)).map(|(index, _)| index).collect();
-        races += usize::from(Order::of(&program.keep(&kept)).is_err());
+        races += usize::from(HappensBefore::of(&program.keep(&kept)).is_err());
     }
     assert!(races > 150, "only {races} programs need their waits");
 }

@@ -27,7 +27,7 @@ pub struct Ordered {
 
 /// The nodes of a graph and of its child graphs in an order that the edges allow.
 #[derive(Default)]
-pub struct Order {
+pub struct NodeOrder {
     /// The nodes. A child node comes after the nodes of its graph, and does nothing itself.
     pub nodes: Vec<Ordered>,
     /// The places of a child node's own graph, by that node.
@@ -43,7 +43,7 @@ pub enum Phase {
     Segment(usize),
 }
 
-impl Order {
+impl NodeOrder {
     /// Puts the nodes of a graph in order. A circle of edges is an error.
     pub fn of(graphs: &GraphStore, graph: Handle<Graph>) -> Result<Self, CUresult> {
         let mut order = Self::default();
@@ -133,11 +133,11 @@ mod tests {
         let b = graphs.add(graph, &[], Work::Empty).unwrap();
         let c = graphs.add(graph, &[], Work::Empty).unwrap();
         graphs.connect(graph, c, a, CUgraphEdgeData::default()).unwrap();
-        let order = Order::of(&graphs, graph).unwrap();
+        let order = NodeOrder::of(&graphs, graph).unwrap();
         assert_eq!(order.nodes.iter().map(|node| node.node).collect::<Vec<_>>(), [b, c, a]);
         assert_eq!(order.nodes[2].before, plain(&[1]));
         graphs.connect(graph, a, c, CUgraphEdgeData::default()).unwrap();
-        assert!(Order::of(&graphs, graph).is_err(), "a circle");
+        assert!(NodeOrder::of(&graphs, graph).is_err(), "a circle");
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
         let a = graphs.add(graph, &[], Work::Empty).unwrap();
         let child = graphs.add(graph, &[Edge::plain(a)], Work::Child(inner)).unwrap();
         graphs.add(graph, &[Edge::plain(child)], Work::Empty).unwrap();
-        let order = Order::of(&graphs, graph).unwrap();
+        let order = NodeOrder::of(&graphs, graph).unwrap();
         assert_eq!(order.nodes.len(), 5);
         assert_eq!(order.nodes[1].node, x);
         assert_eq!((&order.nodes[1].before, &order.nodes[2].before), (&plain(&[0]), &plain(&[0])));

@@ -12,7 +12,7 @@ use causeway_api::sys::{
 use causeway_api::types::{DeviceLocation, GraphEdge, LaunchAttribute, LaunchShape};
 
 use crate::log::refuse_use;
-use crate::model::graph::order::{Order, Ordered};
+use crate::model::graph::order::{NodeOrder, Ordered};
 use crate::model::graph::reservation::{Addresses, Backing};
 use crate::model::graph::work::{Conditional, Copying, Filling, Kernel, Work};
 use crate::model::graph::{GraphStore, OnServer, Removed};
@@ -251,7 +251,7 @@ pub fn conditional(
 /// Sends the graphs that a conditional node carries out.
 fn complete_bodies(graphs: &mut GraphStore, conditional: &Conditional) -> Result<(), CUresult> {
     for body in &conditional.bodies {
-        let order = Order::of(graphs, *body)?;
+        let order = NodeOrder::of(graphs, *body)?;
         for node in &order.nodes {
             if is_clients(&node.work)? || matches!(node.work, Work::Record(_) | Work::Wait(_)) {
                 return Err(refuse_use!(

@@ -12,7 +12,7 @@ use crate::locks::Mutex;
 use crate::log::refuse_use;
 use crate::model::address::heap;
 use crate::model::context;
-use crate::model::graph::order::{self, Order, Ordered, Phase};
+use crate::model::graph::order::{self, NodeOrder, Ordered, Phase};
 use crate::model::graph::reservation::{self, Hold};
 use crate::model::graph::work::Work;
 use crate::model::graph::{GraphStore, graphs, memory};
@@ -98,7 +98,7 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
     let owner = context::current()?;
     capture::refuse_unsafe()?;
     let mut graphs = graphs();
-    let order = Order::of(&graphs, graph)?;
+    let order = NodeOrder::of(&graphs, graph)?;
     let mut held = graphs.graph(graph)?.held.clone();
     for child in order.nodes.iter().filter_map(|node| match node.work {
         Work::Child(child) => Some(child),
@@ -164,7 +164,7 @@ fn hold(graphs: &GraphStore, graph: Handle<Graph>) -> Result<Vec<Hold>, CUresult
 }
 
 /// What counts of the nodes when the graph is divided.
-fn facts(order: &Order, graph: Handle<Graph>) -> Result<Vec<Facts>, CUresult> {
+fn facts(order: &NodeOrder, graph: Handle<Graph>) -> Result<Vec<Facts>, CUresult> {
     let nodes = &order.nodes;
     let in_client = nodes.iter().map(|node| build::is_clients(&node.work)).collect::<Result<Vec<_>, _>>()?;
     let before: Vec<Vec<usize>> =
@@ -181,7 +181,7 @@ fn facts(order: &Order, graph: Handle<Graph>) -> Result<Vec<Facts>, CUresult> {
 fn make_parts(
     graphs: &mut GraphStore,
     graph: Handle<Graph>,
-    order: &Order,
+    order: &NodeOrder,
     shares: &[Share],
     flags: u64,
     parts: &mut Vec<Part>,

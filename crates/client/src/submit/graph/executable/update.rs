@@ -2,7 +2,7 @@
 
 use super::state::{Executable, Node, State, difference, is_same};
 use crate::model::graph::graphs;
-use crate::model::graph::order::Order;
+use crate::model::graph::order::NodeOrder;
 use crate::model::graph::work::Work;
 use crate::submit::graph::build::{self, Address};
 use crate::submit::send;
@@ -30,7 +30,7 @@ impl Executable {
     /// Gives the nodes of a child node the work of another graph's nodes.
     pub fn set_child(&self, node: Handle<GraphNode>, graph: Handle<Graph>) -> Result<(), CUresult> {
         let range = self.children.get(&node).cloned().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let order = Order::of(&graphs(), graph)?;
+        let order = NodeOrder::of(&graphs(), graph)?;
         let first = range.start;
         // What comes before the whole of the child is outside of both.
         let state = &mut *self.state.lock();
@@ -40,7 +40,7 @@ impl Executable {
     /// Gives all nodes the work of another graph's nodes, if that has the same shape.
     pub fn update(&self, graph: Handle<Graph>) -> Result<(), Mismatch> {
         let general = CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR;
-        let order = Order::of(&graphs(), graph).map_err(|_| Mismatch { result: general, node: None })?;
+        let order = NodeOrder::of(&graphs(), graph).map_err(|_| Mismatch { result: general, node: None })?;
         let state = &mut *self.state.lock();
         let range = 0..state.nodes.len();
         self.take_over(state, range, 0, &order)
@@ -53,7 +53,7 @@ impl Executable {
         state: &mut State,
         range: Range<usize>,
         first: usize,
-        order: &Order,
+        order: &NodeOrder,
     ) -> Result<(), Mismatch> {
         type Result = CUgraphExecUpdateResult;
         let mismatch = |result, node: Option<Handle<GraphNode>>| Err(Mismatch { result, node });
