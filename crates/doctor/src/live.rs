@@ -1,11 +1,12 @@
 //! Live facts: system calls, libraries, and a probe of NVIDIA's driver (feature `driver`).
 
 use core::error::Error as _;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use causeway_ibverbs::{Device, DeviceError, Libraries};
+use causeway_memory::pagemap::{Pagemap, Scan};
+use causeway_memory::userfaultfd::Userfaultfd;
 use rustix::fs::{MemfdFlags, memfd_create, statvfs};
 use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, getuid, pidfd_open};
 
@@ -106,27 +107,8 @@ fn can_close_ranges() -> bool {
 /// Asks the kernel for what the client library asks it for (`client/src/remote/mirrored/dirty_pages.rs`), of no
 /// memory at all.
 fn tracks_written_pages() -> io::Result<()> {
-    const USER_MODE_ONLY: i32 = 1;
-    /// `UFFDIO_API`, and the features of asynchronous write protection (`linux/userfaultfd.h`).
-    const SET_API: libc::c_ulong = 0xc018_aa3f;
-    const API: u64 = 0xaa;
-    const FEATURES: u64 = 1 | 1 << 13 | 1 << 15;
-    /// `PAGEMAP_SCAN` (`linux/fs.h`), whose argument is twelve words, the first of them its size.
-    const SCAN: libc::c_ulong = 0xc060_6610;
-    let outcome = |status: i64| if status < 0 { Err(io::Error::last_os_error()) } else { Ok(status as i32) };
-    // SAFETY: the call takes a number and makes a descriptor.
-    let descriptor =
-        outcome(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) })?;
-    // SAFETY: made just now, and nobody else's.
-    let faults = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    let mut api = [API, FEATURES, 0];
-    // SAFETY: a local with the three words that the request reads and writes.
-    outcome(unsafe { libc::ioctl(faults.as_raw_fd(), SET_API, api.as_mut_ptr()) }.into())?;
-    let pagemap = File::open("/proc/self/pagemap")?;
-    let mut scan = [0_u64; 12];
-    scan[0] = size_of_val(&scan) as u64;
-    // SAFETY: a local with the words that the request reads and writes; it names no memory.
-    outcome(unsafe { libc::ioctl(pagemap.as_raw_fd(), SCAN, scan.as_mut_ptr()) }.into()).map(drop)
+    let _faults = Userfaultfd::for_tracking_writes()?;
+    Pagemap::open()?.scan(0..0, &Scan::default(), &mut []).map(drop)
 }
 
 /// Without the bindings the driver is not probed.

@@ -13,35 +13,12 @@
 //! to open `/dev/userfaultfd`, or `vm.unprivileged_userfaultfd`). Without that they would fail, which a
 //! program cannot expect: then nothing is replaced.
 
-use causeway_sync::descriptors::above_stdio;
-use std::fs::OpenOptions;
+use crate::userfaultfd::{Mode, Userfaultfd, last_error};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 /// Bytes that are replaced at a time: copied in about 0.2 ms.
 const PART: usize = 1 << 20;
-
-/// Requests and numbers of `linux/userfaultfd.h`.
-mod kernel {
-    pub const API: u64 = 0xaa;
-    pub const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1;
-    pub const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
-    pub const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
-    pub const FEATURE_MOVE: u64 = 1 << 16;
-    pub const REGISTER_MODE_MISSING: u64 = 1;
-    pub const REGISTER_MODE_WP: u64 = 1 << 1;
-    pub const WRITEPROTECT_MODE_WP: u64 = 1;
-    pub const MOVE_MODE_ALLOW_SRC_HOLES: u64 = 1 << 1;
-    /// Of `/dev/userfaultfd`.
-    pub const NEW: libc::c_ulong = 0xaa00;
-    pub const SET_API: libc::c_ulong = 0xc018_aa3f;
-    pub const REGISTER: libc::c_ulong = 0xc020_aa00;
-    pub const WAKE: libc::c_ulong = 0x8010_aa02;
-    pub const UNREGISTER: libc::c_ulong = 0x8010_aa01;
-    pub const MOVE: libc::c_ulong = 0xc028_aa05;
-    pub const WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
-}
 
 /// What is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +32,7 @@ pub enum Kind {
 /// Holds back who writes to memory.
 #[derive(Debug)]
 pub struct WriteBarrier {
-    faults: OwnedFd,
+    faults: Userfaultfd,
 }
 
 impl WriteBarrier {
@@ -64,29 +41,7 @@ impl WriteBarrier {
     /// # Errors
     /// When it is too old, or this process may not have one.
     pub fn new() -> io::Result<Self> {
-        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-        // SAFETY: the call takes a number and makes a descriptor.
-        let made = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) } as RawFd;
-        let made = if made >= 0 {
-            made
-        } else {
-            let device = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd")?;
-            // SAFETY: the request takes a number and makes a descriptor.
-            let made = unsafe { libc::ioctl(device.as_raw_fd(), kernel::NEW, flags) };
-            if made < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            made
-        };
-        // SAFETY: a descriptor that was made just now.
-        let faults = above_stdio(unsafe { OwnedFd::from_raw_fd(made) })?;
-        let barrier = Self { faults };
-        let features = kernel::FEATURE_PAGEFAULT_FLAG_WP
-            | kernel::FEATURE_WP_HUGETLBFS_SHMEM
-            | kernel::FEATURE_WP_UNPOPULATED
-            | kernel::FEATURE_MOVE;
-        barrier.request(kernel::SET_API, &mut [kernel::API, features, 0])?;
-        Ok(barrier)
+        Userfaultfd::for_write_barriers().map(|faults| Self { faults })
     }
 
     /// Puts the `bytes` of memory at `new`, whole pages, in the place of those at `old`, with what these
@@ -162,7 +117,7 @@ impl WriteBarrier {
     ) -> Result<(), i32> {
         let (start, bytes) = (old as u64, length as u64);
         // Whoever comes to a page that is not there waits.
-        self.request_raw(kernel::REGISTER, &mut [start, bytes, kernel::REGISTER_MODE_MISSING, 0])?;
+        self.faults.register(start, bytes, Mode::Missing)?;
         let replaced = self.take_away(old, aside, length).and_then(|()| {
             // SAFETY: what was taken away is nobody else's now, and the new pages are the caller's; what they
             // replace is what this function is for.
@@ -175,10 +130,10 @@ impl WriteBarrier {
             })
         });
         if replaced.is_err() {
-            let _ = self.request_raw(kernel::UNREGISTER, &mut [start, bytes]);
+            let _ = self.faults.unregister(start, bytes);
         }
         // Whoever waits goes on, with the new pages or the old ones. The end of this barrier wakes them, too.
-        let _ = self.request_raw(kernel::WAKE, &mut [start, bytes]);
+        let _ = self.faults.wake(start, bytes);
         // SAFETY: memory of this barrier alone, which has been copied.
         unsafe { libc::madvise(aside.cast(), PART, libc::MADV_DONTNEED) };
         replaced
@@ -187,10 +142,10 @@ impl WriteBarrier {
     /// Moves all pages at `old` to `aside`, or none.
     fn take_away(&self, old: *mut u8, aside: *mut u8, length: usize) -> Result<(), i32> {
         let (start, bytes) = (aside as u64, length as u64);
-        self.request_raw(kernel::REGISTER, &mut [start, bytes, kernel::REGISTER_MODE_MISSING, 0])?;
+        self.faults.register(start, bytes, Mode::Missing)?;
         let moved = self.move_pages(old, aside, length);
         // Where there was no page is none now. That reads as zeros, and nobody is to be waited for.
-        let closed = self.request_raw(kernel::UNREGISTER, &mut [start, bytes]);
+        let closed = self.faults.unregister(start, bytes);
         let (gone, code) = match (moved, closed) {
             (Ok(()), Ok(())) => return Ok(()),
             (Err(partly), _) => partly,
@@ -202,19 +157,9 @@ impl WriteBarrier {
 
     /// Moves pages; on an error says how many bytes of them.
     fn move_pages(&self, from: *mut u8, to: *mut u8, length: usize) -> Result<(), (usize, i32)> {
-        let mut gone = 0;
-        while gone < length {
-            let rest = (length - gone) as u64;
-            let (to, from) = (to as u64 + gone as u64, from as u64 + gone as u64);
-            let mut request = [to, from, rest, kernel::MOVE_MODE_ALLOW_SRC_HOLES, 0];
-            match self.request_raw(kernel::MOVE, &mut request) {
-                Ok(()) => return Ok(()),
-                // The last word is how far it has come, or why it has not.
-                Err(libc::EAGAIN) => gone += usize::try_from(request[4].cast_signed()).unwrap_or(0),
-                Err(code) => return Err((gone, code)),
-            }
-        }
-        Ok(())
+        self.faults
+            .move_pages(from as u64, to as u64, length as u64)
+            .map_err(|(moved, code)| (moved as usize, code))
     }
 
     /// As [`Self::replace`], for a part of a file's pages; the error is the system's number.
@@ -223,38 +168,22 @@ impl WriteBarrier {
     /// As there.
     unsafe fn replace_file(&self, old: *mut u8, new: *mut u8, length: usize) -> Result<(), i32> {
         let (start, bytes) = (old as u64, length as u64);
-        self.request_raw(kernel::REGISTER, &mut [start, bytes, kernel::REGISTER_MODE_WP, 0])?;
-        let replaced = self
-            .request_raw(kernel::WRITEPROTECT, &mut [start, bytes, kernel::WRITEPROTECT_MODE_WP])
-            .and_then(|()| {
-                // SAFETY: both have as many bytes, and nobody writes to either; what is replaced is what this
-                // function is for.
-                unsafe {
-                    new.copy_from_nonoverlapping(old, length);
-                    replace_mapping(new, old, length)
-                }
-            });
+        self.faults.register(start, bytes, Mode::WriteProtect)?;
+        let replaced = self.faults.write_protect(start, bytes).and_then(|()| {
+            // SAFETY: both have as many bytes, and nobody writes to either; what is replaced is what this
+            // function is for.
+            unsafe {
+                new.copy_from_nonoverlapping(old, length);
+                replace_mapping(new, old, length)
+            }
+        });
         if replaced.is_err() {
             // Ends the protection, too.
-            let _ = self.request_raw(kernel::UNREGISTER, &mut [start, bytes]);
+            let _ = self.faults.unregister(start, bytes);
         }
         // Whoever waits goes on, with the new pages or the old ones. The end of this barrier wakes them, too.
-        let _ = self.request_raw(kernel::WAKE, &mut [start, bytes]);
+        let _ = self.faults.wake(start, bytes);
         replaced
-    }
-
-    fn request<const N: usize>(&self, request: libc::c_ulong, argument: &mut [u64; N]) -> io::Result<()> {
-        self.request_raw(request, argument).map_err(io::Error::from_raw_os_error)
-    }
-
-    fn request_raw<const N: usize>(
-        &self,
-        request: libc::c_ulong,
-        argument: &mut [u64; N],
-    ) -> Result<(), i32> {
-        // SAFETY: every request here comes with the structure of numbers that the kernel reads and writes.
-        let result = unsafe { libc::ioctl(self.faults.as_raw_fd(), request, argument.as_mut_ptr()) };
-        if result < 0 { Err(last_error()) } else { Ok(()) }
     }
 }
 
@@ -285,11 +214,6 @@ impl Drop for Aside {
     }
 }
 
-fn last_error() -> i32 {
-    // SAFETY: the address is this thread's own.
-    unsafe { *libc::__errno_location() }
-}
-
 /// This thread gets no signals while this lives.
 struct BlockedSignals(libc::sigset_t);
 
@@ -318,6 +242,7 @@ mod tests {
     use super::*;
     use crate::pages::page_size;
     use std::io::Read as _;
+    use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     /// Stands in for the one of the C library, in all tests of this crate, as a hook does: it hands on all but

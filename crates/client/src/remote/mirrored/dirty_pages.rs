@@ -10,64 +10,16 @@
 //! [`other_writers`](super::other_writers).
 
 use crate::log::info;
+use causeway_memory::pagemap::{self, PageRegion, Pagemap, Scan};
 use causeway_memory::pages::page_size;
-use causeway_sync::descriptors::above_stdio;
+use causeway_memory::userfaultfd::{Mode, Userfaultfd};
 use core::ops::Range;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
-/// Requests and numbers of `linux/userfaultfd.h` and `linux/fs.h`.
-mod kernel {
-    pub const API: u64 = 0xaa;
-    pub const USER_MODE_ONLY: i32 = 1;
-    pub const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1;
-    pub const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
-    pub const FEATURE_WP_ASYNC: u64 = 1 << 15;
-    pub const REGISTER_MODE_WP: u64 = 1 << 1;
-    pub const SET_API: libc::c_ulong = 0xc018_aa3f;
-    pub const REGISTER: libc::c_ulong = 0xc020_aa00;
-    pub const UNREGISTER: libc::c_ulong = 0x8010_aa01;
-    pub const SCAN: libc::c_ulong = 0xc060_6610;
-    pub const SCAN_PROTECT_FOUND: u64 = 1;
-    pub const SCAN_ONLY_WATCHED: u64 = 2;
-    pub const PAGE_IS_WRITTEN: u64 = 1 << 1;
-    pub const PAGE_IS_FILE: u64 = 1 << 2;
-    pub const PAGE_IS_PRESENT: u64 = 1 << 3;
-    pub const PAGE_IS_SWAPPED: u64 = 1 << 4;
-
-    /// `struct pm_scan_arg`.
-    #[repr(C)]
-    #[derive(Default)]
-    pub struct Scan {
-        pub size: u64,
-        pub flags: u64,
-        pub start: u64,
-        pub end: u64,
-        pub walk_end: u64,
-        pub regions: u64,
-        pub regions_length: u64,
-        pub max_pages: u64,
-        pub category_inverted: u64,
-        pub category_mask: u64,
-        pub category_anyof_mask: u64,
-        pub return_mask: u64,
-    }
-
-    /// `struct page_region`.
-    #[repr(C)]
-    #[derive(Clone, Copy, Default)]
-    pub struct PageRegion {
-        pub start: u64,
-        pub end: u64,
-        pub categories: u64,
-    }
-}
-
 struct Watcher {
-    faults: OwnedFd,
-    pagemap: File,
+    faults: Userfaultfd,
+    pagemap: Pagemap,
 }
 
 /// The kernel's help, if it gives any.
@@ -93,8 +45,7 @@ pub fn pages(range: Range<usize>) -> Range<usize> {
 pub fn watch(range: Range<usize>) -> bool {
     let pages = pages(range);
     watcher().is_some_and(|watcher| {
-        let mut request = [pages.start as u64, (pages.end - pages.start) as u64, kernel::REGISTER_MODE_WP, 0];
-        request_to(watcher.faults.as_raw_fd(), kernel::REGISTER, &mut request).is_ok()
+        watcher.faults.register(pages.start as u64, pages.len() as u64, Mode::WriteProtect).is_ok()
     })
 }
 
@@ -102,9 +53,8 @@ pub fn watch(range: Range<usize>) -> bool {
 pub fn unwatch(range: Range<usize>) {
     let pages = pages(range);
     if let Some(watcher) = watcher() {
-        let mut request = [pages.start as u64, (pages.end - pages.start) as u64];
         // Memory that the program has unmapped is not watched any more.
-        let _ = request_to(watcher.faults.as_raw_fd(), kernel::UNREGISTER, &mut request);
+        let _ = watcher.faults.unregister(pages.start as u64, pages.len() as u64);
     }
 }
 
@@ -123,17 +73,19 @@ pub fn visit(range: Range<usize>, unwatched: Unwatched, mut each: impl FnMut(Ran
     const MAX_REGIONS: usize = 64;
     let Some(watcher) = watcher() else { return false };
     let pages = pages(range.clone());
-    let mut found = [kernel::PageRegion::default(); MAX_REGIONS];
+    let mut found = [PageRegion::default(); MAX_REGIONS];
     let mut start = pages.start;
-    let only_watched = if unwatched == Unwatched::Refused { kernel::SCAN_ONLY_WATCHED } else { 0 };
+    let only_watched = if unwatched == Unwatched::Refused { pagemap::SCAN_ONLY_TRACKED } else { 0 };
     while start < pages.end {
-        let scan = kernel::Scan {
-            flags: kernel::SCAN_PROTECT_FOUND | only_watched,
-            category_mask: kernel::PAGE_IS_WRITTEN,
-            return_mask: kernel::PAGE_IS_WRITTEN,
-            ..kernel::Scan::default()
+        let scan = Scan {
+            flags: pagemap::SCAN_PROTECT_FOUND | only_watched,
+            category_mask: pagemap::PAGE_IS_WRITTEN,
+            return_mask: pagemap::PAGE_IS_WRITTEN,
+            ..Scan::default()
         };
-        let Some((count, end)) = watcher.scan(start..pages.end, scan, &mut found) else { return false };
+        let Ok((count, end)) = watcher.pagemap.scan(start..pages.end, &scan, &mut found) else {
+            return false;
+        };
         for region in &found[..count] {
             each((region.start as usize).max(range.start)..(region.end as usize).min(range.end));
         }
@@ -151,69 +103,30 @@ pub fn is_private(range: Range<usize>) -> bool {
     let Some(watcher) = watcher() else { return false };
     let pages = pages(range);
     let has_none = |inverted, mask| {
-        let scan = kernel::Scan {
+        let scan = Scan {
             max_pages: 1,
             category_inverted: inverted,
             category_mask: mask,
             return_mask: mask,
-            ..kernel::Scan::default()
+            ..Scan::default()
         };
-        let mut found = [kernel::PageRegion::default()];
-        watcher.scan(pages.clone(), scan, &mut found).is_some_and(|(count, _)| count == 0)
+        let mut found = [PageRegion::default()];
+        watcher.pagemap.scan(pages.clone(), &scan, &mut found).is_ok_and(|(count, _)| count == 0)
     };
-    let there = kernel::PAGE_IS_PRESENT | kernel::PAGE_IS_SWAPPED;
-    has_none(there, there) && has_none(0, kernel::PAGE_IS_FILE)
+    let there = pagemap::PAGE_IS_PRESENT | pagemap::PAGE_IS_SWAPPED;
+    has_none(there, there) && has_none(0, pagemap::PAGE_IS_FILE)
 }
 
 impl Watcher {
     fn new() -> io::Result<Self> {
-        // With this flag no privilege is needed. It is about faults that wait for somebody, of which there
-        // are none.
-        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | kernel::USER_MODE_ONLY;
-        // SAFETY: the call takes a number and makes a descriptor.
-        let descriptor = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a descriptor that was made just now.
-        let faults = above_stdio(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })?;
-        let features =
-            kernel::FEATURE_PAGEFAULT_FLAG_WP | kernel::FEATURE_WP_UNPOPULATED | kernel::FEATURE_WP_ASYNC;
-        request_to(faults.as_raw_fd(), kernel::SET_API, &mut [kernel::API, features, 0])?;
-        Ok(Self { faults, pagemap: above_stdio(File::open("/proc/self/pagemap")?)? })
+        Ok(Self { faults: Userfaultfd::for_tracking_writes()?, pagemap: Pagemap::open()? })
     }
-
-    /// Has the kernel look for pages of `range` as `scan` says, and returns how many stretches of them it has
-    /// found and where it stopped; nothing where it does not say.
-    fn scan(
-        &self,
-        range: Range<usize>,
-        scan: kernel::Scan,
-        found: &mut [kernel::PageRegion],
-    ) -> Option<(usize, usize)> {
-        let mut scan = kernel::Scan {
-            size: size_of::<kernel::Scan>() as u64,
-            start: range.start as u64,
-            end: range.end as u64,
-            regions: found.as_mut_ptr() as u64,
-            regions_length: found.len() as u64,
-            ..scan
-        };
-        let count = request_to(self.pagemap.as_raw_fd(), kernel::SCAN, &mut scan).ok()?;
-        Some(((count as usize).min(found.len()), scan.walk_end as usize))
-    }
-}
-
-fn request_to<T>(descriptor: RawFd, request: libc::c_ulong, argument: &mut T) -> io::Result<i32> {
-    // SAFETY: every request here comes with the structure that the kernel reads and writes for it, and
-    // whatever that leads to is a local of the caller.
-    let result = unsafe { libc::ioctl(descriptor, request, core::ptr::from_mut(argument)) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Read;
 
     #[test]
