@@ -50,6 +50,7 @@
 //! | `mmap` | `mmap` of this process: with a hint where NVIDIA's driver reserves addresses without one |
 //! | `nccl` | NCCL's settings of a program: which processes it takes for those of one machine, and its network plugin |
 //! | `stand_ins` | Stand-ins for NVIDIA's libraries of kernels, put in front of them where all servers are software GPUs |
+//! | `waiting` | Notice of a wait: a line on standard error where a server has said nothing for some seconds |
 
 // These panic where standard output or error is closed or full, and with that the exit code of a program that has run is
 // lost: `write!`, and what it returns, is used instead.
@@ -107,13 +108,14 @@ mod trace;
 mod try_driver;
 mod tune;
 mod usage;
+mod waiting;
 mod watch;
 #[cfg(feature = "software")]
 mod xla;
 
 use std::error::Error;
 use std::ffi::OsString;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
@@ -123,6 +125,7 @@ use causeway_config::{Component, Role, act_as, check, unknown};
 use causeway_server::back_end::BUILT_IN;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use ratatui::crossterm::terminal;
 
 /// Run CUDA programs on GPUs that are elsewhere.
 ///
@@ -192,18 +195,27 @@ enum Command {
     Worker(logging::Options),
 }
 
+/// The width of lines that clap is not to break again: a terminal's, but no more than pages have.
+fn help_width() -> usize {
+    const MAX_WIDTH: u16 = 100;
+    const MIN_WIDTH: u16 = 40;
+    let columns = terminal::size().ok().filter(|_| io::stdout().is_terminal()).map(|(columns, _)| columns);
+    let named = || std::env::var("COLUMNS").ok()?.parse().ok();
+    usize::from(columns.or_else(named).unwrap_or(MAX_WIDTH).clamp(MIN_WIDTH, MAX_WIDTH))
+}
+
 /// The end of `causeway --help`.
 fn environment() -> String {
-    let variables = causeway_config::document::help(100);
+    let variables = causeway_config::document::help(help_width());
     format!(
         "\
 Environment variables:
 {variables}
-CUDA_VISIBLE_DEVICES and the other CUDA_* variables of the program have their usual meaning; they
-are interpreted by the client library or given to the server's driver. A program that is started
+CUDA_VISIBLE_DEVICES and the other CUDA_* variables of the program have their usual meaning; they \
+are interpreted by the client library or given to the server's driver. A program that is started \
 with CAUSEWAY_ON and finds our libcuda.so.1 needs no `causeway run`.
 
-Exit codes of `causeway run`: the program's own; a signal that ends the program ends `causeway run`
+Exit codes of `causeway run`: the program's own; a signal that ends the program ends `causeway run` \
 too; 127 when the program is not found, 126 when it cannot be started, 125 for any other error."
     )
 }

@@ -13,6 +13,8 @@ use causeway_wire::status::{Reply, ServerStatus, StatusRequest};
 use causeway_wire::text::Printable;
 use thiserror::Error;
 
+use crate::waiting;
+
 /// How long a server may take to answer; it may have to start the library that tells of its devices.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -71,7 +73,8 @@ impl ServerConnection {
     /// Connects to a server.
     pub fn connect(target: &Target) -> Result<Self, QueryError> {
         let hello = describe_process(COMMANDS, Vec::new());
-        let exchange = connect_status(target, &hello, &ConnectOptions::default())?;
+        let exchange =
+            waiting::with_notice(target, || connect_status(target, &hello, &ConnectOptions::default()))?;
         Ok(Self { name: target.to_string(), exchange })
     }
 
