@@ -313,6 +313,10 @@ fn a_session_comes_back_from_a_file_after_its_server_was_killed() {
     refused("does not take the session up");
     write(b"something else", 0o600);
     refused("no session's state");
+    // Nor does its program look for it at another port.
+    let elsewhere = Server::start_with(&OPEN);
+    let outcome = run(&mut command(&["restore", path], &elsewhere), LIMIT);
+    assert!(outcome.code() == Some(1) && outcome.stderr.contains("the program of this session"), "{outcome}");
 
     restore(path).must_succeed();
     program.signal(Signal::CONT);

@@ -20,9 +20,33 @@ pub fn fraction<const MAX: u32>(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// A time in the largest unit in which it is whole.
+pub fn describe(seconds: u32) -> String {
+    let units = [(86_400, "day"), (3600, "hour"), (60, "minute")];
+    match units.iter().find(|(length, _)| seconds >= *length && seconds.is_multiple_of(*length)) {
+        Some((length, unit)) if seconds == *length => format!("1 {unit}"),
+        Some((length, unit)) => format!("{} {unit}s", seconds / length),
+        None => format!("{seconds} s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_told_in_the_largest_whole_unit() {
+        for (seconds, text) in [
+            (86_400, "1 day"),
+            (172_800, "2 days"),
+            (7200, "2 hours"),
+            (600, "10 minutes"),
+            (90, "90 s"),
+            (0, "0 s"),
+        ] {
+            assert_eq!(describe(seconds), text);
+        }
+    }
 
     #[test]
     fn options_name_the_times_that_they_take() {

@@ -12,9 +12,11 @@
 //! | `by` | Sums of open sessions by owner: for `causeway sessions --by` |
 //! | `drain` | `causeway drain`: end of a server once its sessions have ended or moved |
 //! | `moves` | `causeway move`, `checkpoint` and `restore`: sessions that go to another server, or into a file and back |
+//! | `checkpoint_file` | Checkpoint file: the state of a session, behind the address at which its program looks for it |
 //! | `json` | JSON of servers and their sessions |
 
 mod by;
+mod checkpoint_file;
 pub mod drain;
 mod json;
 pub mod moves;

@@ -16,10 +16,11 @@ use causeway_wire::relocation::Relocation;
 use clap::Args;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
 
+use super::checkpoint_file::{may_be_same, read_address, write_address};
 use super::query::{WatchArguments, WatchError, on_its_host};
 use super::sessions::find;
 use super::table;
-use crate::duration::seconds;
+use crate::duration::{describe, seconds};
 use crate::status_query::ServerConnection;
 
 /// For how many seconds a program tries to connect to the other server.
@@ -91,6 +92,14 @@ pub struct RestoreArguments {
     /// The file.
     #[arg(value_name = "FILE")]
     file: PathBuf,
+}
+
+/// A session that is not written to a file.
+fn not_saved(error: WatchError) -> WatchError {
+    match error {
+        WatchError::Stays { session, why } => WatchError::NotSaved { session, why },
+        other => other,
+    }
 }
 
 fn stays(session: SessionId, why: impl ToString) -> WatchError {
@@ -424,12 +433,12 @@ pub fn checkpoint(arguments: &CheckpointArguments) -> Result<ExitCode, WatchErro
         // What there is of it is no session's state.
         let _ = std::fs::remove_file(path);
     }
-    let (session, bytes) = outcome?;
+    let (session, bytes) = outcome.map_err(not_saved)?;
     print(&format!(
-        "session {session} is in {}: {}. Its program waits for {} s; `causeway restore` has it go on",
+        "session {session} is in {}: {}. Its program waits for {}; `causeway restore` has it go on",
         path.display(),
         table::bytes(bytes as f64),
-        arguments.wait
+        describe(arguments.wait)
     ))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -450,6 +459,7 @@ fn write_checkpoint(
     let target = arguments.server.one_server()?;
     let session = find(&mut ServerConnection::connect(&target)?, &arguments.session)?;
     let mut held = Held::hold(on_its_host(&target)?, session, relocation, true)?;
+    write_address(file, &target.endpoint).map_err(in_file)?;
     held.pass_on(|bytes| file.write_all(&bytes).map_err(in_file))?;
     held.during(|| file.sync_all())?.map_err(in_file)?;
     *is_whole = true;
@@ -479,8 +489,16 @@ pub fn restore(arguments: &RestoreArguments) -> Result<ExitCode, WatchError> {
     if !is_private {
         return Err(WatchError::NotPrivate(path.clone()));
     }
-    let mut server = on_its_host(&arguments.server.one_server()?)?;
+    let (saved_at, start) = read_address(&mut file).map_err(in_file)?;
+    let target = arguments.server.one_server()?;
+    if let Some(saved_at) = saved_at.as_ref().filter(|saved_at| !may_be_same(saved_at, &target.endpoint)) {
+        return Err(WatchError::OtherAddress { server: target.to_string(), saved_at: saved_at.to_string() });
+    }
+    let mut server = on_its_host(&target)?;
     let mut incoming = Incoming::begin(&mut server)?;
+    if !start.is_empty() {
+        incoming.write(start)?;
+    }
     loop {
         let mut piece = vec![0; MAX_STATE_PIECE];
         let count = file.read(&mut piece).map_err(in_file)?;
@@ -503,7 +521,14 @@ pub fn restore(arguments: &RestoreArguments) -> Result<ExitCode, WatchError> {
             Restored::Arrived => has_arrived = true,
         }
     }
-    let what = if has_arrived { "goes on" } else { "waits for its program" };
-    print(&format!("the session of {} {what} at {}", path.display(), server.name()))?;
+    let (file, name) = (path.display(), server.name());
+    print(&match saved_at {
+        _ if has_arrived => format!("the session of {file} goes on at {name}"),
+        Some(saved_at) => format!(
+            "the session of {file} waits for its program at {name}: the program, unless it is suspended or has ended, connects to \
+             {saved_at}, or what it calls that server"
+        ),
+        None => format!("the session of {file} waits for its program at {name}"),
+    })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -95,9 +95,7 @@ pub enum WatchError {
         cause: String,
     },
     /// A session is named that there is not, or not alone.
-    #[error(
-        "`{text}` is the beginning of {} of the sessions of {server}, and this command uses one{}", found.len(), choices(found)
-    )]
+    #[error("{}", which_session(.server, .text, .found))]
     WhichSession {
         /// The server.
         server: String,
@@ -113,6 +111,25 @@ pub enum WatchError {
         session: SessionId,
         /// Why.
         why: String,
+    },
+    /// A session is not saved.
+    #[error("session {session} was not saved: {why}")]
+    NotSaved {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        why: String,
+    },
+    /// A session is to be restored where its program does not look for it.
+    #[error(
+        "the program of this session connects to {saved_at}, and {server} is not there: have a server listen there, and restore the \
+         session at it (`--on {saved_at}`)"
+    )]
+    OtherAddress {
+        /// The server.
+        server: String,
+        /// The address at which the session was saved.
+        saved_at: String,
     },
     /// A server does not take a session up.
     #[error("{server} does not take the session up: {why}")]
@@ -170,7 +187,8 @@ pub enum WatchError {
     },
     /// A file is not its user's alone.
     #[error(
-        "{} is no ordinary file of this user alone, so that what is in it may be anybody's: it must belong to this user and have          the mode 600", .0.display()
+        "{} is no ordinary file of this user alone, so that what is in it may be anybody's: it must belong to this user and \
+         have the mode 600", .0.display()
     )]
     NotPrivate(PathBuf),
     /// The terminal cannot be drawn on.
@@ -181,15 +199,19 @@ pub enum WatchError {
     Print(#[source] io::Error),
 }
 
-/// The sockets of a server by which it is reached on its own host.
-/// What to type instead of the beginning of several names, or of none.
-fn choices(found: &[String]) -> String {
+/// What is wrong with the beginning of several names, or of none, and what to type instead.
+fn which_session(server: &str, text: &str, found: &[String]) -> String {
     match found {
-        [] => ": `causeway sessions` lists them".to_owned(),
-        _ => format!(": name {}", found.join(" or ")),
+        [] => format!("no session of {server} begins with `{text}`: `causeway sessions` lists them"),
+        _ => format!(
+            "`{text}` is the beginning of {} of the sessions of {server}, and this command uses one: name {}",
+            found.len(),
+            found.join(" or ")
+        ),
     }
 }
 
+/// The sockets of a server by which it is reached on its own host.
 fn local_targets(status: &ServerStatus) -> Vec<Target> {
     status.sockets.iter().map(Target::unix).collect()
 }
@@ -223,4 +245,22 @@ pub fn on_its_host(target: &Target) -> Result<ServerConnection, WatchError> {
         }
     }
     Err(WatchError::NotHere { server: target.to_string(), sockets: printable(&status.sockets), cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_about_sessions_name_what_was_asked() {
+        let which = |found: &[&str]| WatchError::WhichSession {
+            server: "box:1".into(),
+            text: "zz".into(),
+            found: found.iter().map(|&name| name.to_owned()).collect(),
+        };
+        assert!(which(&[]).to_string().starts_with("no session of box:1 begins with `zz`: "));
+        assert!(which(&["zz1", "zz2"]).to_string().ends_with("uses one: name zz1 or zz2"));
+        let text = WatchError::NotPrivate("f".into()).to_string();
+        assert!(!text.contains("  "), "{text}");
+    }
 }

@@ -45,8 +45,8 @@ pub enum RanksError {
     Channel(#[from] causeway_comm::UnknownChannel),
     /// None is there.
     #[error(
-        "no rank that is meant runs here in a process of this user: ranks have to be started by `causeway mpirun`, with \
-         the version of this program"
+        "no rank of a job that `causeway mpirun` started runs here as this user, or none of those that are named: `causeway mpirun` \
+         must be of this program's version"
     )]
     None,
     /// The processes of this host.

@@ -7,9 +7,11 @@ use super::rates::Rates;
 /// A column: its head, and how a session's cell is written. The first ones are shown first.
 type Column = (&'static str, fn(&SessionStatus, &Rates) -> String);
 
-/// The columns about what a session is and has done.
+/// The columns about what a session is and has done. The session is the second, since `causeway move` and other
+/// commands want it.
 pub const DONE: &[Column] = &[
     ("program", |session, _| short_program(&session.program)),
+    ("session", |session, _| session.session.to_string()),
     ("launches", |session, _| short(session.activity.launches as f64)),
     ("to device", |session, _| bytes(session.activity.bytes_to_device as f64)),
     ("from device", |session, _| bytes(session.activity.bytes_from_device as f64)),
@@ -24,7 +26,6 @@ pub const DONE: &[Column] = &[
     }),
     ("waited", |session, _| format!("{:.1} s", session.activity.wait_time as f64 / 1e9)),
     ("failed", |session, _| session.activity.failed.to_string()),
-    ("session", |session, _| session.session.to_string()),
     ("worker", |session, _| session.worker.to_string()),
     ("from", |session, _| session.peer.to_string()),
 ];
@@ -33,6 +34,7 @@ pub const DONE: &[Column] = &[
 pub const DOING: &[Column] = &[
     ("program", |session, _| short_program(&session.program)),
     ("launch/s", |_, rates| short(rates.launches)),
+    ("session", |session, _| session.session.to_string()),
     ("in/s", |_, rates| bytes(rates.to_device)),
     ("out/s", |_, rates| bytes(rates.from_device)),
     ("wait", |_, rates| format!("{:.0} %", rates.waiting * 100.0)),
@@ -151,7 +153,9 @@ mod tests {
         for width in [1, 5, 8, 20, 40, 80, 200] {
             assert!(widths(width) <= width, "{width}");
         }
-        assert_eq!(lines(DONE, &rows, 20)[1], "program1      1.2M");
+        let session = status.sessions[0].session.to_string();
+        assert!(lines(DONE, &rows, 80)[1].starts_with(&format!("program1  {session}  ")), "{session}");
+        assert!(lines(DOING, &rows, 40)[1].contains(&session), "{session}");
         assert_eq!(lines(DONE, &rows, 5)[1], "progr");
         let wide = lines(DONE, &rows, 240);
         assert!(wide[0].ends_with("from") && wide[1].contains("1.2 TiB") && wide[1].contains("node:101"));
