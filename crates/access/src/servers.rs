@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use causeway_config::file::{Named, Settings, SourceLocation, keys as words};
 use causeway_config::read::{PROCESS, files};
 use causeway_config::table::KEY_FILE;
+use causeway_config::unknown;
 use thiserror::Error;
 
 use crate::keys::{self, file::KeyFileError};
@@ -93,9 +94,24 @@ fn named_target(named: Named<'_>) -> Result<Target, ServersError> {
 /// What to say besides "this host is not known" of what may be a misspelt name: the names of the configuration
 /// files. Nothing where there are none, or where it can be no name but a host's.
 pub fn names_instead(host: &str) -> Option<String> {
-    let names: Vec<_> = files().servers().map(|named| named.name).collect();
-    let is_host = host.contains(['.', ':']) || names.contains(&host);
-    (!is_host && !names.is_empty()).then(|| format!("the configuration files name {}", names.join(", ")))
+    names_instead_of(host, &files().servers().map(|named| named.name).collect::<Vec<_>>())
+}
+
+/// The same for the names of some files. A word that is nearly one of them, or [`LOCAL`] or [`SOFTWARE`], is taken for it.
+fn names_instead_of(host: &str, names: &[&str]) -> Option<String> {
+    if host.contains(['.', ':']) || names.contains(&host) {
+        return None;
+    }
+    let distance = |name: &str| unknown::distance(host, name);
+    // Of a short name two letters are too much of it.
+    let is_close = |name: &&&str| distance(name) <= if name.len() > 4 { 2 } else { 1 };
+    let close: Vec<_> =
+        [SOFTWARE, LOCAL].iter().chain(names).filter(is_close).map(|name| format!("`{name}`")).collect();
+    match (close.is_empty(), names.is_empty()) {
+        (false, _) => Some(format!("is {} meant?", close.join(" or "))),
+        (true, false) => Some(format!("the configuration files name {}", names.join(", "))),
+        (true, true) => None,
+    }
 }
 
 #[cfg(test)]
@@ -116,6 +132,18 @@ mod tests {
         let list = format!("a:1, b:1?clear,causeway://{}@a:1,c:1?insecure-no-key,unix:/x", *given.to_text());
         let keys = servers(&list, Some(path)).unwrap().into_iter().map(|server| server.key);
         assert_eq!(keys.collect::<Vec<_>>(), [Some(own), Some(any), Some(given), None, None]);
+    }
+
+    #[test]
+    fn a_misspelt_name_is_recognized() {
+        assert_eq!(names_instead_of("sofware", &[]).as_deref(), Some("is `software` meant?"));
+        assert_eq!(names_instead_of("gpubox", &["gpu-box", "other"]).as_deref(), Some("is `gpu-box` meant?"));
+        let names = names_instead_of("elsewhere", &["gpu-box", "a"]);
+        assert_eq!(names.as_deref(), Some("the configuration files name gpu-box, a"));
+        for known in ["gpu-box", "host.lab", "elsewhere.lab:1"] {
+            assert_eq!(names_instead_of(known, &["gpu-box"]), None);
+        }
+        assert_eq!(names_instead_of("node7", &[]), None);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::default_server::{self, NoServer};
 use crate::embedded::{Embedded, EmbeddedError};
 use crate::keys::{HandOverError, hand_over};
 use crate::pool::{self, Held, Holder, Pool, PoolError, Reference, ServerState};
+use crate::waiting;
 
 /// The options that name servers, with the same grammar everywhere.
 #[derive(Debug, Args)]
@@ -109,22 +110,34 @@ pub enum ServerError {
     Pool(#[from] PoolError),
 }
 
-/// What should name a server is empty, as is a secret of a pipeline that is not set.
+/// What should name a server is empty, or one part of it is, as is a secret of a pipeline that is not set.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error(
-    "{0} is empty and names no server: it needs a server, or `software` for the software GPU. If it is filled from a \
-     variable or a secret, that is not set"
-)]
-pub struct EmptyOn(&'static str);
+pub enum EmptyOn {
+    /// All of it.
+    #[error(
+        "{0} is empty and names no server: it needs a server, or `software` for the software GPU. If it is filled from a \
+         variable or a secret, that is not set"
+    )]
+    All(&'static str),
+    /// A part of a list.
+    #[error(
+        "{0} has nothing between two commas, or at an end of the list: name a server there, or leave the comma out. If it is \
+         filled from a variable or a secret, that is not set"
+    )]
+    Part(&'static str),
+}
 
 /// A list of servers, where there is one, of the values of --on or, where there are none but its own, of the variable.
 fn named_list(values: &[String], is_variable: bool) -> Result<Option<String>, EmptyOn> {
     let list = values.join(",");
     match (list.trim().is_empty(), is_variable) {
+        (false, _) if parts(&list).any(str::is_empty) => {
+            Err(EmptyOn::Part(if is_variable { table::ON.name } else { "--on" }))
+        }
         (false, _) => Ok(Some(list)),
         // It hides what configuration files say.
         (true, true) => Ok(None),
-        (true, false) => Err(EmptyOn("--on")),
+        (true, false) => Err(EmptyOn::All("--on")),
     }
 }
 
@@ -160,7 +173,7 @@ impl OnArguments {
     pub fn servers(&self, requested: &[TransportChoice], verbose: bool) -> Result<Servers, ServerError> {
         let list = self.list()?;
         if list.is_none() && !self.on.is_empty() {
-            return Err(EmptyOn(table::ON.name).into());
+            return Err(EmptyOn::All(table::ON.name).into());
         }
         self.servers_of(list.as_deref().unwrap_or(SOFTWARE), requested, verbose)
     }
@@ -279,7 +292,7 @@ impl ServerArguments {
         for target in &servers.targets {
             let options = connect_options(self.via(target)?);
             if !servers.is_private(target) {
-                check(target, &options)?;
+                waiting::with_notice(target, || check(target, &options))?;
             }
             check_choice(target, &options)?;
         }
@@ -376,6 +389,10 @@ mod tests {
         };
         assert_eq!(list(&["a", "b"], false), Ok(Some("a,b".to_owned())));
         assert_eq!(list(&[""], true), Ok(None));
+        for (values, is_variable, name) in [(["a,,b"], true, "CAUSEWAY_ON"), (["a,"], false, "--on")] {
+            let error = list(&values, is_variable).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{name} has nothing between two commas")), "{error}");
+        }
         for empty in ["", "  "] {
             let error = list(&[empty], false).unwrap_err().to_string();
             assert!(error.starts_with("--on is empty") && error.contains("secret"), "{error}");

@@ -5,7 +5,7 @@ use core::fmt::Write as _;
 use crate::file::Section;
 use crate::file::keys::{ADDRESS, CLEAR};
 use crate::size::Size;
-use crate::table::{ALL, ON, PIPELINE};
+use crate::table::{ALL, LANES, ON, PIPELINE};
 use crate::variable::{Component, Default, Values, Variable};
 
 /// Which part of the book's page a variable is in.
@@ -170,6 +170,7 @@ fn sample(variable: &Variable) -> String {
         (_, Default::Number(number)) => number.to_string(),
         (_, Default::Size(bytes)) => format!("\"{}\"", Size(bytes)),
         (Values::Switch, _) => "false".to_owned(),
+        _ if *variable == LANES => "4".to_owned(),
         (Values::Number(min, _) | Values::Seconds(min, _), _) => min.to_string(),
         (Values::NumberOf(numbers), _) => numbers.first().map(u64::to_string).unwrap_or_default(),
         (Values::Size(min, _), _) => format!("\"{}\"", Size(min)),
@@ -214,6 +215,11 @@ mod tests {
             assert_eq!(entries.len(), keys::all(&section).count());
             assert!(entries.iter().all(|entry| keys::examine(entry).is_none()), "{given}");
         }
+    }
+
+    #[test]
+    fn the_example_of_lanes_is_their_default() {
+        assert!(example(&Section::Client).contains("\n#lanes = 4\n"));
     }
 
     #[test]

@@ -39,6 +39,11 @@ impl fmt::Display for Unknown {
 const OF_OTHERS: [&str; 5] =
     ["CAUSEWAY_SERVICE_", "CAUSEWAY_PORT", "CAUSEWAY_TEST_", "CAUSEWAY_CACHE", "CAUSEWAY_TARGET"];
 
+/// How many letters two words differ by.
+pub fn distance(one: &str, other: &str) -> usize {
+    strsim::damerau_levenshtein(one, other)
+}
+
 /// The variables among these names that mean nothing.
 pub fn among(names: impl Iterator<Item = OsString>) -> Vec<Unknown> {
     let text = |name: OsString| name.into_string().ok();
@@ -57,7 +62,7 @@ impl Unknown {
         if let Some((_, variable)) = RENAMED.iter().find(|(former, _)| *former == name) {
             return Self { name, hint: Hint::FormerNameOf(variable.name) };
         }
-        let distance = |other: &str| strsim::damerau_levenshtein(&name, other);
+        let distance = |other: &str| distance(&name, other);
         let likely = ALL.iter().map(|variable| (distance(variable.name), variable.name)).min();
         let likely = likely.filter(|(distance, _)| *distance <= 2);
         let hint = likely.map_or(Hint::Nothing, |(_, likely)| Hint::Like(likely));

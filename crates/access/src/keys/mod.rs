@@ -17,17 +17,39 @@ pub mod file;
 mod invitations;
 pub mod limits;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use causeway_config::file::candidates::is_absent;
+use causeway_config::read::PROCESS;
+use causeway_config::table::KEY_FILE;
 
-use crate::target::{Endpoint, Key};
+use crate::target::{Endpoint, Key, Target};
 use file::{KeyFileError, Line};
 
 /// The key of a server, as far as it is known. `named` is a key file to use instead of the user's own ones; one
 /// that is not there is an error then.
 pub fn of(server: &Endpoint, named: Option<PathBuf>) -> Result<Option<Key>, KeyFileError> {
     Ok(key_of(&known_keys(named)?, server))
+}
+
+/// In which of the files a server's key is that is used for it, for people; nothing for a key that came in another way.
+pub fn origin(server: &Target) -> Option<String> {
+    let key = server.key.as_ref()?;
+    let named = PROCESS.of_server(server.name.as_deref()).path(&KEY_FILE);
+    let own = [file::list_path(), file::default_path()].into_iter().filter_map(Result::ok);
+    named.into_iter().chain(own).find_map(|path| origin_in(&path, &server.endpoint, key))
+}
+
+/// The line of a file that has a server's key.
+fn origin_in(path: &Path, server: &Endpoint, key: &Key) -> Option<String> {
+    let lines = file::read(path).ok()?;
+    let used = lines
+        .iter()
+        .find(|line| line.key == *key && line.server.as_ref().is_none_or(|of_server| of_server == server))?;
+    Some(match &used.server {
+        Some(server) => format!("the line of {server} in {}", path.display()),
+        None => path.display().to_string(),
+    })
 }
 
 /// All keys that are known here, the ones to try first in front.
@@ -53,4 +75,29 @@ fn key_of(known: &[Line], server: &Endpoint) -> Option<Key> {
     let own = known.iter().find(|line| line.server.as_ref() == Some(server));
     let any = || known.iter().find(|line| line.server.is_none());
     own.or_else(any).map(|line| line.key.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_has_a_key_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        let [own, any, other] = [(); 3].map(|()| Key::generate());
+        let server = Endpoint::Tcp { host: "a".into(), port: 1 };
+        let lines = [
+            Line { server: None, key: any.clone() },
+            Line { server: Some(server.clone()), key: own.clone() },
+        ];
+        file::write(&path, &lines).unwrap();
+        let shown = path.display();
+        assert_eq!(origin_in(&path, &server, &own), Some(format!("the line of a:1 in {shown}")));
+        assert_eq!(origin_in(&path, &server, &any), Some(shown.to_string()));
+        assert_eq!(origin_in(&path, &server, &other), None);
+        let elsewhere = Endpoint::Tcp { host: "b".into(), port: 1 };
+        assert_eq!(origin_in(&path, &elsewhere, &own), None);
+        assert_eq!(origin_in(&folder.path().join("none"), &server, &own), None);
+    }
 }

@@ -198,7 +198,8 @@ pub enum TargetError {
     UnknownScheme(String),
     /// It is an invitation.
     #[error(
-        "this is an invitation, by which a client enrols a key of its own: `causeway login NAME` reads it, and NAME is the server          from then on"
+        "this is an invitation, by which a client enrols a key of its own: `causeway login NAME` reads it, and NAME is the \
+         server from then on"
     )]
     Invitation,
     /// What stands behind the `?` is not known.
@@ -282,6 +283,12 @@ impl FromStr for Target {
     }
 }
 
+/// Whether a text consists of what IPv6 addresses are written with, so that no host and port can be meant.
+fn is_like_ipv6(address: &str) -> bool {
+    let (number, _zone) = address.split_once('%').unwrap_or((address, ""));
+    number.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'))
+}
+
 fn split_address(address: &str) -> Result<(&str, u16), TargetError> {
     let (host, port) = if let Some(rest) = address.strip_prefix('[') {
         let Some((host, after)) = rest.split_once(']') else {
@@ -293,7 +300,7 @@ fn split_address(address: &str) -> Result<(&str, u16), TargetError> {
             None => return Err(TargetError::BadHost(address.to_owned())),
         };
         (host, port)
-    } else if address.matches(':').count() > 1 {
+    } else if address.matches(':').count() > 1 && is_like_ipv6(address) {
         return Err(TargetError::BareIpv6(address.to_owned()));
     } else {
         match address.split_once(':') {
@@ -370,7 +377,8 @@ mod tests {
         assert!(message("").contains("HOST:PORT"));
         assert!(message("gpuhost:port").contains("`port` in `gpuhost:port` is no port"));
         assert!(message("gpuhost:0").contains("1 to 65535"));
-        assert!(message("::1").contains("[::1]:7690"));
+        assert!(message("::1").contains("[::1]:7690") && message("fe80::1%eth0").contains("in brackets"));
+        assert!(message("gpu-box:7690:3").contains("`7690:3` in `gpu-box:7690:3` is no port"));
         assert!(message(":80").contains("names no host"));
         assert!(message("http://gpuhost").contains("causeway://HOST:PORT"));
         assert!(message("causeway://short@gpuhost").contains("43 characters"));

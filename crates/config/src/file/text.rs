@@ -67,6 +67,27 @@ impl Source<'_> {
         SourceLocation { file: Arc::clone(&self.file), line: Some(line) }
     }
 
+    /// What helps with a text that is no TOML: the key that stands twice, or quotes about a text.
+    fn hint(&self, span: &Range<usize>, cause: &str) -> String {
+        if cause.starts_with("duplicate key") {
+            let key = self.text.get(span.clone()).filter(|key| !key.is_empty() && key.len() < 80);
+            return key.map_or_else(String::new, |key| format!(" `{key}`: leave one of them out"));
+        }
+        let start =
+            self.text.get(..span.start).and_then(|before| before.rfind('\n')).map_or(0, |end| end + 1);
+        let line = self.text.get(start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+        let Some((key, value)) = line.split_once('=') else { return String::new() };
+        let (key, value) = (key.trim(), value.trim());
+        let is_bare =
+            value.starts_with(|first: char| first.is_alphabetic() || matches!(first, '/' | '~' | '@'));
+        if !is_bare || value.contains('"') || key.starts_with('#') {
+            return String::new();
+        }
+        // A key of a server may stand there.
+        let value = if value.len() < 80 && !value.contains("://") { value } else { "..." };
+        format!("; a text stands in quotes: {key} = \"{value}\"")
+    }
+
     fn error_at(&self, span: &Range<usize>, section: Option<Section>, text: String) -> ConfigFileError {
         ConfigFileError { location: self.location(span), section, text }
     }
@@ -82,7 +103,8 @@ pub fn entries(file: &Arc<PathBuf>, text: &str) -> (Vec<Entry>, Vec<ConfigFileEr
         Err(error) => {
             let span = error.span().unwrap_or(text.len()..text.len());
             let cause = error.message().lines().collect::<Vec<_>>().join(", ");
-            errors.push(source.error_at(&span, None, format!("this is not TOML: {cause}")));
+            let hint = source.hint(&span, &cause);
+            errors.push(source.error_at(&span, None, format!("this is not TOML: {cause}{hint}")));
             return (entries, errors);
         }
     };
@@ -217,7 +239,10 @@ mod tests {
     fn what_has_no_form_is_named_with_its_line() {
         for (text, expected) in [
             ("[client\n", "c.toml:1: this is not TOML: "),
-            ("\n[client]\nlanes = 1\nlanes = 2\n", "c.toml:4: this is not TOML: duplicate key"),
+            (
+                "\n[client]\nlanes = 1\nlanes = 2\n",
+                "c.toml:4: this is not TOML: duplicate key `lanes`: leave one",
+            ),
             ("\n[cleint]\n", "c.toml:2: [cleint] is no table that is known: there are [client], [serve] and"),
             ("on = \"a\"\n", "c.toml:1: `on` stands in no table: there are [client]"),
             ("client = 1\n", "c.toml:1: [client] must be a table, and is a value of the kind integer"),
@@ -231,6 +256,19 @@ mod tests {
             let found = errors[0].to_string();
             assert!(found.starts_with(expected), "{text}: {found}");
         }
+    }
+
+    #[test]
+    fn a_text_without_quotes_is_shown_with_them_unless_it_may_be_a_key() {
+        let message = |text: &str| read(text).1[0].to_string();
+        let found = message("[client]\nvia = tcp\nlanes = 1\n");
+        assert!(
+            found.starts_with("c.toml:2: this is not TOML: ") && found.ends_with(": via = \"tcp\""),
+            "{found}"
+        );
+        let found = message("[servers.a]\naddress = causeway://SECRET@a\n");
+        assert!(found.ends_with("a text stands in quotes: address = \"...\""), "{found}");
+        assert!(!message("[client\n").contains("quotes"));
     }
 
     #[test]
