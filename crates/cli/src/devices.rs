@@ -1,6 +1,6 @@
 //! `causeway devices`: the GPUs of a server.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use causeway_access::Target;
@@ -10,17 +10,19 @@ use causeway_doctor::print::binary;
 use causeway_link::{ConnectError, Session, connect, describe_process};
 use causeway_wire::codec::{DecodeError, Decoder};
 use clap::Args;
+use ratatui::crossterm::terminal;
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::server::{ServerArguments, ServerError, connect_options};
+use crate::waiting;
 
 /// Numbers of `CUdevice_attribute` that are shown.
 const MULTIPROCESSORS: i32 = 16;
 const CAPABILITY_MAJOR: i32 = 75;
 const CAPABILITY_MINOR: i32 = 76;
 
-/// List the GPUs of a server, or of several.
+/// List the GPUs of a server, or of several: each card with all of its memory, whatever limit this client has.
 ///
 /// Without a server: those of this machine's service, where it runs, or of a private server with the software GPU. Of several
 /// servers one that does not answer is reported, the others are shown, and the exit code is 1.
@@ -63,6 +65,9 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
              name a server"
         );
     }
+    // What a program reads is complete.
+    let width = terminal::size().ok().filter(|_| io::stdout().is_terminal());
+    let width = width.map_or(usize::MAX, |(columns, _)| usize::from(columns));
     let mut out = io::stdout().lock();
     let mut first = 0;
     let mut all = Vec::new();
@@ -91,7 +96,7 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
             continue;
         }
         writeln!(out, "{} at {target}, CUDA {}", snapshot.backend, cuda_version(&snapshot))?;
-        for line in table(&snapshot.devices, first) {
+        for line in table(&snapshot.devices, first, width) {
             writeln!(out, "{line}")?;
         }
         first += snapshot.devices.len();
@@ -149,15 +154,17 @@ fn attribute(device: &Device, number: i32) -> Option<i32> {
 fn ask(arguments: &Arguments, target: &Target) -> Result<(Session, Snapshot), DevicesError> {
     let hello = describe_process(COMMANDS, Vec::new());
     let via = arguments.server.via(target).map_err(ServerError::from)?;
-    let session = connect(target, hello, &connect_options(via))?;
+    let session = waiting::with_notice(target, || connect(target, hello, &connect_options(via)))?;
     let snapshot = Decoder::new(&session.welcome.snapshot).value();
     session.link.close();
     Ok((session, snapshot?))
 }
 
 /// The lines of the table, with columns as wide as they must be. The devices are numbered from `first` on, as a program
-/// numbers those of several servers.
-fn table(devices: &[Device], first: usize) -> Vec<String> {
+/// numbers those of several servers. As many columns are shown as fit a width; name and memory always are.
+fn table(devices: &[Device], first: usize, width: usize) -> Vec<String> {
+    const GAP: usize = 2;
+    const MIN_COLUMNS: usize = 3;
     let head = ["no", "name", "memory", "capability", "multiprocessors", "PCI", "UUID"].map(str::to_owned);
     let rows: Vec<[String; 7]> = devices
         .iter()
@@ -182,8 +189,10 @@ fn table(devices: &[Device], first: usize) -> Vec<String> {
             rows.iter().chain([&head]).map(|row| row[column].chars().count()).max().unwrap_or_default()
         })
         .collect();
+    let fits = |columns: &usize| widths[..*columns].iter().sum::<usize>() + GAP * (columns - 1) <= width;
+    let visible = (MIN_COLUMNS..=head.len()).rev().find(fits).unwrap_or(MIN_COLUMNS);
     let line = |row: &[String; 7]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let cells = row.iter().zip(&widths[..visible]).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     [&head].into_iter().chain(&rows).map(line).collect()
@@ -202,7 +211,10 @@ mod tests {
             attributes: vec![(75, 9), (76, 0), (16, 132)],
             ..Device::default()
         };
-        let lines = table(&[device], 0);
+        let narrow = table(core::slice::from_ref(&device), 0, 80);
+        assert_eq!(narrow[1], "0   NVIDIA H200  141 GiB  9.0         132              0000:3b:00.0");
+        assert_eq!(table(core::slice::from_ref(&device), 0, 10)[1], "0   NVIDIA H200  141 GiB");
+        let lines = table(&[device], 0, usize::MAX);
         assert_eq!(lines[0], "no  name         memory   capability  multiprocessors  PCI           UUID");
         assert_eq!(
             lines[1],

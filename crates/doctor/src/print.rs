@@ -31,7 +31,7 @@ pub fn machine(facts: &Facts, findings: &[Finding]) -> String {
     out
 }
 
-/// What was found, problems last, where they are seen.
+/// What was found, problems last, where they are seen. What to do about these stands in the conclusion, once.
 pub fn found(findings: &[Finding]) -> String {
     let mut out = String::new();
     let mut sorted: Vec<&Finding> = findings.iter().collect();
@@ -43,11 +43,63 @@ pub fn found(findings: &[Finding]) -> String {
             Level::Problem => "PROBLEM ",
         };
         let _ = writeln!(out, "  {level} {}", plain(&finding.text));
-        if let Some(advice) = &finding.advice {
+        if let Some(advice) = finding.advice.as_ref().filter(|_| finding.level != Level::Problem) {
             let _ = writeln!(out, "           -> {}", plain(advice));
         }
     }
     out
+}
+
+/// The same text in lines of at most so many characters, as far as words allow: findings, advice and paragraphs continue
+/// behind their first words. Rows of tables stay as they are.
+pub fn wrapped(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        match continuation(line).filter(|indent| line.chars().count() > width && indent + 20 <= width) {
+            Some(indent) => wrap_line(&mut out, line, indent, width),
+            None => {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+    }
+    out
+}
+
+/// How far the continuation of a line is indented; nothing for a row of a table.
+fn continuation(line: &str) -> Option<usize> {
+    let text = line.trim_start();
+    let leading = line.len() - text.len();
+    if leading == 0 {
+        return Some(0);
+    }
+    let after = |prefix: &str| text.strip_prefix(prefix).map(|_| leading + prefix.len());
+    let item = || {
+        let (number, _) = text.split_once(". ")?;
+        number.parse::<u16>().ok().map(|_| leading + number.len() + 2)
+    };
+    let levels = ["ok       ", "note     ", "PROBLEM  ", "-> "];
+    levels.into_iter().find_map(after).or_else(item)
+}
+
+fn wrap_line(out: &mut String, line: &str, indent: usize, width: usize) {
+    let (begin, text) = line.split_at(indent);
+    out.push_str(begin);
+    let mut used = indent;
+    for (number, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        if number > 0 && used + 1 + length > width {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            used = indent;
+        } else if number > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += length;
+    }
+    out.push('\n');
 }
 
 /// A line for each port, in columns.
@@ -139,6 +191,29 @@ mod tests {
         };
         let text = found(&[finding(Level::Problem, "bad\n"), finding(Level::Good, "good")]);
         assert!(text.find("good") < text.find("bad\\n"), "{text}");
-        assert!(text.contains("-> do\\u001b[2J") && text.lines().count() == 4, "{text}");
+        assert!(text.contains("-> do\\u001b[2J") && text.lines().count() == 3, "{text}");
+        assert!(text.ends_with("bad\\n\n"), "what to do about problems stands elsewhere: {text}");
+    }
+
+    #[test]
+    fn long_lines_continue_behind_their_first_words() {
+        let sentence = "word ".repeat(30);
+        let (sentence, row) = (sentence.trim_end(), format!("  mlx5_0  {}", "column  ".repeat(12)));
+        let text = format!(
+            "  note     {sentence}\n           -> {sentence}\n  12. {sentence}\nNo problem. {sentence}\n{row}\n"
+        );
+        let wrapped = wrapped(&text, 60);
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        for (line, behind) in
+            [("  note     word", 11), ("           -> word", 14), ("  12. word", 6), ("No problem.", 0)]
+        {
+            let mut lines = wrapped.lines().skip_while(|found| !found.starts_with(line));
+            assert!(lines.next().unwrap().len() <= 60, "{wrapped}");
+            assert_eq!(lines.next().map(indent), Some(behind), "{wrapped}");
+        }
+        assert!(
+            wrapped.ends_with(&format!("{row}\n")) && wrapped.split_whitespace().eq(text.split_whitespace())
+        );
+        assert!(super::wrapped(&text, usize::MAX) == text && super::wrapped(&text, 5) == text);
     }
 }

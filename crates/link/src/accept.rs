@@ -16,6 +16,7 @@ use causeway_wire::handshake::{
 };
 use thiserror::Error;
 
+use crate::refusal::WRONG_KEY;
 use causeway_access::keys::clients::NotAccepted;
 use causeway_access::target::{ClientName, Key};
 use causeway_connection::channel::{Connection, HandshakeReadError};
@@ -116,6 +117,9 @@ pub enum AcceptError {
     /// The caller has another key.
     #[error("it holds another key")]
     WrongKey(#[from] WrongKey),
+    /// The caller comes with a ticket of no session that is here, as the client of one that has moved on or ended does.
+    #[error("it asks for a session that is not here")]
+    NoSession,
     /// The caller has a key of its own that does not count, or not any more.
     #[error("it came with a client's own key or invitation, and {0}")]
     ClientNotAccepted(#[from] NotAccepted),
@@ -239,7 +243,7 @@ pub fn authenticate(
         (Protection::Authenticated, Some(_)) if !door.clear => {
             refuse(
                 &clear,
-                "it talks in the clear only if it is started with --clear; leave ?clear out of its address",
+                "it talks in the clear only if it is started with --clear; leave out `--clear` (or `clear = true`, `?clear`)",
             );
             return Err(AcceptError::Clear);
         }
@@ -395,7 +399,7 @@ fn prove_key(
         Secret::Key => Ok(key.clone()),
         Secret::Ticket => {
             let ticket = secrets.ticket(TicketId(id));
-            ticket.map(|ticket| Key::of_ticket(&ticket)).ok_or(AcceptError::WrongKey(WrongKey))
+            ticket.map(|ticket| Key::of_ticket(&ticket)).ok_or(AcceptError::NoSession)
         }
         Secret::ClientKey => secrets.client_key(KeyId(id)).map_err(AcceptError::from),
         Secret::Invitation => secrets.invitation(KeyId(id)).map_err(AcceptError::from),
@@ -412,10 +416,7 @@ fn prove_key(
         (_, Secret::Ticket) => refuse(&clear, "the ticket is not of this server, or its session has ended"),
         (_, Secret::Invitation) => refuse(&clear, "the invitation is not this server's"),
         (_, Secret::Key | Secret::ClientKey) => {
-            refuse(
-                &clear,
-                "the key is not this server's: `causeway key show` prints its connect string there",
-            );
+            refuse(&clear, &format!("{WRONG_KEY}: `causeway key show` prints its connect string there"));
         }
     })?;
     let mut response = PrefaceResponse::Continue.to_bytes().to_vec();

@@ -18,6 +18,7 @@
 //! | `handshake` | Client side of the handshake: proof of the key, and the request |
 //! | `accept` | How a server finds out who is calling, before it trusts a byte |
 //! | `connect` | How a client gets a session |
+//! | `refusal` | Refusal of a key: how the server's sentence begins, by which the client recognizes it |
 
 pub mod accept;
 mod batch;
@@ -28,6 +29,7 @@ pub mod inter_server;
 pub mod link;
 mod one_sided;
 mod receiver;
+pub mod refusal;
 pub mod transport_choice;
 pub mod transports;
 

@@ -7,7 +7,7 @@ mod path;
 mod program;
 mod ranks;
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use causeway_access::Target;
@@ -18,6 +18,7 @@ use causeway_doctor::read::NOT_FORWARDED;
 use causeway_doctor::{Facts, Finding, Level, check, examine, print, report as to_json};
 use causeway_link::TransportChoice;
 use clap::Args;
+use ratatui::crossterm::terminal;
 use serde_json::json;
 
 use conclusion::conclusion;
@@ -74,27 +75,27 @@ pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
     if arguments.json {
         writeln!(out, "{:#}", report(&here, &servers, (&between, &found), count))?;
     } else {
-        for server in &servers {
-            write!(out, "{}", print::found(core::slice::from_ref(&server.program)))?;
-        }
+        let mut text: String =
+            servers.iter().map(|server| print::found(core::slice::from_ref(&server.program))).collect();
         if servers.is_empty() {
-            writeln!(
-                out,
-                "  note     No server is named: with --on SERVER a small CUDA program is run there."
-            )?;
+            text += "  note     No server is named: with --on SERVER a small CUDA program is run there.\n";
         }
-        write!(out, "\nThis machine: {}", here.to_text())?;
+        text += &format!("\nThis machine: {}", here.to_text());
         for server in &servers {
             if let Some(machine) = &server.machine {
-                write!(out, "\nThe server's machine: {}", machine.to_text())?;
+                text += &format!("\nThe server's machine: {}", machine.to_text());
             }
-            write!(out, "\nThe way to {}\n{}", server.path.target, print::found(&server.findings))?;
+            text += &format!("\nThe way to {}\n{}", server.path.target, print::found(&server.findings));
         }
         if !found.is_empty() {
-            write!(out, "\nThe ways between the servers\n{}", print::found(&found))?;
+            text += &format!("\nThe ways between the servers\n{}", print::found(&found));
         }
         let all = here.findings.iter().chain(servers.iter().flat_map(Server::all_findings)).chain(&found);
-        write!(out, "\n{}", conclusion(count, &advice(all)))?;
+        text += &format!("\n{}", conclusion(count, &advice(all)));
+        // What a program reads is not broken.
+        let width = terminal::size().ok().filter(|_| io::stdout().is_terminal());
+        let width = width.map_or(usize::MAX, |(columns, _)| usize::from(columns));
+        write!(out, "{}", print::wrapped(&text, width))?;
     }
     Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -6,9 +6,13 @@ use causeway_access::Target;
 use causeway_api::calls::COMMANDS;
 use causeway_api::snapshot::Snapshot;
 use causeway_connection::exchange::Exchange;
+use causeway_connection::socket::DialError;
 use causeway_doctor::Facts;
 use causeway_doctor::checks::path::ServerPath;
-use causeway_link::{ConnectOptions, TransportChoice, connect, connect_diagnosis, describe_process};
+use causeway_link::refusal::WRONG_KEY;
+use causeway_link::{
+    ConnectError, ConnectOptions, TransportChoice, connect, connect_diagnosis, describe_process,
+};
 use causeway_measure::statistics::percentile;
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::diagnosis::DiagnosisRequest;
@@ -30,7 +34,7 @@ pub fn examine(target: &Target, via: TransportChoice) -> (Option<Facts>, ServerP
     let mut exchange = match connect_diagnosis(target, &hello, &ConnectOptions::default()) {
         Ok(exchange) => exchange,
         Err(error) => {
-            path.failure = Some(error.to_string());
+            fail(&mut path, &error);
             return (None, path);
         }
     };
@@ -52,7 +56,7 @@ pub fn examine(target: &Target, via: TransportChoice) -> (Option<Facts>, ServerP
                 .map(|snapshot| snapshot.backend.into());
             session.link.close();
         }
-        Err(error) => path.failure = Some(error.to_string()),
+        Err(error) => fail(&mut path, &error),
     }
     match facts {
         Ok(facts) => (Some(facts), path),
@@ -60,6 +64,28 @@ pub fn examine(target: &Target, via: TransportChoice) -> (Option<Facts>, ServerP
             path.silence = Some(why);
             (None, path)
         }
+    }
+}
+
+fn fail(path: &mut ServerPath, error: &ConnectError) {
+    path.failure = Some(error.to_string());
+    path.advice = advice(error).map(str::to_owned);
+}
+
+/// What to do about a failure, where its own words do not say it.
+fn advice(error: &ConnectError) -> Option<&'static str> {
+    match error {
+        ConnectError::Dial(DialError::Refused { .. }) => Some(
+            "Start `causeway serve` on that machine; if it runs there, name the port at which it listens, which it prints and its \
+             log has.",
+        ),
+        ConnectError::Dial(DialError::NoSocket { .. }) => Some(
+            "Start `causeway serve` here; if it runs as another user, let it serve this one with `causeway serve --allow-user`.",
+        ),
+        ConnectError::Refused { text, .. } if text.to_string().starts_with(WRONG_KEY) => Some(
+            "Have `causeway key show` print the server's connect string there, and store it here with `causeway key add`.",
+        ),
+        _ => None,
     }
 }
 
@@ -81,4 +107,20 @@ fn round_trip(exchange: &mut Exchange) -> Option<(f64, f64)> {
         times.push(sent.elapsed().as_secs_f64() * 1e6);
     }
     Some((percentile(&times, 0.0)?, percentile(&times, 0.5)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_fits_the_failure() {
+        let refused = |text: &str| ConnectError::Refused { target: "a:1".into(), text: text.into() };
+        let nothing = ConnectError::from(DialError::Refused { target: "a:1".into() });
+        assert!(advice(&nothing).unwrap().contains("Start `causeway serve`"));
+        assert!(advice(&refused("the key is not this server's: see there")).unwrap().contains("key add"));
+        assert_eq!(advice(&refused("it is full")), None);
+        let silent = DialError::TimedOut { target: "a:1".into(), seconds: 5.0 };
+        assert_eq!(advice(&silent.into()), None, "its text asks for machine and firewall");
+    }
 }

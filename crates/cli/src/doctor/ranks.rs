@@ -25,7 +25,7 @@ pub(super) fn ranks(word: &str, as_json: bool) -> Result<ExitCode, DoctorError> 
     if !as_json {
         let _ = writeln!(
             io::stderr(),
-            "causeway: run the same command in the other container; it is waited for for {RENDEZVOUS_TIMEOUT:?}"
+            "causeway: run the same command in the other container; this waits for it for {RENDEZVOUS_TIMEOUT:?}"
         );
     }
     let found = rendezvous(word, &settings, Facts::of_this_process(), RENDEZVOUS_TIMEOUT)?;

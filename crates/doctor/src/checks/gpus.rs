@@ -46,7 +46,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
         DriverProbe::None { is_installed: false, .. } if on_the_bus == 0 && kernel.is_none() => {
             vec![Finding::note(
                 About::Gpu,
-                "There is no NVIDIA GPU: programs here can use those of other machines, and `causeway serve` here has the \
+                "There is no NVIDIA GPU: programs here can use those of other machines, and `causeway serve --gpu cpu` serves the \
                  software GPU.",
             )]
         }

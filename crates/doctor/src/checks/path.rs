@@ -26,6 +26,8 @@ pub struct ServerPath {
     pub not_used: Vec<(String, String)>,
     /// Why there is no session.
     pub failure: Option<String>,
+    /// What to do about that, where more can be said than the reason itself does.
+    pub advice: Option<String>,
 }
 
 /// Judges the way between two machines; `there` is the default where the server does not tell.
@@ -39,8 +41,7 @@ pub fn check(here: &Facts, there: &Facts, path: &ServerPath) -> Vec<Finding> {
         ));
     }
     if let Some((min, median)) = path.round_trip {
-        let text =
-            format!("A question and its answer take {min:.0} us at best and {median:.0} us in the middle.");
+        let text = format!("A round trip takes {min:.0} us at best, {median:.0} us in the median.");
         findings.push(if median < 1000.0 {
             Finding::good(About::Path, text)
         } else {
@@ -56,12 +57,14 @@ pub fn check(here: &Facts, there: &Facts, path: &ServerPath) -> Vec<Finding> {
             let reasons = path.not_used.iter();
             findings.extend(reasons.map(|(via, why)| not_used(path, used, via, why, here, there)));
         }
-        (None, Some(why)) => findings.push(Finding::problem(
-            About::Path,
-            format!("The server gives no session: {why}."),
-            "If nothing listens there, start it with `causeway serve`. If it answers, do what it says; its log says more. `causeway \
-             devices` tries the same.",
-        )),
+        (None, Some(why)) => findings.push(Finding {
+            advice: path.advice.clone(),
+            ..Finding::problem(
+                About::Path,
+                format!("The server gives no session: {}.", why.trim_end_matches(['.', '?'])),
+                "",
+            )
+        }),
         (None, None) => {}
     }
     if !there.live.release.is_empty() && here.live.release != there.live.release {

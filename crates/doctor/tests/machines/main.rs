@@ -363,6 +363,13 @@ fn the_way_between_two_machines_is_judged_from_both() {
     assert_eq!(problems(&path::check(&here, &Facts::default(), &silent)), 1);
     let refused = ServerPath { used: None, failure: Some("it is full".into()), ..path };
     assert_eq!(problems(&path::check(&here, &there, &refused)), 1);
+    let advice = |path: &ServerPath| {
+        let findings = path::check(&here, &there, path);
+        of(&findings, Level::Problem, "gives no session: it is full.").advice.clone()
+    };
+    assert_eq!(advice(&refused), None, "the reason says it all");
+    let advised = ServerPath { advice: Some("Wait.".into()), ..refused.clone() };
+    assert_eq!(advice(&advised).as_deref(), Some("Wait."));
     assert!(findings.iter().all(|finding| finding.about == About::Path));
 }
 

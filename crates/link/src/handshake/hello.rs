@@ -11,10 +11,11 @@ use causeway_wire::text::Printable;
 
 use super::error::{ConnectError, explain};
 use super::options::ConnectOptions;
+use crate::refusal::WRONG_KEY;
 use std::net::TcpStream;
 
-use causeway_access::Endpoint;
 use causeway_access::target::{Key, Target, invitation_id, key_id, ticket_id};
+use causeway_access::{Endpoint, keys};
 use causeway_connection::channel::{Connection, handshake_frame};
 use causeway_connection::dial_here;
 use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
@@ -146,7 +147,14 @@ fn expect_continue(
         Ok(PrefaceResponse::Refused { length }) => {
             let mut text = vec![0; usize::from(length)];
             read(&mut text)?;
-            Err(ConnectError::Refused { target: target.to_string(), text: Printable::from_bytes(&text) })
+            let mut text = Printable::from_bytes(&text).to_string();
+            if text.starts_with(WRONG_KEY)
+                && let Some(origin) = keys::origin(target)
+            {
+                text.push_str("; the key that was tried is from ");
+                text.push_str(&origin);
+            }
+            Err(ConnectError::Refused { target: target.to_string(), text: Printable::from(text.as_str()) })
         }
         Err(error) => Err(ConnectError::NotCauseway {
             target: target.to_string(),
