@@ -235,29 +235,44 @@ pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
             let until = Timestamp::now().saturating_add(expires.0).unwrap_or(Timestamp::MAX);
             invite(&path, *name, address.as_deref(), until, expiry(*days), (*limits).into())?;
         }
-        Action::Limit { limited, limits } => Clients::update(&path, |clients| {
-            let own = match limited {
-                Limited::Others => Some(&mut clients.others),
-                Limited::Client(name) => {
-                    let invited = clients.invited.get_mut(name).map(|invited| &mut invited.limits);
-                    clients.named.get_mut(name).map(|client| &mut client.limits).or(invited)
-                }
+        Action::Limit { limited, limits } => {
+            let notes = Clients::update(&path, |clients| {
+                let own = match limited {
+                    Limited::Others => Some(&mut clients.others),
+                    Limited::Client(name) => {
+                        let invited = clients.invited.get_mut(name).map(|invited| &mut invited.limits);
+                        clients.named.get_mut(name).map(|client| &mut client.limits).or(invited)
+                    }
+                };
+                let unknown = || match limited {
+                    Limited::Others => unreachable!("there are always others"),
+                    Limited::Client(name) => ClientCommandError::Unknown(*name),
+                };
+                let own = own.ok_or_else(unknown)?;
+                LimitChanges::from(*limits).apply(own);
+                Ok::<_, ClientCommandError>(own.notes())
+            })?;
+            let (subject, notes) = match limited {
+                Limited::Others => ("other clients".to_owned(), notes),
+                Limited::Client(name) => (format!("the client {name}"), notes),
             };
-            let unknown = || match limited {
-                Limited::Others => unreachable!("there are always others"),
-                Limited::Client(name) => ClientCommandError::Unknown(*name),
-            };
-            LimitChanges::from(*limits).apply(own.ok_or_else(unknown)?);
-            Ok::<_, ClientCommandError>(())
-        })?,
+            let notes = if notes.is_empty() { "none".to_owned() } else { notes.join(", ") };
+            writeln!(io::stdout(), "The limits of {subject} are now: {notes}")?;
+        }
         Action::List { json } => list(&Clients::read(&path)?, *json)?,
-        Action::Revoke { name } => Clients::update(&path, |clients| {
-            let is_invited = clients.invited.remove(name).is_some();
-            if clients.named.remove(name).is_none() && !is_invited {
-                return Err(ClientCommandError::Unknown(*name));
-            }
-            Ok(())
-        })?,
+        Action::Revoke { name } => {
+            Clients::update(&path, |clients| {
+                let is_invited = clients.invited.remove(name).is_some();
+                if clients.named.remove(name).is_none() && !is_invited {
+                    return Err(ClientCommandError::Unknown(*name));
+                }
+                Ok(())
+            })?;
+            writeln!(
+                io::stdout(),
+                "The client {name} is revoked: its key and its invitation are no longer accepted"
+            )?;
+        }
         Action::Rotate { name, address, overlap } => {
             let server = own_server::target(address.as_deref())?;
             let key = Clients::update(&path, |clients| {
@@ -354,6 +369,12 @@ fn list(clients: &Clients, as_json: bool) -> Result<(), ClientCommandError> {
         let all = json!({ "clients": each.collect::<Vec<_>>(), "others": json_of(&clients.others) });
         writeln!(out, "{all:#}")?;
         return Ok(());
+    }
+    if clients.named.is_empty() && clients.invited.is_empty() {
+        writeln!(
+            out,
+            "no client has a key of its own: `causeway client add NAME` and `causeway client invite NAME` make some"
+        )?;
     }
     for (name, client) in &clients.named {
         let mut notes = Vec::new();

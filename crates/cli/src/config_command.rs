@@ -279,11 +279,11 @@ fn text_of_settings(settings: &Settings) -> String {
 
 /// A configuration file with every key.
 fn example(all: &Command) -> String {
-    let mut out = "# ~/.config/causeway/config.toml, or a file of /etc/causeway that ends in .toml. A line behind # says \
-                   nothing;\n# take the # away from what you want to say.\n\n"
+    let mut out = "# ~/.config/causeway/config.toml, or a file of /etc/causeway that ends in .toml. Lines that begin with # are \
+                   comments;\n# remove the # to set a value.\n\n"
         .to_owned();
     out += &document::example(&Section::Client);
-    out += "# Servers that have names: `causeway run --on gpu-box -- PROGRAM`. Take the # of the next line away, too.\n#";
+    out += "# Servers that have names: `causeway run --on gpu-box -- PROGRAM`. Remove the # of the next line, too.\n#";
     out += &document::example(&Section::Server("gpu-box".to_owned()));
     out += "# What `causeway serve` does: its options without their dashes, which `causeway serve --help` explains, and\n\
             # then what has no option.\n";

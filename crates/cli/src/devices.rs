@@ -22,10 +22,11 @@ const MULTIPROCESSORS: i32 = 16;
 const CAPABILITY_MAJOR: i32 = 75;
 const CAPABILITY_MINOR: i32 = 76;
 
-/// List the GPUs of a server, or of several: each card with all of its memory, whatever limit this client has.
+/// List the GPUs of a server, or of several.
 ///
-/// Without a server: those of this machine's service, where it runs, or of a private server with the software GPU. Of several
-/// servers one that does not answer is reported, the others are shown, and the exit code is 1.
+/// Each card is listed with all of its memory, whatever limit this client has. Without a server: those of this machine's
+/// service, where it runs, or of a private server with the software GPU. Of several servers one that does not answer is
+/// reported, the others are shown, and the exit code is 1.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]

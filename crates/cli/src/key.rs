@@ -83,6 +83,11 @@ pub enum KeyCommandError {
         "`{0}` has no key in it: paste the whole connect string, causeway://KEY@HOST:PORT, that `causeway key show` prints on the server"
     )]
     NoKey(String),
+    /// No server has made one.
+    #[error(
+        "there is no key yet: `causeway serve` makes one at its first start ({}); --key-file names another file", .0.display()
+    )]
+    NoKeyYet(PathBuf),
     /// There is no such line.
     #[error("there is no key of {0} in the list; `causeway key list` says what there is")]
     Unknown(String),
@@ -106,7 +111,13 @@ pub fn key(arguments: &Arguments) -> Result<ExitCode, KeyCommandError> {
 fn show(address: Option<&str>, key_file: Option<PathBuf>) -> Result<(), KeyCommandError> {
     let path = own_server::key_file(key_file)?;
     let target = own_server::target(address)?;
-    let target = Target { key: Some(file::load(&path)?), ..target };
+    let key = file::load(&path).map_err(|error| match error {
+        KeyFileError::Io { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
+            KeyCommandError::NoKeyYet(path)
+        }
+        other => other.into(),
+    })?;
+    let target = Target { key: Some(key), ..target };
     writeln!(io::stdout(), "{}", *target.connect_string())?;
     Ok(())
 }
@@ -115,7 +126,7 @@ fn add() -> Result<(), KeyCommandError> {
     let text = if io::stdin().is_terminal() {
         write!(
             io::stderr(),
-            "The connect string that `causeway key show` prints on the server, which is not shown: "
+            "Paste the connect string that `causeway key show` prints on the server (it will not be shown): "
         )?;
         hidden_input::line()?.ok_or(KeyCommandError::NoInput)?
     } else {
@@ -127,14 +138,16 @@ fn add() -> Result<(), KeyCommandError> {
     let Some(key) = target.key.clone() else { return Err(KeyCommandError::NoKey(target.to_string())) };
     let path = file::list_path()?;
     let server = Some(target.endpoint.clone());
-    file::update_list(|lines| {
+    let replaced = file::update_list(|lines| {
+        let other = lines.iter().any(|line| line.server == server && line.key != key);
         lines.retain(|line| line.server != server);
         lines.push(Line { server, key });
-        Ok::<_, KeyFileError>(())
+        Ok::<_, KeyFileError>(other)
     })?;
+    let replaced = if replaced { ", in place of another one" } else { "" };
     writeln!(
         io::stdout(),
-        "The key of {target} is in {} now: causeway run --on {} -- PROGRAM",
+        "The key of {target} is in {} now{replaced}: causeway run --on {} -- PROGRAM",
         path.display(),
         target.address()
     )?;
@@ -149,6 +162,9 @@ fn list(json: bool) -> Result<(), KeyCommandError> {
         let servers = lines.iter().map(|line| line.server.as_ref().map(ToString::to_string));
         writeln!(out, "{:#}", serde_json::json!({ "servers": servers.collect::<Vec<_>>() }))?;
         return Ok(());
+    }
+    if lines.is_empty() {
+        writeln!(out, "no key of a server is stored: `causeway key add` stores one")?;
     }
     for line in lines {
         match line.server {
@@ -170,7 +186,11 @@ fn remove(server: &str) -> Result<(), KeyCommandError> {
             }
         }
         Ok(())
-    })
+    })?;
+    for target in &targets {
+        writeln!(io::stdout(), "The key of {target} is stored no longer")?;
+    }
+    Ok(())
 }
 
 /// What is in the list; nothing where there is none.
@@ -184,6 +204,15 @@ fn read_lines(path: &std::path::Path) -> Result<Vec<Line>, KeyFileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn before_a_server_has_started_there_is_no_key_to_show() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let error = show(None, Some(path.clone())).unwrap_err().to_string();
+        assert!(error.starts_with("there is no key yet: `causeway serve` makes one"), "{error}");
+        assert!(error.contains(path.to_str().unwrap()), "{error}");
+    }
 
     #[test]
     fn secret_on_the_command_line_is_refused_and_not_repeated() {

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -72,8 +72,8 @@ pub struct Arguments {
 pub enum MpirunError {
     /// It is not known how to hand things over.
     #[error(
-        "{program} says neither that it is Open MPI's nor MPICH's launcher nor Slurm's srun when it is asked for \
-         its version: give LD_PRELOAD and CAUSEWAY_COMM_JOB to the ranks by its own options"
+        "{program} is no MPI launcher that Causeway knows (Open MPI's, MPICH's and Slurm's srun). The order is `causeway run -- causeway \
+         mpirun -- mpirun -n 2 PROGRAM`; for another launcher give LD_PRELOAD and CAUSEWAY_COMM_JOB to the ranks by its own options"
     )]
     Unknown {
         /// The launcher.
@@ -90,6 +90,9 @@ pub enum MpirunError {
         /// Where it was looked for.
         looked_at: Vec<PathBuf>,
     },
+    /// There is nothing where the interposer is said to be.
+    #[error("--library (CAUSEWAY_MPI_LIBRARY) names {}, and there is no such file", .0.display())]
+    NoSuchFile(PathBuf),
     /// The launcher does not say which MPI its ranks have, and there are interposers for several.
     #[error(
         "srun does not say which MPI the ranks have: name the interposer that was built for it by --library, one \
@@ -120,8 +123,33 @@ pub enum MpirunError {
     Launch(#[from] LaunchError),
 }
 
+/// The first paths of a list, so that a message stays short.
 fn paths(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or ")
+    const MAX_NAMED: usize = 3;
+    let named: Vec<_> = paths.iter().take(MAX_NAMED).map(|path| path.display().to_string()).collect();
+    let more = match paths.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    named.join(" or ") + &more
+}
+
+/// A library that an interposer needs.
+const COMM: &str = "libcauseway_comm.so";
+
+/// Whether the loader finds the library that an interposer needs: beside it, or in the folders above, where packages have it,
+/// or in one of its own. Ranks may have other folders, so that this is no error.
+fn has_comm(library: &Path, own_folders: &[PathBuf]) -> bool {
+    let folders = library.ancestors().skip(1).take(3).map(Path::to_owned);
+    folders.chain(own_folders.iter().cloned()).any(|folder| folder.join(COMM).exists())
+}
+
+/// The folders in which the loader looks for any library.
+fn loader_folders() -> Vec<PathBuf> {
+    let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let triplet = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let fixed = ["/usr/lib64", "/usr/lib", "/usr/local/lib", triplet.as_str()].map(PathBuf::from);
+    std::env::split_paths(&named).chain(fixed).collect()
 }
 
 impl MpirunError {
@@ -255,6 +283,14 @@ fn exported(exported_variables: &OsStr, preload: &OsStr, has_hosts: bool) -> OsS
 pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
     let launcher = &arguments.command[0];
     let (family, library) = interposer(launcher, arguments.library.as_deref())?;
+    if !has_comm(&library, &loader_folders()) {
+        // Without a standard error it cannot be said.
+        let _ = writeln!(
+            io::stderr(),
+            "causeway: warning: there is no {COMM} beside {}, without which ranks end as they start: copy it there",
+            library.display()
+        );
+    }
     let mut preload = library.into_os_string();
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
         preload.push(":");
@@ -282,7 +318,7 @@ pub fn interposer(launcher: &OsStr, named: Option<&Path>) -> Result<(Family, Pat
             return Err(MpirunError::NotALibrary(named.to_owned()));
         }
         Some(named) if named.is_file() => named.to_owned(),
-        Some(named) => return Err(no_library(family, major, vec![named.to_owned()])),
+        Some(named) => return Err(MpirunError::NoSuchFile(named.to_owned())),
         None => find(family, major, &library::folders())?,
     };
     match built_for(&library) {
@@ -416,6 +452,32 @@ mod tests {
         assert_eq!(find_for(four).as_ref(), Ok(&of_four));
         let error = find_for("slurm 22.05.8\n").unwrap_err();
         assert!(error.contains("--library") && error.contains("openmpi-4"), "{error}");
+    }
+
+    #[test]
+    fn errors_say_what_was_looked_for_and_what_to_type() {
+        let unknown = MpirunError::Unknown { program: "python3".into() }.to_string();
+        assert!(unknown.starts_with("python3 is no MPI launcher that Causeway knows"), "{unknown}");
+        assert!(unknown.contains("`causeway run -- causeway mpirun -- mpirun -n 2 PROGRAM`"), "{unknown}");
+        let many: Vec<PathBuf> = (0..7).map(|number| PathBuf::from(format!("/{number}"))).collect();
+        assert_eq!(paths(&many), "/0 or /1 or /2 (and 4 more)");
+        let error = interposer(OsStr::new("/bin/true"), Some(Path::new("/nonexistent.so"))).unwrap_err();
+        assert!(error.to_string().contains("/bin/true is no MPI launcher"), "{error}");
+    }
+
+    #[test]
+    fn the_library_of_an_interposer_is_looked_for_beside_it_and_above() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("mpi/mpich").join(NAME);
+        fs::create_dir_all(library.parent().unwrap()).unwrap();
+        let other = folder.path().join("other");
+        fs::create_dir(&other).unwrap();
+        assert!(!has_comm(&library, std::slice::from_ref(&other)));
+        for path in [other.join(COMM), folder.path().join(COMM), folder.path().join("mpi/mpich").join(COMM)] {
+            fs::write(&path, "").unwrap();
+            assert!(has_comm(&library, std::slice::from_ref(&other)), "{}", path.display());
+            fs::remove_file(&path).unwrap();
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use causeway_access::current_user;
 use causeway_config::table::{CUDA_VISIBLE_DEVICES, ON};
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 use serde_json::json;
 use thiserror::Error;
 
@@ -125,7 +126,9 @@ pub fn pool(arguments: &Arguments) -> Result<ExitCode, PoolCommandError> {
             print(format!("{}={}", CUDA_VISIBLE_DEVICES.name, held.lease.devices))?;
         }
         Action::Release { pool, job: Some(job), .. } => {
-            if !Pool::of(pool)?.release(job)? {
+            if Pool::of(pool)?.release(job)? {
+                print(format!("the GPUs of the job {job} are free"))?;
+            } else {
                 // No error: a job's epilogue may come twice, or for a job that took none.
                 let _ = writeln!(io::stderr(), "causeway: the job {job} has no GPUs of the pool {pool}");
             }
@@ -148,6 +151,11 @@ fn taken(leases: &[Lease], server: &str) -> usize {
     gpus.filter(|gpu| gpu.server == server).count()
 }
 
+/// A time of a lease without fractions of a second; as it stands where it is none.
+fn whole_seconds(time: &str) -> String {
+    time.parse::<Timestamp>().map_or_else(|_| time.to_owned(), |time| format!("{time:.0}"))
+}
+
 fn table(pool: &Pool, states: &[ServerState], leases: &[Lease]) -> String {
     let mut lines = Vec::new();
     let (mut free, mut all) = (0, 0);
@@ -166,7 +174,7 @@ fn table(pool: &Pool, states: &[ServerState], leases: &[Lease]) -> String {
     lines.insert(0, format!("{}: {free} of {all} GPUs free", pool.name()));
     for Lease { holder, user, since, gpus, .. } in leases {
         let gpus: Vec<_> = gpus.iter().map(|Gpu { server, index }| format!("{server} GPU {index}")).collect();
-        lines.push(format!("  {user}, {holder}, since {since}: {}", gpus.join(", ")));
+        lines.push(format!("  {user}, {holder}, since {}: {}", whole_seconds(since), gpus.join(", ")));
     }
     lines.join("\n")
 }
@@ -191,4 +199,15 @@ fn to_json(pool: &Pool, states: &[ServerState], leases: &[Lease]) -> String {
     };
     let leases: Vec<_> = leases.iter().map(of_lease).collect();
     json!({ "pool": pool.name(), "servers": servers.collect::<Vec<_>>(), "leases": leases }).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_leases_have_no_fractions() {
+        assert_eq!(whole_seconds("2026-11-29T20:15:07.123456789Z"), "2026-11-29T20:15:07Z");
+        assert_eq!(whole_seconds("yesterday"), "yesterday");
+    }
 }

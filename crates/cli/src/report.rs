@@ -85,6 +85,11 @@ fn sum(first: Value, second: Value) -> Value {
     }
 }
 
+/// A number of things by their name, of which there may be one.
+fn counted(number: u64, name: &str) -> String {
+    format!("{number} {name}{}", if number == 1 { "" } else { "s" })
+}
+
 fn longer(first: Value, second: Value) -> Value {
     if second.as_f64() > first.as_f64() { second } else { first }
 }
@@ -171,10 +176,10 @@ impl Report {
         let _ = writeln!(out, "  copies   carried by plans of: {}", self.text("pipeline"));
         let _ = writeln!(
             out,
-            "  time     {:.3} s since the session was opened, {:.3} s of it in {} waits for the server",
+            "  time     {:.3} s since the session was opened, {:.3} s of it in {} for the server",
             seconds("seconds"),
             seconds("wait_seconds"),
-            self.number("waits")
+            counted(self.number("waits"), "wait")
         );
         for line in self.device_times() {
             let _ = writeln!(out, "  {line}");
@@ -214,7 +219,7 @@ impl Report {
         let took = |field: &str| seconds(&all[field]["seconds"]);
         let kernels = all["kernels"]["count"].as_u64().unwrap_or(0);
         let mut lines = vec![
-            format!("on the devices: {:.3} s in {kernels} kernels", took("kernels")),
+            format!("on the devices: {:.3} s in {}", took("kernels"), counted(kernels, "kernel")),
             format!(
                 "copies there: {:.3} s to the device, {:.3} s from the device, {:.3} s within devices",
                 took("to_device"),
@@ -235,7 +240,10 @@ impl Report {
             lines.push(format!("  {:.3} s in {count} of {name}", seconds(&total["seconds"])));
         }
         if let Some(count @ 1..) = all["not_timed"].as_u64() {
-            lines.push(format!("{count} launches and copies more were not timed"));
+            lines.push(match count {
+                1 => "1 launch or copy more was not timed".to_owned(),
+                _ => format!("{count} launches and copies more were not timed"),
+            });
         }
         lines
     }
@@ -303,6 +311,16 @@ mod tests {
             "  0.400 s in 4 of long\n    0.100 s in 3 of short",
             "9 launches and copies more were not timed",
         ] {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn one_of_a_kind_is_told_in_the_singular() {
+        let all =
+            serde_json::json!({ "waits": 1, "device_time": { "kernels": { "count": 1 }, "not_timed": 1 } });
+        let text = Report { all, processes: 1 }.summary();
+        for part in ["in 1 wait for the server", "in 1 kernel\n", "1 launch or copy more was not timed"] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
     }

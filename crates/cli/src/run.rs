@@ -1,13 +1,13 @@
 //! `causeway run`: runs a program on a server's GPU.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::process::{Command, ExitCode};
 
 use causeway_config::read::PROCESS;
 use causeway_config::table;
 use causeway_pipeline::{Table, UserTableError};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use thiserror::Error;
 
 use crate::keys::HandOverError;
@@ -32,20 +32,22 @@ use crate::xla;
 /// as long as the program. Nothing else is printed unless an error occurs or an option requests it. The exit
 /// code is the program's; if a signal ends the program, it ends this command, too.
 #[derive(Debug, Args)]
+#[group(skip)]
+#[command(group = ArgGroup::new("reported").args(["stats", "device_times"]).multiple(true))]
 pub struct Arguments {
     #[command(flatten)]
     server: ServerArguments,
     /// Print at the end, on standard error, which calls were made and how many bytes were copied.
     #[arg(long)]
     stats: bool,
-    /// With --stats: measure how long kernels and copies took on the devices, and how much they overlapped.
+    /// Measure how long kernels and copies took on the devices, and how much they overlapped; implies --stats.
     ///
     /// Each launch and copy is placed between two events, which takes some microseconds; only the first
     /// 16,384 are measured.
-    #[arg(long, requires = "stats")]
+    #[arg(long)]
     device_times: bool,
     /// With --stats: print all counters as JSON.
-    #[arg(long, requires = "stats")]
+    #[arg(long, requires = "reported")]
     json: bool,
     /// Print on standard error what this command does.
     #[arg(short, long)]
@@ -55,12 +57,24 @@ pub struct Arguments {
     program: Vec<OsString>,
 }
 
+impl Arguments {
+    /// Whether there is a report at the end.
+    fn has_report(&self) -> bool {
+        self.stats || self.device_times
+    }
+}
+
 /// Why a program was not run.
 #[derive(Debug, Error)]
 pub enum RunError {
     /// There is no server, or it does not answer as it should.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// The option that names servers stands where the program's own arguments do.
+    #[error(
+        "`{0}` behind the program or `--` belongs to the program: write it before, `causeway run {0} SERVER -- PROGRAM`{1}"
+    )]
+    Misplaced(String, String),
     /// The program would not find the servers' keys.
     #[error(transparent)]
     Keys(#[from] HandOverError),
@@ -88,12 +102,21 @@ impl RunError {
     }
 }
 
+/// The option of this command that names servers, where a word of the program's command line is that.
+fn server_option(word: &OsStr) -> Option<&'static str> {
+    let word = word.as_encoded_bytes();
+    (word == b"--on" || word.starts_with(b"--on=")).then_some("--on")
+}
+
 /// The command that runs a program on the servers that are meant, which answer, and those servers.
 pub fn prepare(
     server: &ServerArguments,
     program: &[OsString],
     verbose: bool,
 ) -> Result<(Command, Servers), RunError> {
+    if let Some(option) = server_option(&program[0]) {
+        return Err(RunError::Misplaced(option.to_owned(), String::new()));
+    }
     let library = library::folder()?;
     // The client library would refuse the same, later and in the program.
     Table::of_user(PROCESS)?;
@@ -101,7 +124,14 @@ pub fn prepare(
         // Without a standard error it cannot be said.
         let _ = writeln!(io::stderr(), "causeway: warning: {warning}");
     }
-    let servers = server.servers_of_program(verbose)?;
+    let servers = server.servers_of_program(verbose).map_err(|error| {
+        match (&error, program.iter().find_map(|word| server_option(word))) {
+            (ServerError::None(_), Some(option)) => {
+                RunError::Misplaced(option.to_owned(), format!(" ({error})"))
+            }
+            _ => error.into(),
+        }
+    })?;
     server.check(&servers)?;
     let mut command = launch::command(program, &library);
     servers.hand_over(&mut command)?;
@@ -137,10 +167,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
             writeln!(io::stderr(), "causeway: using {kind} at {names} and the client library in {library}");
         command.env(table::LOG.name, "info");
     }
-    if !servers.outlive_program() && !arguments.stats {
+    if !servers.outlive_program() && !arguments.has_report() {
         return Err(launch::become_program(command).into());
     }
-    let report = arguments.stats.then(report::File::new).transpose()?;
+    let report = arguments.has_report().then(report::File::new).transpose()?;
     if let Some(report) = &report {
         report.ask_for(&mut command);
     }
@@ -160,4 +190,37 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
         };
     }
     Ok(launch::end_like(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: Arguments,
+    }
+
+    #[test]
+    fn an_option_in_the_place_of_the_program_is_named() {
+        let error = prepare(&line(&["./program"]).server, &["--on".into(), "software".into()], false);
+        let error = error.map(|_| ()).unwrap_err().to_string();
+        assert!(error.starts_with("`--on` behind the program or `--` belongs to the program"), "{error}");
+        assert_eq!(server_option(OsStr::new("--on=a")), Some("--on"));
+        assert_eq!(server_option(OsStr::new("--only")), None);
+    }
+
+    fn line(arguments: &[&str]) -> Arguments {
+        Line::try_parse_from([&["run"], arguments].concat()).unwrap().run
+    }
+
+    #[test]
+    fn device_times_are_reported_without_a_further_option() {
+        assert!(line(&["--device-times", "--json", "p"]).has_report());
+        assert!(line(&["--stats", "--json", "p"]).has_report());
+        assert!(!line(&["p", "--device-times"]).has_report());
+        assert!(Line::try_parse_from(["run", "--json", "p"]).is_err());
+    }
 }

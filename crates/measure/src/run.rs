@@ -2,6 +2,7 @@
 
 use core::convert::Infallible;
 use core::time::Duration;
+use std::io::{self, Write};
 use std::process::Command;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -72,8 +73,8 @@ impl Group {
     }
 }
 
-/// Starts a process for each group of targets, measures, and ends them. Shows on standard error, if that is a
-/// terminal, how far it is.
+/// Starts a process for each group of targets, measures, and ends them. Shows on standard error how far it is: by a bar, or,
+/// where that is no terminal, by a line for each case.
 pub fn run(order: RunSpec) -> Run {
     let date = machine::now();
     let (mut targets, mut states): (Vec<_>, Vec<_>) = order.groups.into_iter().flat_map(Group::start).unzip();
@@ -99,7 +100,7 @@ pub fn run(order: RunSpec) -> Run {
 
 /// How far something is, on standard error if that is a terminal.
 pub fn progress_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:40} {pos} of {len}, {elapsed}  {msg}")
+    let style = ProgressStyle::with_template("{bar:20} {pos} of {len}, {elapsed}  {wide_msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
 }
@@ -150,11 +151,22 @@ pub fn measure_all<M: Measurer>(
             break;
         }
         let before = records.last().map(rates).unwrap_or_default();
-        bar.set_message(format!("{case}{before}"));
+        let message = format!("{case}{before}");
+        if bar.is_hidden() {
+            // A log shows that it goes on.
+            report_step(&mut io::stderr(), records.len(), cases.len(), bar.elapsed(), &message);
+        }
+        bar.set_message(message);
         records.push(CaseRecord { case: *case, outcomes: measure_case(*case, plan, targets) });
         bar.inc(1);
     }
     records
+}
+
+/// Writes how far it is, where no bar can be drawn.
+fn report_step(out: &mut impl Write, done: usize, count: usize, elapsed: Duration, message: &str) {
+    // Without a standard error it cannot be said.
+    let _ = writeln!(out, "causeway: {} of {count}, {} s: {message}", done + 1, elapsed.as_secs());
 }
 
 /// What was measured of a case, for who watches: a rate or a time of each target.
@@ -286,6 +298,13 @@ mod tests {
         for target in 0..3 {
             assert_eq!(records[0].results(target).unwrap().done_us.count, 4);
         }
+    }
+
+    #[test]
+    fn a_log_has_a_line_for_each_case() {
+        let mut log = Vec::new();
+        report_step(&mut log, 2, 20, Duration::from_millis(5900), "a case; before it");
+        assert_eq!(String::from_utf8(log).unwrap(), "causeway: 3 of 20, 5 s: a case; before it\n");
     }
 
     #[test]

@@ -93,7 +93,10 @@ pub fn check(arguments: &Arguments) -> Result<ExitCode, CheckError> {
             checks.push(check.ok_or_else(|| CheckError::NoCode(path.display().to_string()))?);
         }
     }
-    let report = Report { files: &checks, unreadable: &unreadable, examined, options: &options };
+    let searched: Vec<_> = arguments.paths.iter().map(|path| path.display().to_string()).collect();
+    let searched = searched.join(", ");
+    let report =
+        Report { files: &checks, unreadable: &unreadable, searched: &searched, examined, options: &options };
     let text = if arguments.json { format!("{:#}\n", print::json(&report)) } else { print::text(&report) };
     match io::stdout().lock().write_all(text.as_bytes()) {
         // As with `causeway check ... | head`: who asked has seen enough.

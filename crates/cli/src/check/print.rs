@@ -29,6 +29,8 @@ pub struct Report<'a> {
     pub files: &'a [FileCheck],
     /// Those that cannot be read.
     pub unreadable: &'a [Unreadable],
+    /// The files and folders that are named.
+    pub searched: &'a str,
     /// How many files were looked at.
     pub examined: usize,
     /// The software GPU.
@@ -66,6 +68,10 @@ pub fn text(report: &Report<'_>) -> String {
     let lacking = report.files.iter().filter(|file| !file.is_good()).count();
     // One that is named is there without any, too.
     let concerned = report.files.iter().filter(|file| file.images > 0 || !file.is_good()).count();
+    if report.examined == 0 && report.unreadable.is_empty() {
+        let _ = writeln!(out, "There is no program or library in {}.", plain(report.searched));
+        return out;
+    }
     let _ = writeln!(
         out,
         "{} of {} with GPU code or CUDA calls; the software GPU (compute capability {}, PTX up to {}) {}.",

@@ -113,7 +113,7 @@ fn is_before_enrolment(error: &ConnectError) -> bool {
 
 fn read_invitation() -> Result<Zeroizing<String>, LoginError> {
     if io::stdin().is_terminal() {
-        write!(io::stderr(), "The invitation, which is not shown: ")?;
+        write!(io::stderr(), "Paste the invitation (it will not be shown): ")?;
         return hidden_input::line()?.ok_or(LoginError::NoInvitation);
     }
     let mut text = Zeroizing::new(String::new());

@@ -115,6 +115,10 @@ pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
     }
     // Before a minute is spent for nothing.
     profile::prepare(&profile::folder()?)?;
+    if let Some(warning) = busy(&std::fs::read_to_string("/proc/loadavg").unwrap_or_default(), processors()) {
+        // Without a standard error it cannot be said.
+        let _ = writeln!(io::stderr(), "causeway: warning: {warning}");
+    }
     let folder = library::folder()?;
     let server = arguments.server.one_server()?;
     arguments.server.check(&server)?;
@@ -130,6 +134,21 @@ pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
     let status = launch::run_program(command)?;
     drop(server);
     Ok(launch::end_like(status))
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What to say of measurements on a machine that is busy with other things, by the load of its last minute.
+fn busy(loads: &str, processors: usize) -> Option<String> {
+    let load: f64 = loads.split_whitespace().next()?.parse().ok()?;
+    (load > processors as f64).then(|| {
+        format!(
+            "this machine is busy (load {load:.1} on {processors} processors), so what is measured may be wrong: repeat it \
+             when nothing else runs"
+        )
+    })
 }
 
 /// Prints the profiles that are kept as JSON, and says which cannot be read.
@@ -293,4 +312,16 @@ impl Measuring<'_> {
 fn fixed(plan: Plan) -> String {
     let rule = Rule { module: None, direction: None, sizes: 0..u64::MAX, change: Change::to(plan) };
     Table { rules: vec![rule] }.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_is_warned_of() {
+        assert!(busy("16.58 14.79 13.51 3/400 9\n", 2).unwrap().contains("load 16.6 on 2 processors"));
+        assert_eq!(busy("1.90 14.79 13.51 3/400 9\n", 2), None);
+        assert_eq!(busy("", 2), None);
+    }
 }

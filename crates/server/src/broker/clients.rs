@@ -85,7 +85,8 @@ impl AcceptedClients {
         let clients = Arc::new(Clients::read(path)?);
         if read.clients.is_some() || !clients.named.is_empty() {
             let names: Vec<_> = clients.named.keys().map(ToString::to_string).collect();
-            tracing::info!(file = %path.display(), "clients with keys of their own: {}", names.join(", "));
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            tracing::info!(file = %path.display(), "clients with keys of their own: {names}");
         }
         *read = UsedList { version, clients: Some(Arc::clone(&clients)), reported: None };
         Ok(clients)

@@ -181,6 +181,10 @@ impl Incoming {
                     shared.totals.refused(why);
                     shared.audit.refused(origin, None, why, &error.to_string());
                 }
+                // The client of a session that has moved on or ended tries again and again, and nothing is wrong.
+                if let AcceptError::NoSession = error {
+                    return tracing::info!(peer = %origin, "a connection was refused: {error}");
+                }
                 return tracing::warn!(peer = %origin, "a connection was refused: {error}");
             }
         };

@@ -69,6 +69,7 @@ impl Refusal {
             | AcceptError::NotAllowed
             | AcceptError::NeedlessKey
             | AcceptError::WrongKey(_)
+            | AcceptError::NoSession
             | AcceptError::ClientNotAccepted(_)
             | AcceptError::NotForInvitations
             | AcceptError::NotForTickets => Self::NotProved,

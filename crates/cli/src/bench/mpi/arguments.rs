@@ -181,13 +181,15 @@ pub enum Channel {
 }
 
 impl FromStr for Channel {
-    type Err = UnknownChannel;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, UnknownChannel> {
+    fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Self::Auto),
             "none" => Ok(Self::None),
-            _ => text.parse().map(Self::Only),
+            _ => text.parse().map(Self::Only).map_err(|error: UnknownChannel| {
+                format!("{error}; `auto` lets Causeway choose, `none` is the MPI without it")
+            }),
         }
     }
 }
@@ -302,5 +304,7 @@ pub mod tests {
         ] {
             assert!(parse(&arguments).is_err(), "{arguments:?}");
         }
+        let error = parse(&["--channel", "gdr"]).unwrap_err().to_string();
+        assert!(error.contains("staged") && error.contains("`auto`") && error.contains("`none`"), "{error}");
     }
 }
