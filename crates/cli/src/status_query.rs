@@ -112,6 +112,14 @@ impl ServerConnection {
         }
     }
 
+    /// Has the server use GPUDirect for copies of a session from the next one on, or staging.
+    pub fn set_gpudirect(&mut self, session: SessionId, is_on: bool) -> Result<(), QueryError> {
+        match self.request(StatusRequest::GpuDirect { session, is_on })? {
+            Reply::GpuDirectSet => Ok(()),
+            other => Err(self.unwanted(other)),
+        }
+    }
+
     /// Asks something about a session that goes to another server, or comes from there.
     pub fn about_move(&mut self, request: MoveRequest) -> Result<MoveReply, QueryError> {
         match self.request(StatusRequest::Move(request))? {
@@ -139,9 +147,11 @@ impl ServerConnection {
         let server = self.name.clone();
         match reply {
             Reply::Refused { text } => QueryError::Refused { server, text },
-            Reply::Status(_) | Reply::Draining { .. } | Reply::Released | Reply::Move(_) => {
-                QueryError::Confused(server)
-            }
+            Reply::Status(_)
+            | Reply::Draining { .. }
+            | Reply::Released
+            | Reply::Move(_)
+            | Reply::GpuDirectSet => QueryError::Confused(server),
         }
     }
 

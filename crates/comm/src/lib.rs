@@ -14,7 +14,7 @@
 //! | `device` | Device-initiated communication |
 //! | `world` | World: this process's part in a job, that is its place on the boards, its socket, what it offers, and what it has of each peer |
 //! | `transfer` | Rendezvous transfers: what a rank offers, and what it fetches of others' offers |
-//! | `live` | Live status: the messages of a rank so far, for other processes of its owner while it runs, and the channels that these let it use |
+//! | `live` | Live status: the messages of a rank so far, for other processes of its owner while it runs, and the channels that these let it use, with GPUDirect or without |
 //! | `profile` | Profile of channel costs: a text file in the user's cache |
 //! | `report` | Report of channels, algorithms and collective calls: what `CAUSEWAY_COMM_EXPLAIN=1` prints at the end |
 //! | `settings` | Settings of a rank, from the environment |

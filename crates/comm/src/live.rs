@@ -1,5 +1,5 @@
 //! Live status: the messages of a rank so far, for other processes of its owner while it runs, and the
-//! channels that these let it use.
+//! channels that these let it use, with GPUDirect or without.
 //!
 //! It is a page of memory in a file that cannot be cut short, which the rank keeps open under a name: who may
 //! look at the rank's open files, as its owner and root may, finds it below `/proc`. So nothing stays behind
@@ -26,7 +26,7 @@ use crate::scheduler::Decision;
 const NAME: &str = "causeway-comm-live";
 
 /// What the page begins with: its meaning changes with the number at the end.
-const MAGIC: u64 = u64::from_le_bytes(*b"CWlive01");
+const MAGIC: u64 = u64::from_le_bytes(*b"CWlive02");
 
 const BYTES: u64 = 4096;
 
@@ -37,9 +37,12 @@ const RANKS: usize = 3;
 /// Sets of channels, a bit each: those of the rank's settings, and those that its owner lets it use.
 const CONFIGURED: usize = 4;
 const ALLOWED: usize = 5;
+/// Whether the owner has switched GPUDirect off.
+const GPUDIRECT_OFF: usize = 6;
 const MPI: usize = 8;
 const GPUDIRECT: usize = 10;
-const CHANNELS: usize = 12;
+const STAGED: usize = 12;
+const CHANNELS: usize = 14;
 
 fn bit(channel: Channel) -> u64 {
     1 << channel.index()
@@ -122,6 +125,11 @@ impl Live {
         self.0.as_ref().is_none_or(|own| own.page.get(ALLOWED) & bit(channel) != 0)
     }
 
+    /// Whether the owner lets RDMA devices access the GPU's memory now, at this rank's end.
+    pub(crate) fn allows_gpudirect(&self) -> bool {
+        self.0.as_ref().is_none_or(|own| own.page.get(GPUDIRECT_OFF) == 0)
+    }
+
     /// Counts a message that was received, or sent with the MPI.
     pub(crate) fn count(&self, path: MessagePath, bytes: u64) {
         let Some(OwnPage { page, .. }) = &self.0 else { return };
@@ -130,6 +138,8 @@ impl Live {
                 page.count(CHANNELS + 2 * channel.index(), bytes);
                 if is_gpudirect {
                     page.count(GPUDIRECT, bytes);
+                } else if channel.passes_host_memory() {
+                    page.count(STAGED, bytes);
                 }
             }
             MessagePath::Mapped(channel) => page.count(CHANNELS + 2 * channel.index(), bytes),
@@ -189,6 +199,11 @@ impl LiveRank {
         self.count_at(GPUDIRECT)
     }
 
+    /// What it has received through slots in host memory, at one end or both.
+    pub fn staged(&self) -> LiveCount {
+        self.count_at(STAGED)
+    }
+
     fn count_at(&self, at: usize) -> LiveCount {
         LiveCount { messages: self.page.get(at), bytes: self.page.get(at + 1) }
     }
@@ -201,6 +216,16 @@ impl LiveRank {
     /// Lets it use these channels, of those that its settings have, from its next message on.
     pub fn allow(&self, channels: &[Channel]) {
         self.page.set(ALLOWED, set(channels));
+    }
+
+    /// Whether RDMA devices may access the memory of its GPUs, where they can.
+    pub fn allows_gpudirect(&self) -> bool {
+        self.page.get(GPUDIRECT_OFF) == 0
+    }
+
+    /// Lets RDMA devices access the memory of its GPUs from its next message on, or stages what they carry.
+    pub fn allow_gpudirect(&self, is_allowed: bool) {
+        self.page.set(GPUDIRECT_OFF, u64::from(!is_allowed));
     }
 }
 
@@ -269,11 +294,17 @@ mod tests {
         assert_eq!(seen.count(Some(Channel::Bar)), count(1, 8));
         assert_eq!(seen.count(Some(Channel::Vmm)), count(0, 0));
         assert_eq!((seen.count(None), seen.gpudirect()), (count(1, 9), count(1, 100)));
+        assert_eq!(seen.staged(), count(1, 1));
         assert_eq!(seen.channels(), [Channel::Vmm, Channel::Rdma]);
         assert!(live.allows(Channel::Rdma));
         seen.allow(&[Channel::Vmm, Channel::Tcp]);
         assert!(live.allows(Channel::Vmm) && !live.allows(Channel::Rdma));
         assert_eq!(seen.channels(), [Channel::Vmm]);
+        assert!(live.allows_gpudirect() && seen.allows_gpudirect());
+        seen.allow_gpudirect(false);
+        assert!(!live.allows_gpudirect() && !seen.allows_gpudirect());
+        seen.allow_gpudirect(true);
+        assert!(live.allows_gpudirect());
         drop(live);
         assert!(find().is_none());
     }

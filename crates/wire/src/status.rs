@@ -29,6 +29,13 @@ pub enum StatusRequest {
     },
     /// About a session that goes to another server.
     Move(MoveRequest),
+    /// Have copies of a session use GPUDirect from the next one on, or staging.
+    GpuDirect {
+        /// The session.
+        session: SessionId,
+        /// Whether GPUDirect is used where it is available.
+        is_on: bool,
+    },
 }
 
 /// What the server answers.
@@ -47,6 +54,8 @@ pub enum Reply {
     Released,
     /// About a session that goes to another server.
     Move(MoveReply),
+    /// The session's copies use GPUDirect from the next one on, or staging.
+    GpuDirectSet,
     /// The question is not answered.
     Refused {
         /// Why, as a sentence for the user.
@@ -98,6 +107,9 @@ impl Encode for ServerStatus {
         let owned = self.sessions.iter().filter(|session| session.owner != SessionOwner::default());
         let owners: Vec<_> = owned.map(|session| (session.session, session.owner.clone())).collect();
         owners.encode(out);
+        let direct = self.sessions.iter().filter(|session| session.gpudirect.is_available);
+        let direct: Vec<_> = direct.map(|session| (session.session, session.gpudirect)).collect();
+        direct.encode(out);
     }
 }
 
@@ -130,6 +142,13 @@ impl<'a> Decode<'a> for ServerStatus {
                 session.owner = owners.remove(&session.session).unwrap_or_default();
             }
         }
+        if input.remaining() > 0 {
+            let direct: Vec<(SessionId, GpuDirectStatus)> = input.value()?;
+            let mut direct: HashMap<_, _> = direct.into_iter().collect();
+            for session in &mut status.sessions {
+                session.gpudirect = direct.remove(&session.session).unwrap_or_default();
+            }
+        }
         Ok(status)
     }
 }
@@ -160,6 +179,8 @@ pub struct SessionStatus {
     pub release: ReleaseStatus,
     /// Whose it is. It travels as the release does.
     pub owner: SessionOwner,
+    /// What network cards have copied. It travels as the release does.
+    pub gpudirect: GpuDirectStatus,
 }
 
 impl Encode for SessionStatus {
@@ -190,6 +211,7 @@ impl<'a> Decode<'a> for SessionStatus {
             activity: input.value()?,
             release: ReleaseStatus::default(),
             owner: SessionOwner::default(),
+            gpudirect: GpuDirectStatus::default(),
         })
     }
 }
@@ -228,6 +250,21 @@ pub struct ReleaseStatus {
 }
 
 record!(ReleaseStatus { released, refused });
+
+/// GPUDirect of a session: copies that network cards make between device memory and the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GpuDirectStatus {
+    /// Whether network cards may access the session's device memory.
+    pub is_available: bool,
+    /// Whether the owner lets them.
+    pub is_on: bool,
+    /// Bytes that they have written to devices; the others of [`Activity::bytes_to_device`] were staged.
+    pub bytes_to_device: u64,
+    /// Bytes that they have read from devices.
+    pub bytes_from_device: u64,
+}
+
+record!(GpuDirectStatus { is_available, is_on, bytes_to_device, bytes_from_device });
 
 /// What sessions have done, since they began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -275,6 +312,7 @@ const STATUS: u8 = 1;
 const DRAIN: u8 = 2;
 const RELEASE: u8 = 3;
 const MOVE: u8 = 4;
+const GPU_DIRECT: u8 = 5;
 
 impl Encode for StatusRequest {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -292,6 +330,11 @@ impl Encode for StatusRequest {
                 MOVE.encode(out);
                 request.encode(out);
             }
+            Self::GpuDirect { session, is_on } => {
+                GPU_DIRECT.encode(out);
+                session.encode(out);
+                is_on.encode(out);
+            }
         }
     }
 }
@@ -303,6 +346,7 @@ impl<'a> Decode<'a> for StatusRequest {
             DRAIN => Ok(Self::Drain { seconds: input.value()? }),
             RELEASE => Ok(Self::Release { session: input.value()? }),
             MOVE => Ok(Self::Move(input.value()?)),
+            GPU_DIRECT => Ok(Self::GpuDirect { session: input.value()?, is_on: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "question to a server", value: u64::from(other) }),
         }
     }
@@ -313,6 +357,7 @@ const DRAINING: u8 = 2;
 const REFUSED: u8 = 3;
 const RELEASED: u8 = 4;
 const MOVED: u8 = 5;
+const GPU_DIRECT_SET: u8 = 6;
 
 impl Encode for Reply {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -327,6 +372,7 @@ impl Encode for Reply {
                 already.encode(out);
             }
             Self::Released => RELEASED.encode(out),
+            Self::GpuDirectSet => GPU_DIRECT_SET.encode(out),
             Self::Move(reply) => {
                 MOVED.encode(out);
                 reply.encode(out);
@@ -345,9 +391,60 @@ impl<'a> Decode<'a> for Reply {
             STATUS_REPLY => Ok(Self::Status(Box::new(input.value()?))),
             DRAINING => Ok(Self::Draining { sessions: input.value()?, already: input.value()? }),
             RELEASED => Ok(Self::Released),
+            GPU_DIRECT_SET => Ok(Self::GpuDirectSet),
             MOVED => Ok(Self::Move(input.value()?)),
             REFUSED => Ok(Self::Refused { text: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "answer of a server", value: u64::from(other) }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(number: u8, gpudirect: GpuDirectStatus) -> SessionStatus {
+        SessionStatus {
+            session: SessionId([number; 16]),
+            program: "p".into(),
+            host: "h".into(),
+            process: 7,
+            peer: "local".into(),
+            worker: 8,
+            via: "verbs".into(),
+            open: 9,
+            activity: Activity { bytes_to_device: 100, ..Activity::default() },
+            release: ReleaseStatus::default(),
+            owner: SessionOwner::default(),
+            gpudirect,
+        }
+    }
+
+    #[test]
+    fn gpudirect_travels_behind_what_earlier_clients_read() {
+        let direct =
+            GpuDirectStatus { is_available: true, is_on: false, bytes_to_device: 60, bytes_from_device: 5 };
+        let sessions = vec![session(1, GpuDirectStatus::default()), session(2, direct)];
+        let status = ServerStatus { sessions, ..ServerStatus::default() };
+        let mut bytes = Vec::new();
+        status.encode(&mut bytes);
+        assert_eq!(Decoder::new(&bytes).value::<ServerStatus>(), Ok(status.clone()));
+        // What a server of before sends ends before the list of one entry.
+        let mut list = Vec::new();
+        vec![(SessionId([2; 16]), direct)].encode(&mut list);
+        bytes.truncate(bytes.len() - list.len());
+        let earlier = Decoder::new(&bytes).value::<ServerStatus>().unwrap();
+        assert_eq!(earlier.sessions[1], session(2, GpuDirectStatus::default()));
+    }
+
+    #[test]
+    fn a_request_to_switch_gpudirect_is_read_as_it_was_sent() {
+        let request = StatusRequest::GpuDirect { session: SessionId([3; 16]), is_on: true };
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        assert_eq!(Decoder::new(&bytes).value::<StatusRequest>(), Ok(request));
+        bytes.clear();
+        Reply::GpuDirectSet.encode(&mut bytes);
+        assert_eq!(Decoder::new(&bytes).value::<Reply>(), Ok(Reply::GpuDirectSet));
     }
 }

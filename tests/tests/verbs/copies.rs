@@ -1,11 +1,13 @@
 //! Programs and their copies over verbs.
 
 use crate::setup::{Far, LIMIT, hosts, is_roce, runs_all};
-use causeway_tests::built;
+use causeway_tests::built::{self, causeway};
 use causeway_tests::client::through_run;
 use causeway_tests::network::{Network, SERVER, Side};
-use causeway_tests::process::{Running, run};
+use causeway_tests::process::{Running, eventually, run};
 use causeway_tests::programs::{Case, cases, run_all};
+use causeway_tests::server::forget_environment;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -84,7 +86,7 @@ fn random_programs_are_in_order() {
     let Some(hosts) = hosts() else { return };
     let delays = ("CAUSEWAY_TEST_DELAYS", "60:1500");
     let far = Far::start(&hosts, &[("CAUSEWAY_SOFTWARE_GPU_DEVICES", "2"), delays]);
-    let model = built::causeway().with_file_name("causeway-model");
+    let model = causeway().with_file_name("causeway-model");
     let seeds = std::env::var("CAUSEWAY_MODEL_SEEDS");
     let seeds = seeds.unwrap_or_else(|_| if runs_all() { "6000..9000" } else { "6000..6200" }.to_owned());
     let mut command = through_run(Some(&far.server.connect_string()), &model);
@@ -141,6 +143,61 @@ fn pinned_copies(hosts: &Network, far: &Far, variables: &[(&str, &str)], path: &
         let bytes = |path: &str| report["copies"][direction][path]["bytes"].as_u64();
         [path, "staged"].map(|path| bytes(path).unwrap_or_else(|| panic!("{path} is missing: {text}")))
     })
+}
+
+/// What a server says of GPUDirect of its one session.
+fn direct_of(hosts: &Network, far: &Far) -> (String, Value) {
+    let mut command = Command::new(causeway());
+    forget_environment(&mut command);
+    command.args(["sessions", "--json", "--on", &far.server.connect_string()]);
+    let outcome = run(&mut hosts.inside(Side::Client, &command), LIMIT).must_succeed();
+    let told: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let session = &told["sessions"][0];
+    (session["session"].as_str().unwrap_or_default().to_owned(), session["gpudirect"].clone())
+}
+
+#[test]
+fn gpudirect_of_a_session_is_switched_while_it_copies() {
+    let Some(hosts) = hosts() else { return };
+    let far = Far::start(&hosts, &[]);
+    let mut copying = Running::start(&mut far.program(&hosts, "pinned_copies", &["1", "100000"]));
+    let number = |direct: &Value, field: &str| direct[field].as_u64().unwrap_or(0);
+    eventually("cards copy, and the server says how much", LIMIT, || {
+        let (_, direct) = direct_of(&hosts, &far);
+        direct["on"] == true
+            && number(&direct, "bytes_to_device") > 0
+            && number(&direct, "bytes_from_device") > 0
+    });
+    let (session, _) = direct_of(&hosts, &far);
+    let switch = |state: &str| {
+        let mut command = Command::new(causeway());
+        forget_environment(&mut command);
+        command.args(["sessions", "gpudirect", "--on", &far.server.connect_string(), &session, state]);
+        // On the server's host, whose user the kernel knows.
+        let outcome = run(&mut hosts.inside(Side::Server, &command), LIMIT).must_succeed();
+        assert!(outcome.stdout.contains(&format!("is {state}, from its next copy on")), "{outcome}");
+    };
+    switch("off");
+    // What was in flight ends by itself.
+    eventually("nothing goes by GPUDirect any more, and all is staged", LIMIT, || {
+        let [(_, before), (_, after)] = [direct_of(&hosts, &far), direct_of(&hosts, &far)];
+        let same = |field| number(&before, field) == number(&after, field);
+        after["on"] == false
+            && same("bytes_to_device")
+            && same("bytes_from_device")
+            && number(&after, "staged_bytes_to_device") > number(&before, "staged_bytes_to_device")
+    });
+    let (_, off) = direct_of(&hosts, &far);
+    switch("on");
+    eventually("cards copy again", LIMIT, || {
+        let (_, now) = direct_of(&hosts, &far);
+        number(&now, "bytes_to_device") > number(&off, "bytes_to_device")
+            && number(&now, "bytes_from_device") > number(&off, "bytes_from_device")
+    });
+    copying.signal(Signal::KILL);
+    let _ = copying.finish(LIMIT);
+    far.server.must_have_workers(0);
+    far.server.must_be_well();
 }
 
 #[test]

@@ -34,6 +34,7 @@ use causeway_sync::threads;
 use crossbeam_channel::{never, select, tick, unbounded};
 use sd_notify::NotifyState;
 
+pub use addresses::metrics_address;
 pub use error::ServeError;
 pub use options::Arguments;
 pub use values::check_entries;
@@ -41,7 +42,7 @@ use values::must_have_folder;
 
 use crate::try_driver::try_driver;
 use crate::{inherited, launch, logging};
-use addresses::{ListenAddresses, hint, listen_addresses, metrics_address, reachable};
+use addresses::{ListenAddresses, hint, listen_addresses, reachable};
 use restart::{Restart, Successor};
 use service::{Reports, report};
 

@@ -71,6 +71,7 @@ fn of(session: &SessionStatus, rates: &Rates) -> Value {
         "wait_seconds": done.wait_time as f64 / 1e9,
         "bytes_to_device": done.bytes_to_device,
         "bytes_from_device": done.bytes_from_device,
+        "gpudirect": session.gpudirect.is_available.then(|| gpudirect(session)),
         "state": if session.release.released.is_some() { "released" } else { "open" },
         "released_bytes": session.release.released.map(|(bytes, _)| bytes),
         "released_seconds": session.release.released.map(|(_, since)| seconds(since)),
@@ -82,6 +83,18 @@ fn of(session: &SessionStatus, rates: &Rates) -> Value {
             "bytes_from_device": rates.from_device,
             "waiting": rates.waiting,
         },
+    })
+}
+
+/// What network cards have copied, and what of all copies was staged.
+fn gpudirect(session: &SessionStatus) -> Value {
+    let (direct, done) = (session.gpudirect, session.activity);
+    json!({
+        "on": direct.is_on,
+        "bytes_to_device": direct.bytes_to_device,
+        "bytes_from_device": direct.bytes_from_device,
+        "staged_bytes_to_device": done.bytes_to_device.saturating_sub(direct.bytes_to_device),
+        "staged_bytes_from_device": done.bytes_from_device.saturating_sub(direct.bytes_from_device),
     })
 }
 

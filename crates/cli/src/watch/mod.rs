@@ -3,7 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `query` | Servers that are watched: which are meant, and why one cannot be |
-//! | `ranks` | `causeway ranks`: messages and bytes of running MPI ranks by channel, and channels switched on and off |
+//! | `ranks` | `causeway ranks`: messages and bytes of running MPI ranks by channel, and channels and GPUDirect switched on and off |
 //! | `rates` | Rates of sessions between two status replies |
 //! | `table` | Table of sessions: the columns that fit a width |
 //! | `sessions` | `causeway sessions`: the sessions of a server |

@@ -9,12 +9,21 @@ use causeway_access::{DEFAULT_PORT, Target, machine_service};
 use causeway_wire::handshake::SessionId;
 use causeway_wire::status::ServerStatus;
 use causeway_wire::text::Printable;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use thiserror::Error;
 
 use crate::pool::{self, Pool, PoolError};
 use crate::server::{EmptyOn, OnArguments};
 use crate::status_query::{QueryError, ServerConnection};
+
+/// A thing that is switched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Used where it is available.
+    On,
+    /// Not used.
+    Off,
+}
 
 /// The options that name the servers to watch.
 #[derive(Debug, Args)]

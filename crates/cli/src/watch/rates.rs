@@ -73,7 +73,7 @@ pub fn of_sessions(before: Option<&ServerStatus>, now: &ServerStatus) -> Vec<Rat
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use causeway_wire::status::{DeviceStatus, ReleaseStatus, SessionOwner};
+    use causeway_wire::status::{DeviceStatus, GpuDirectStatus, ReleaseStatus, SessionOwner};
 
     /// A status with sessions that have done so much.
     pub fn status(running: u64, sessions: &[(u8, u64)]) -> ServerStatus {
@@ -96,6 +96,7 @@ pub mod tests {
             },
             release: ReleaseStatus::default(),
             owner: SessionOwner::default(),
+            gpudirect: GpuDirectStatus::default(),
         };
         let device = DeviceStatus {
             index: 0,

@@ -59,10 +59,12 @@ pub enum Kind {
     Session,
 }
 
-/// The lines for a terminal of `width` places and `height` lines; none is longer, and there are no more. What
-/// does not fit is counted in the last line.
-pub fn lines(views: &[View], width: usize, height: usize) -> Vec<(Kind, String)> {
+/// The lines of servers and of ranks, the first of which is a heading, for a terminal of `width` places and
+/// `height` lines; none is longer, and there are no more. What does not fit is counted in the last line.
+pub fn lines(views: &[View], ranks: &[String], width: usize, height: usize) -> Vec<(Kind, String)> {
     let mut all: Vec<_> = views.iter().flat_map(of_server).flat_map(|part| part.lines(width)).collect();
+    let kinds = core::iter::once(Kind::Head).chain(core::iter::repeat(Kind::Session));
+    all.extend(kinds.zip(ranks.iter().cloned()));
     if all.len() > height {
         let hidden = all.len() - height + 1;
         all.truncate(height.saturating_sub(1));
@@ -173,7 +175,7 @@ mod tests {
     }
 
     fn texts(views: &[View], width: usize, height: usize) -> Vec<String> {
-        lines(views, width, height).into_iter().map(|(_, text)| text).collect()
+        lines(views, &[], width, height).into_iter().map(|(_, text)| text).collect()
     }
 
     #[test]
@@ -182,7 +184,7 @@ mod tests {
         let views = [view(&many), View::new("silent:1".to_owned())];
         for width in [0, 1, 5, 20, 40, 80, 300] {
             for height in [0, 1, 2, 10, 24, 100] {
-                let visible = lines(&views, width, height);
+                let visible = lines(&views, &["Ranks".to_owned()], width, height);
                 assert!(visible.len() <= height, "{width} x {height}");
                 assert!(visible.iter().all(|(_, line)| line.chars().count() <= width), "{width} x {height}");
             }
@@ -212,6 +214,14 @@ mod tests {
         let mut view = view(&[(1, 4)]);
         view.update(Err("it has gone".to_owned()));
         assert_eq!(texts(&[view], 80, 9), ["gpu-box:7690", "it has gone"]);
+    }
+
+    #[test]
+    fn ranks_come_below_the_servers() {
+        let ranks = ["Ranks of MPI jobs on this host:", "job 1"].map(str::to_owned);
+        let all = lines(&[view(&[(1, 4)])], &ranks, 80, 20);
+        assert_eq!(all[all.len() - 2], (Kind::Head, ranks[0].clone()));
+        assert_eq!(all[all.len() - 1], (Kind::Session, ranks[1].clone()));
     }
 
     #[test]

@@ -9,15 +9,16 @@ use clap::{Args, Subcommand};
 use ratatui::crossterm::terminal;
 
 use super::by::{self, By};
-use super::query::{WatchArguments, WatchError, on_its_host};
+use super::query::{Switch, WatchArguments, WatchError, on_its_host};
 use super::rates::{self, Rates};
-use super::{json, table};
+use super::{json, ranks, table};
 use crate::status_query::ServerConnection;
 
 /// List the sessions of a server: owners, programs, and what they have done.
 ///
 /// All clients of a server may list its sessions. `causeway sessions release` makes a session release its
-/// device memory.
+/// device memory; `causeway sessions gpudirect` switches its GPUDirect. Below the list are the ranks of MPI
+/// jobs on this host, as `causeway ranks` lists them.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
@@ -37,6 +38,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Release(Release),
+    Gpudirect(GpuDirect),
 }
 
 /// Make a session release its device memory until its next command.
@@ -53,10 +55,28 @@ struct Release {
     session: String,
 }
 
+/// Switch GPUDirect of a running session off or on, from its next copy on.
+///
+/// Copies in flight complete as they began. While GPUDirect is off, the server stages copies through its
+/// memory. On the server's own host its user and root may switch any session; clients with keys of their own,
+/// and users of the host, only their own.
+#[derive(Debug, Args)]
+struct GpuDirect {
+    #[command(flatten)]
+    server: WatchArguments,
+    /// The session as `causeway sessions` shows it, or the first characters of that.
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// Whether network cards may access the session's device memory.
+    #[arg(value_enum)]
+    state: Switch,
+}
+
 /// Prints the list, or changes a session.
 pub fn sessions(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     match &arguments.command {
         Some(Command::Release(release)) => release_memory(release),
+        Some(Command::Gpudirect(switch)) => set_gpudirect(switch),
         None => list(arguments),
     }
 }
@@ -84,6 +104,11 @@ fn list(arguments: &Arguments) -> Result<ExitCode, WatchError> {
                 code = ExitCode::FAILURE;
             }
             Err(error) => return Err(error.into()),
+        }
+    }
+    if !arguments.json && arguments.by.is_empty() {
+        for line in ranks::table() {
+            writeln!(out, "{line}").map_err(WatchError::Print)?;
         }
     }
     Ok(code)
@@ -130,14 +155,26 @@ pub fn find(server: &mut ServerConnection, text: &str) -> Result<SessionId, Watc
     }
 }
 
-fn release_memory(release: &Release) -> Result<ExitCode, WatchError> {
-    let target = release.server.one_server()?;
+/// A session that is to be changed, and its server, by a socket of this host if there is one: there the
+/// kernel says who asks.
+fn to_change(server: &WatchArguments, text: &str) -> Result<(ServerConnection, SessionId), WatchError> {
+    let target = server.one_server()?;
     let mut server = ServerConnection::connect(&target)?;
-    let session = find(&mut server, &release.session)?;
-    // By a socket of this host, if there is one: there the kernel says who asks.
-    if let Ok(local) = on_its_host(&target) {
-        server = local;
-    }
+    let session = find(&mut server, text)?;
+    Ok((on_its_host(&target).unwrap_or(server), session))
+}
+
+fn set_gpudirect(switch: &GpuDirect) -> Result<ExitCode, WatchError> {
+    let (mut server, session) = to_change(&switch.server, &switch.session)?;
+    server.set_gpudirect(session, switch.state == Switch::On)?;
+    let state = if switch.state == Switch::On { "on" } else { "off" };
+    let text = format!("GPUDirect of session {session} is {state}, from its next copy on");
+    writeln!(io::stdout(), "{text}").map_err(WatchError::Print)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn release_memory(release: &Release) -> Result<ExitCode, WatchError> {
+    let (mut server, session) = to_change(&release.server, &release.session)?;
     server.release(session)?;
     let released = server.status()?.sessions.into_iter().find(|known| known.session == session);
     let bytes = released.and_then(|session| session.release.released).map_or(0, |(bytes, _)| bytes);

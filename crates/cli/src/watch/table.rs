@@ -19,6 +19,7 @@ pub const DONE: &[Column] = &[
     ("via", |session, _| or_none(&session.via)),
     ("user", |session, _| or_none(&short_name(&session.owner.user))),
     ("job", |session, _| or_none(&short_name(&session.owner.job))),
+    ("gpudirect in/out", |session, _| gpudirect(session)),
     ("released", |session, _| released(session)),
     ("client", |session, _| format!("{}:{}", session.host, session.process)),
     ("commands", |session, _| {
@@ -43,6 +44,7 @@ pub const DOING: &[Column] = &[
     ("open", |session, _| age(session.open)),
     ("user", |session, _| or_none(&short_name(&session.owner.user))),
     ("job", |session, _| or_none(&short_name(&session.owner.job))),
+    ("gpudirect in/out", |session, _| gpudirect(session)),
     ("released", |session, _| released(session)),
     ("client", |session, _| format!("{}:{}", session.host, session.process)),
     ("worker", |session, _| session.worker.to_string()),
@@ -102,6 +104,16 @@ fn released(session: &SessionStatus) -> String {
     }
 }
 
+/// How much network cards have copied to devices and from them, and whether the owner has switched that off.
+fn gpudirect(session: &SessionStatus) -> String {
+    let direct = session.gpudirect;
+    if !direct.is_available {
+        return "-".to_owned();
+    }
+    let off = if direct.is_on { "" } else { ", off" };
+    format!("{}/{}{off}", bytes(direct.bytes_to_device as f64), bytes(direct.bytes_from_device as f64))
+}
+
 fn or_none(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }
@@ -143,7 +155,7 @@ pub fn age(milliseconds: u64) -> String {
 mod tests {
     use super::*;
     use crate::watch::rates::tests::status;
-    use causeway_wire::status::SessionOwner;
+    use causeway_wire::status::{GpuDirectStatus, SessionOwner};
 
     #[test]
     fn as_many_columns_as_fit_are_shown() {
@@ -157,7 +169,7 @@ mod tests {
         assert!(lines(DONE, &rows, 80)[1].starts_with(&format!("program1  {session}  ")), "{session}");
         assert!(lines(DOING, &rows, 40)[1].contains(&session), "{session}");
         assert_eq!(lines(DONE, &rows, 5)[1], "progr");
-        let wide = lines(DONE, &rows, 240);
+        let wide = lines(DONE, &rows, 280);
         assert!(wide[0].ends_with("from") && wide[1].contains("1.2 TiB") && wide[1].contains("node:101"));
     }
 
@@ -167,9 +179,26 @@ mod tests {
         status.sessions[1].release.released = Some((10 << 30, 61_000));
         let rows: Vec<_> = status.sessions.iter().map(|session| (session, Rates::default())).collect();
         for columns in [DONE, DOING] {
-            let lines = lines(columns, &rows, 240);
+            let lines = lines(columns, &rows, 280);
             assert!(lines[0].contains("released") && !lines[1].contains("ago"), "{lines:?}");
             assert!(lines[2].contains("10.0 GiB 1:01 ago"), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn gpudirect_is_a_column() {
+        let mut status = status(1000, &[(1, 1), (2, 5)]);
+        status.sessions[1].gpudirect = GpuDirectStatus {
+            is_available: true,
+            is_on: false,
+            bytes_to_device: 3 << 20,
+            bytes_from_device: 7,
+        };
+        let rows: Vec<_> = status.sessions.iter().map(|session| (session, Rates::default())).collect();
+        for columns in [DONE, DOING] {
+            let lines = lines(columns, &rows, 280);
+            assert!(lines[0].contains("gpudirect in/out") && !lines[1].contains("off"), "{lines:?}");
+            assert!(lines[2].contains("3.0 MiB/7 B, off"), "{lines:?}");
         }
     }
 
@@ -180,7 +209,7 @@ mod tests {
         status.sessions[1].owner = SessionOwner::new("", &"x\u{1b}".repeat(200), "");
         let rows: Vec<_> = status.sessions.iter().map(|session| (session, Rates::default())).collect();
         for columns in [DONE, DOING] {
-            let lines = lines(columns, &rows, 240);
+            let lines = lines(columns, &rows, 280);
             let heads: Vec<_> = lines[0].split_whitespace().collect();
             assert!(heads.windows(2).any(|heads| heads == ["user", "job"]), "{lines:?}");
             assert!(lines[1].contains("lovelace  slurm 7"), "{lines:?}");

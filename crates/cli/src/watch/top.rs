@@ -17,6 +17,7 @@ use ratatui::{DefaultTerminal, Frame};
 
 use super::json;
 use super::query::{WatchArguments, WatchError};
+use super::ranks;
 use super::screen::{self, Kind, View};
 use crate::duration::fraction;
 use crate::status_query::ServerConnection;
@@ -33,7 +34,8 @@ const WIDE: usize = 160;
 /// Watch servers: their sessions, devices and rates, updated every second, until q is pressed.
 ///
 /// All clients of a server may watch it. The busiest sessions come first; a narrow terminal shows only the
-/// most important columns.
+/// most important columns. Below the servers are the ranks of MPI jobs on this host, as `causeway ranks`
+/// lists them; they are shown also if no server responds.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -60,6 +62,7 @@ pub fn top(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     // Before anything is drawn: a wrong address or key is an error and no picture, unless others can be shown.
     let mut connections: Vec<_> = targets.iter().map(ServerConnection::connect).collect();
     if connections.iter().all(Result::is_err)
+        && ranks::table().is_empty()
         && let Some(Err(error)) = connections.pop()
     {
         return Err(error.into());
@@ -146,7 +149,7 @@ fn print(
     }
     if !arguments.json {
         let width = ratatui::crossterm::terminal::size().map_or(WIDE, |(columns, _)| usize::from(columns));
-        for (_, line) in screen::lines(views, width.max(1), usize::MAX) {
+        for (_, line) in screen::lines(views, &ranks::table(), width.max(1), usize::MAX) {
             writeln!(out, "{line}").map_err(WatchError::Print)?;
         }
     }
@@ -158,12 +161,16 @@ fn draw(
     views: &mut [View],
     statuses: &Receiver<StatusResult>,
 ) -> io::Result<()> {
-    terminal.draw(|frame| show(frame, views))?;
+    let mut ranks = ranks::table();
+    terminal.draw(|frame| show(frame, views, &ranks))?;
     loop {
         let mut is_new = false;
         for (number, status) in statuses.try_iter() {
             views[number].update(status);
             is_new = true;
+        }
+        if is_new {
+            ranks = ranks::table();
         }
         if event::poll(LOOK)? {
             match event::read()? {
@@ -173,7 +180,7 @@ fn draw(
             }
         }
         if is_new {
-            terminal.draw(|frame| show(frame, views))?;
+            terminal.draw(|frame| show(frame, views, &ranks))?;
         }
     }
 }
@@ -187,9 +194,9 @@ fn is_end(key: KeyEvent) -> bool {
         }
 }
 
-fn show(frame: &mut Frame<'_>, views: &[View]) {
+fn show(frame: &mut Frame<'_>, views: &[View], ranks: &[String]) {
     let Rect { width, height, .. } = frame.area();
-    let lines = screen::lines(views, width.into(), height.into());
+    let lines = screen::lines(views, ranks, width.into(), height.into());
     let lines = lines.into_iter().map(|(kind, text)| Line::styled(text, style(kind)));
     frame.render_widget(Text::from_iter(lines), frame.area());
 }
@@ -216,7 +223,7 @@ mod tests {
         // What a name is shortened to where there is no room for it ends with a dot.
         for (width, height, wanted) in [(80, 5, "g"), (20, 2, "g"), (1, 1, "."), (200, 50, "g")] {
             terminal.backend_mut().resize(width, height);
-            terminal.draw(|frame| show(frame, &views)).unwrap();
+            terminal.draw(|frame| show(frame, &views, &[])).unwrap();
             let first = terminal.backend().buffer().cell((0, 0)).unwrap().symbol().to_owned();
             assert_eq!(first, wanted, "{width} x {height}");
         }

@@ -97,6 +97,11 @@ impl Channel {
         self.ops().uses_rdma()
     }
 
+    /// Whether bytes pass through host memory, but for those that RDMA devices move straight between GPUs.
+    pub fn passes_host_memory(self) -> bool {
+        self.ops().passes_host_memory()
+    }
+
     /// Whether memory that a sender describes so may come by it.
     pub(crate) fn accepts(self, source: &Source) -> bool {
         self.ops().accepts(source)

@@ -47,6 +47,12 @@ pub(super) trait ChannelOps: Sync {
         false
     }
 
+    /// Whether bytes pass through host memory at one end or both, but for those that RDMA devices move
+    /// straight between the memory of two GPUs.
+    fn passes_host_memory(&self) -> bool {
+        self.uses_rdma()
+    }
+
     /// Whether it carries what a program's memory held, where the program has that back already: whether it
     /// has [`send_copy`](Self::send_copy).
     fn carries_copies(&self) -> bool {

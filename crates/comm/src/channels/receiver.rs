@@ -143,6 +143,10 @@ pub(crate) struct Receiver {
     pub(super) mapped: Cache<Arc<Mapping>>,
     /// Whether the fetch that is being made has opened something that stays open.
     pub(crate) has_opened: bool,
+    /// Whether RDMA devices may write to the memory of this rank's GPUs.
+    pub(crate) allows_gpudirect: bool,
+    /// Whether they have moved the last payload straight between the memory of two GPUs.
+    pub(crate) used_gpudirect: bool,
 }
 
 impl Receiver {
@@ -157,6 +161,8 @@ impl Receiver {
             opened: Cache::new(MAX_OPEN_MAPPINGS),
             mapped: Cache::new(MAX_OPEN_MAPPINGS),
             has_opened: false,
+            allows_gpudirect: true,
+            used_gpudirect: false,
         }
     }
 

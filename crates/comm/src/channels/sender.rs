@@ -39,12 +39,21 @@ pub(crate) struct PayloadSender<'a> {
     pub(super) rdma: Option<RdmaTarget>,
     /// Memory of the GPUs here that is mapped.
     pub(super) windows: Windows,
+    /// Whether RDMA devices may read the memory of this rank's GPUs.
+    pub(crate) allows_gpudirect: bool,
 }
 
 impl<'a> PayloadSender<'a> {
     /// For a peer that has got nothing yet.
     pub(crate) fn new(connection: &'a Connection) -> Self {
-        Self { connection, slots: None, bounce: None, rdma: None, windows: Windows::default() }
+        Self {
+            connection,
+            slots: None,
+            bounce: None,
+            rdma: None,
+            windows: Windows::default(),
+            allows_gpudirect: true,
+        }
     }
 }
 

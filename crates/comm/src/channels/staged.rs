@@ -35,6 +35,10 @@ impl ChannelOps for Staged {
         true
     }
 
+    fn passes_host_memory(&self) -> bool {
+        true
+    }
+
     fn carries_copies(&self) -> bool {
         true
     }

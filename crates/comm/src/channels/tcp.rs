@@ -42,6 +42,10 @@ impl ChannelOps for Tcp {
         true
     }
 
+    fn passes_host_memory(&self) -> bool {
+        true
+    }
+
     fn carries_copies(&self) -> bool {
         true
     }

@@ -151,6 +151,11 @@ impl Chooser {
         if self.failures.is_paused(channel, Instant::now()) { Err(Missing::Failed) } else { Ok(()) }
     }
 
+    /// Whether the owner lets RDMA devices access the memory of this rank's GPUs.
+    pub(super) fn allows_gpudirect(&self) -> bool {
+        self.live.allows_gpudirect()
+    }
+
     /// Adds to a profile what has been found out.
     pub(super) fn learn_into(&self, profile: &mut Profile) {
         for (name, scheduler) in self.schedulers.values() {

@@ -270,11 +270,16 @@ impl Fetcher {
             return Err(CudaError::UNKNOWN_MEMORY.into());
         }
         let ends = destination.ends(request.source);
+        // A payload that is being fetched keeps to what was allowed when it began.
+        let allows_gpudirect = self.chooser.allows_gpudirect();
+        self.receiver.allows_gpudirect = allows_gpudirect;
         let mut kind = MessageKind {
             channels: self.chooser.channels(&ends),
             joined: ends.joined,
             is_direct: request.source.direct,
-            is_gpudirect: ends.own.is_some_and(|gpu| gpu.gpudirect) && request.source.gpudirect,
+            is_gpudirect: allows_gpudirect
+                && ends.own.is_some_and(|gpu| gpu.gpudirect)
+                && request.source.gpudirect,
             device: destination.memory.map(|memory| memory.device),
         };
         let (mut failed, mut tried) = (Vec::new(), Vec::new());
@@ -324,6 +329,9 @@ impl Fetcher {
                 Ok(()) => {
                     self.receiver.connection.send_message(Message::Done { operation: request.operation })?;
                     let time = start.elapsed();
+                    // One of both ends may have staged it, though both could have done without.
+                    let is_gpudirect = fetched.channel.uses_rdma() && self.receiver.used_gpudirect;
+                    let fetched = Decision { is_gpudirect, ..fetched };
                     if self.openings.end(fetched.channel, self.receiver.has_opened) {
                         self.chooser.took(&kind, fetched.channel, request.bytes, traffic, time);
                     } else {

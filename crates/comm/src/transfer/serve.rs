@@ -9,6 +9,7 @@ use crate::channels::protocol::{Message, Refusal};
 use crate::channels::sender::{Payload, PayloadSender};
 use crate::channels::{Channel, TransferError};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
+use crate::live::Live;
 use crate::moving::Gate;
 
 /// What a peer's requests need from one to the next.
@@ -17,6 +18,7 @@ struct Server<'a> {
     connection: &'a Connection,
     offers: &'a Offers,
     gate: &'a Gate,
+    live: &'a Live,
     sender: PayloadSender<'a>,
     /// The operation that was served last, and whether that was in a way that pays for short messages.
     last: Option<(u64, bool)>,
@@ -40,8 +42,10 @@ pub(crate) fn serve<'a>(
     connection: &'a Connection,
     offers: &'a Offers,
     gate: &'a Gate,
+    live: &'a Live,
 ) -> (End, impl Sized + 'a) {
-    let mut server = Server { connection, offers, gate, sender: PayloadSender::new(connection), last: None };
+    let sender = PayloadSender::new(connection);
+    let mut server = Server { connection, offers, gate, live, sender, last: None };
     let mut end = End::Disconnected;
     loop {
         match connection.receive() {
@@ -131,6 +135,7 @@ impl Server<'_> {
         let payload = Payload { scope: &scope, memory: &memory, address: offer.address, bytes: offer.bytes };
         let by_itself = channel.peer_memory().is_some_and(|ops| ops.exports(&memory)) && payload.is_within();
         self.last = Some((operation, by_itself || channel.is_for_short()));
+        self.sender.allows_gpudirect = self.live.allows_gpudirect();
         channel.send(&mut self.sender, &payload)
     }
 }

@@ -185,7 +185,7 @@ impl Shared {
     fn serve_one(&self, connection: &Arc<Connection>) -> Option<Arc<Connection>> {
         let peer = connection.peer;
         let moves = self.moves.load(Ordering::Acquire);
-        let (end, left) = serve(connection, &self.offers, &self.gate);
+        let (end, left) = serve(connection, &self.offers, &self.gate, &self.live);
         let is_current = |outgoing: &HashMap<u32, Outgoing>| matches!(outgoing.get(&peer), Some(Outgoing::Connected(current)) if Arc::ptr_eq(current, connection));
         let is_moved = self.outgoing.change(|outgoing| {
             if !is_current(outgoing) {

@@ -118,7 +118,7 @@ impl World {
         let rdma = self.may_use_rdma() && verbs::usable().is_ok();
         let source = Source {
             rdma,
-            gpudirect: rdma && verbs::is_gpudirect(driver, memory),
+            gpudirect: rdma && self.shared.live.allows_gpudirect() && verbs::is_gpudirect(driver, memory),
             bar: self.has_bar() && bar::usable(driver, memory).is_ok(),
             ..source(driver, memory, address)?
         };

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use causeway_comm::board::BoardLocations;
 use causeway_comm::bootstrap::{self, BootstrapListener, Connection};
+use causeway_comm::live::{self, LiveRank};
 use causeway_comm::matching::{Descriptor, Source};
 use causeway_comm::settings::Settings;
 use causeway_comm::tracer::{Operation, Traffic};
-use causeway_comm::{Board, Identity, Job, World};
+use causeway_comm::{Board, Channel, Identity, Job, World};
 use causeway_config::Environment;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::job::{Rank, all_come, run};
+use crate::job::{Rank, all_come, run, run_job};
+use crate::rank::CALLS;
 
 /// Addresses of the guest's hosts.
 const HOSTS: &str = "10.213.79.1,10.213.79.2";
@@ -65,6 +67,46 @@ fn random_messages_come_by_cards() {
         println!("note: loopback, GPUDirect {one} and {two}");
         all_come(&[rank("h1", one), rank("h1", two)], "loopback", messages());
     }
+}
+
+/// GPUDirect of one end is switched off and on again, then that of the other end, while messages come.
+#[test]
+fn gpudirect_that_is_switched_off_stages_from_the_next_message_on() {
+    const MESSAGES: u64 = 250;
+    let Some(_) = devices() else { return };
+    let nonce = Job::random_nonce().unwrap();
+    let tag = Job::new(nonce, 2).unwrap().tag();
+    let mut rank = rank("h1", true);
+    rank.variables.extend([(CALLS, "Send Recv".to_owned()), ("FAKE_GPU_COPY_US", "1000".to_owned())]);
+    let job = std::thread::spawn(move || run_job(nonce, &[rank.clone(), rank], "loopback", MESSAGES, false));
+    let find =
+        |number| live::ranks().unwrap().into_iter().find(|one| (one.job(), one.rank()) == (tag, number));
+    let wait_for = |what: &dyn Fn(&LiveRank) -> bool| loop {
+        assert!(!job.is_finished(), "the job has ended before that");
+        match find(1) {
+            Some(receiver) if what(&receiver) => break receiver,
+            _ => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    let receiver = wait_for(&|receiver| receiver.gpudirect().messages >= 5);
+    let sender = find(0).unwrap();
+    for end in [&receiver, &sender] {
+        end.allow_gpudirect(false);
+        let [direct, staged] = [receiver.gpudirect(), receiver.staged()].map(|count| count.messages);
+        wait_for(&|receiver| receiver.staged().messages >= staged + 20);
+        // One may have been in flight.
+        assert!(receiver.gpudirect().messages <= direct + 1, "{direct} before, {:?}", receiver.gpudirect());
+        end.allow_gpudirect(true);
+        wait_for(&|receiver| receiver.gpudirect().messages >= direct + 5);
+    }
+    let ended = job.join().unwrap();
+    assert!(ended.iter().all(|one| one.is_ok), "{}{}", ended[0].trouble, ended[1].trouble);
+    assert_eq!(ended[1].messages("loopback"), MESSAGES);
+    let all = receiver.count(Some(Channel::Loopback));
+    let (direct, staged) = (receiver.gpudirect(), receiver.staged());
+    assert_eq!(all.messages, MESSAGES);
+    assert_eq!(all.bytes, direct.bytes + staged.bytes);
+    println!("note: {} of {MESSAGES} messages by GPUDirect", direct.messages);
 }
 
 #[test]

@@ -28,13 +28,16 @@ enum CounterIndex {
     PeakDeviceMemory,
     HasKernelTime,
     KernelTime,
+    HasGpuDirect,
+    GpuDirectToDevice,
+    GpuDirectFromDevice,
     CallBuckets = FIRST_BUCKET,
     WaitBuckets = FIRST_BUCKET + BUCKETS,
     End = FIRST_BUCKET + 2 * BUCKETS,
 }
 
 /// Where the buckets begin: behind the counts that stand alone.
-const FIRST_BUCKET: isize = 15;
+const FIRST_BUCKET: isize = 18;
 
 /// Buckets of a histogram.
 const BUCKETS: isize = BOUNDS.len() as isize + 1;
@@ -73,6 +76,12 @@ pub struct Counts {
     pub peak_device_memory: u64,
     /// Nanoseconds for which kernels ran, the sum of all; nothing where the back end does not measure that.
     pub kernel_time: Option<u64>,
+    /// Whether network cards may access the session's device memory.
+    pub has_gpudirect: bool,
+    /// Bytes of copies to devices that network cards have written there themselves (GPUDirect).
+    pub gpudirect_to_device: u64,
+    /// Bytes of copies from devices that network cards have read there themselves.
+    pub gpudirect_from_device: u64,
     /// From the arrival of a command to its reply, where that does not wait for the GPU.
     pub calls: Histogram,
     /// The same where it does.
@@ -96,6 +105,8 @@ impl Counts {
             (&mut self.bytes_to_device, other.bytes_to_device),
             (&mut self.copies_from_device, other.copies_from_device),
             (&mut self.bytes_from_device, other.bytes_from_device),
+            (&mut self.gpudirect_to_device, other.gpudirect_to_device),
+            (&mut self.gpudirect_from_device, other.gpudirect_from_device),
         ] {
             *own = own.wrapping_add(other);
         }
@@ -130,6 +141,9 @@ impl Counts {
             device_memory: at(CounterIndex::DeviceMemory),
             peak_device_memory: at(CounterIndex::PeakDeviceMemory),
             kernel_time: (at(CounterIndex::HasKernelTime) != 0).then(|| at(CounterIndex::KernelTime)),
+            has_gpudirect: at(CounterIndex::HasGpuDirect) != 0,
+            gpudirect_to_device: at(CounterIndex::GpuDirectToDevice),
+            gpudirect_from_device: at(CounterIndex::GpuDirectFromDevice),
             calls: histogram(CounterIndex::CallBuckets, CounterIndex::CallSum),
             waits: histogram(CounterIndex::WaitBuckets, CounterIndex::WaitSum),
         }
@@ -220,6 +234,21 @@ impl Activity {
     pub fn copy_from_device(&self, bytes: u64) {
         self.add_alone(CounterIndex::CopiesFromDevice, 1);
         self.add_alone(CounterIndex::BytesFromDevice, bytes);
+    }
+
+    /// Network cards may access the session's device memory.
+    pub fn has_gpudirect(&self) {
+        self.counter(CounterIndex::HasGpuDirect).store(1, Ordering::Relaxed);
+    }
+
+    /// A network card has written these bytes of a copy to a device.
+    pub fn gpudirect_to_device(&self, bytes: u64) {
+        self.add(CounterIndex::GpuDirectToDevice, bytes);
+    }
+
+    /// A network card has read these bytes of a copy from a device.
+    pub fn gpudirect_from_device(&self, bytes: u64) {
+        self.add(CounterIndex::GpuDirectFromDevice, bytes);
     }
 
     /// The time of kernels is measured.
@@ -332,7 +361,11 @@ mod tests {
         activity.copy_from_device(7);
         activity.copy_from_device(8);
         activity.failure();
-        assert_eq!(page.read().kernel_time, None);
+        assert_eq!((page.read().kernel_time, page.read().has_gpudirect), (None, false));
+        activity.has_gpudirect();
+        activity.gpudirect_to_device(60);
+        activity.gpudirect_from_device(5);
+        activity.gpudirect_from_device(1);
         activity.measure_kernels();
         activity.kernel(Duration::from_nanos(70));
         activity.memory_reserved(30);
@@ -350,6 +383,10 @@ mod tests {
         assert_eq!((counts.copies_from_device, counts.bytes_from_device), (2, 15));
         assert_eq!((counts.device_memory, counts.peak_device_memory), (3, 42));
         assert_eq!(counts.kernel_time, Some(70));
+        assert_eq!(
+            (counts.has_gpudirect, counts.gpudirect_to_device, counts.gpudirect_from_device),
+            (true, 60, 6)
+        );
         assert!(!counts.is_waiting());
         assert_eq!((counts.calls.buckets[0], counts.calls.sum, counts.calls.count()), (1, 500, 1));
         assert_eq!((counts.waits.buckets[14], counts.waits.sum), (1, 100_000_000_000));

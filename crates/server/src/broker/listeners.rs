@@ -142,8 +142,9 @@ impl Listeners {
         };
         if let Some(socket) = metrics {
             let shared = Arc::clone(&self.shared);
+            let respond: Arc<metrics::Respond> = Arc::new(move |path: &str| metrics::respond(path, &shared));
             let serving_metrics =
-                Acceptor::start("metrics", move |stopped| metrics::serve(&socket, stopped, &shared))?;
+                Acceptor::start("metrics", move |stopped| metrics::serve(&socket, stopped, &respond))?;
             *self.serving_metrics.lock() = Some(serving_metrics);
         }
         let shared = Arc::clone(&self.shared);

@@ -79,7 +79,7 @@ mod inherited;
 mod listen;
 mod listeners;
 mod local;
-mod metrics;
+pub mod metrics;
 mod monitor;
 mod move_state;
 mod moves;

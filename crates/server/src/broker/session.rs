@@ -267,6 +267,7 @@ impl SessionWorker {
             about: about(hello, peer, number),
             page: None,
             release: Release::default(),
+            is_gpudirect_on: true,
         };
         if !shared.sessions.add(session, entry) {
             child.kill()?;

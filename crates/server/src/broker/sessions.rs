@@ -10,7 +10,7 @@ use causeway_access::target::ticket_id;
 use causeway_pipeline::MAX_LANES;
 use causeway_sync::Monitor;
 use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, SessionId, TicketId, VerbsHello};
-use causeway_wire::status::{Activity, ReleaseStatus, SessionOwner, SessionStatus};
+use causeway_wire::status::{Activity, GpuDirectStatus, ReleaseStatus, SessionOwner, SessionStatus};
 use causeway_wire::text::Printable;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -56,6 +56,8 @@ pub struct Session {
     pub page: Option<Arc<ActivityPage>>,
     /// Whether its device memory is on the host.
     pub release: Release,
+    /// Whether its owner lets network cards access its device memory.
+    pub is_gpudirect_on: bool,
 }
 
 /// What is known of the release of a session's device memory.
@@ -139,7 +141,7 @@ const _: () = assert!(MAX_LANES <= u32::BITS);
 pub struct Sessions(Monitor<HashMap<SessionId, Session>>);
 
 /// What is told of a session but what it does.
-fn status_of(session: SessionId, Session { about, release, .. }: &Session) -> SessionStatus {
+fn status_of(session: SessionId, Session { about, release, is_gpudirect_on, .. }: &Session) -> SessionStatus {
     SessionStatus {
         session,
         program: about.program.clone(),
@@ -152,6 +154,7 @@ fn status_of(session: SessionId, Session { about, release, .. }: &Session) -> Se
         activity: Activity::default(),
         release: release.status(),
         owner: about.owner.clone(),
+        gpudirect: GpuDirectStatus { is_on: *is_gpudirect_on, ..GpuDirectStatus::default() },
     }
 }
 
@@ -279,6 +282,18 @@ impl Sessions {
         Some(receiver)
     }
 
+    /// Has copies of a session use GPUDirect from the next one on, or staging; whether there is such a
+    /// session, and its worker hears of it.
+    pub fn set_gpudirect(&self, id: SessionId, is_on: bool) -> bool {
+        let control = {
+            let mut table = self.0.lock();
+            let Some(session) = table.get_mut(&id) else { return false };
+            session.is_gpudirect_on = is_on;
+            Arc::clone(&session.control)
+        };
+        messages::send(&control, &ToWorker::GpuDirect { is_on }, None).is_ok()
+    }
+
     /// What has come of a request for release.
     pub fn release_outcome(&self, id: SessionId, number: u32, refused: Option<String>) {
         let mut table = self.0.lock();
@@ -316,7 +331,13 @@ impl Sessions {
         let statuses = list.into_iter().map(|(_, status, page)| {
             let counts = page.map(|page| page.read()).unwrap_or_default();
             let via = counts.via.map(|via| via.to_string()).unwrap_or_default();
-            SessionStatus { via: via.into(), activity: summary(&counts), ..status }
+            let gpudirect = GpuDirectStatus {
+                is_available: counts.has_gpudirect,
+                bytes_to_device: counts.gpudirect_to_device,
+                bytes_from_device: counts.gpudirect_from_device,
+                ..status.gpudirect
+            };
+            SessionStatus { via: via.into(), activity: summary(&counts), gpudirect, ..status }
         });
         statuses.collect()
     }

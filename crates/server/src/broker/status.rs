@@ -77,6 +77,7 @@ fn converse(
             Ok(StatusRequest::Status) => Reply::Status(Box::new(status_for(shared, peer))),
             Ok(StatusRequest::Drain { seconds }) => begin_to_drain(shared, peer, seconds),
             Ok(StatusRequest::Release { session }) => release_memory(shared, peer, session),
+            Ok(StatusRequest::GpuDirect { session, is_on }) => set_gpudirect(shared, peer, session, is_on),
             Ok(StatusRequest::Move(request)) => Reply::Move(moves.reply(request)),
             Err(error) => Reply::Refused {
                 text: format!("this server, Causeway {}, does not know the question: {error}", release())
@@ -107,9 +108,9 @@ fn begin_to_drain(shared: &Arc<Shared>, peer: Origin, seconds: u32) -> Reply {
 /// How long device memory may take to go to the host: that of the largest GPU at a disk's rate.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// Whether a peer may have the device memory of a session released: the server's own user and root, and the session's owner
-/// as the kernel or a key of its own shows.
-fn may_release(peer: Origin, own: u32, owner: Origin) -> bool {
+/// Whether a peer may change a session, as by the release of its device memory: the server's own user and
+/// root, and the session's owner as the kernel or a key of its own shows.
+fn may_change(peer: Origin, own: u32, owner: Origin) -> bool {
     let is_known = peer.client().is_some() || matches!(peer, Origin::Host { .. });
     may_drain(peer, own) || is_known && Source::of(peer) == Source::of(owner)
 }
@@ -119,7 +120,7 @@ fn release_memory(shared: &Shared, peer: Origin, session: SessionId) -> Reply {
     let refused = |text: String| Reply::Refused { text: text.into() };
     let none = || refused(format!("there is no session {session} here, or a server before this one has it"));
     let Some(owner) = shared.sessions.peer(session) else { return none() };
-    if !may_release(peer, rustix::process::geteuid().as_raw(), owner) {
+    if !may_change(peer, rustix::process::geteuid().as_raw(), owner) {
         tracing::warn!(%peer, %session, "a peer that may not asks for the release of device memory");
         return refused(
             "only the session's own client, and on the server's host its own user and root, may release its device memory".to_owned(),
@@ -132,6 +133,30 @@ fn release_memory(shared: &Shared, peer: Origin, session: SessionId) -> Reply {
         Err(RecvTimeoutError::Disconnected) => refused(format!("session {session} has ended")),
         Err(RecvTimeoutError::Timeout) => refused(format!("the worker of session {session} does not answer")),
     }
+}
+
+/// Has copies of a session use GPUDirect from the next one on, or staging.
+fn set_gpudirect(shared: &Shared, peer: Origin, session: SessionId, is_on: bool) -> Reply {
+    let refused = |text: String| Reply::Refused { text: text.into() };
+    let none = || refused(format!("there is no session {session} here, or a server before this one has it"));
+    let Some(owner) = shared.sessions.peer(session) else { return none() };
+    if !may_change(peer, rustix::process::geteuid().as_raw(), owner) {
+        tracing::warn!(%peer, %session, "a peer that may not requests GPUDirect to be switched");
+        return refused(
+            "only the session's own client, and on the server's host its own user and root, may switch its GPUDirect".to_owned(),
+        );
+    }
+    let has_gpudirect = shared.sessions.counts(session).is_some_and(|counts| counts.has_gpudirect);
+    if !has_gpudirect {
+        return refused(format!(
+            "session {session} has no GPUDirect: no network card accesses its device memory (`causeway doctor` says why)"
+        ));
+    }
+    if !shared.sessions.set_gpudirect(session, is_on) {
+        return none();
+    }
+    tracing::info!(%peer, %session, is_on, "GPUDirect of a session is switched");
+    Reply::GpuDirectSet
 }
 
 /// How the server is now, as far as it concerns who asks: a client with a key of its own is told of its own
@@ -176,12 +201,12 @@ mod tests {
             key: causeway_wire::handshake::KeyId([0; 8]),
             address,
         };
-        assert!(may_release(host(1000), 1000, client("ada")) && may_release(host(0), 1000, host(7)));
-        assert!(may_release(client("ada"), 1000, client("ada")) && may_release(host(7), 1000, host(7)));
-        assert!(!may_release(client("bob"), 1000, client("ada")) && !may_release(host(8), 1000, host(7)));
+        assert!(may_change(host(1000), 1000, client("ada")) && may_change(host(0), 1000, host(7)));
+        assert!(may_change(client("ada"), 1000, client("ada")) && may_change(host(7), 1000, host(7)));
+        assert!(!may_change(client("bob"), 1000, client("ada")) && !may_change(host(8), 1000, host(7)));
         // Whoever holds the server's key is anybody.
         let network = Origin::Network(address);
-        assert!(!may_release(network, 1000, network));
+        assert!(!may_change(network, 1000, network));
     }
 
     #[test]

@@ -84,6 +84,8 @@ pub struct Exchange {
     /// What of the session does not change; nothing of one without a broker.
     identity: OnceLock<StateHeader>,
     is_client_disconnected: AtomicBool,
+    /// Whether the session's owner has switched GPUDirect off.
+    is_gpudirect_off: AtomicBool,
     /// Whether the session's bandwidth is limited.
     is_paced: bool,
     /// Its slots at the GPU, if it shares its time with others.
@@ -139,6 +141,7 @@ impl Exchange {
             decisions: unbounded(),
             identity: OnceLock::new(),
             is_client_disconnected: AtomicBool::new(false),
+            is_gpudirect_off: AtomicBool::new(false),
             is_paced,
             slots,
             inline_bytes: Default::default(),
@@ -200,6 +203,16 @@ impl Exchange {
     /// What the broker reads of what this session does.
     pub fn activity(&self) -> &Activity {
         &self.activity
+    }
+
+    /// Whether network cards may access the session's device memory in copies from now on.
+    pub fn allows_gpudirect(&self) -> bool {
+        !self.is_gpudirect_off.load(Ordering::Relaxed)
+    }
+
+    /// Has copies use GPUDirect or staging from the next one on. Nothing else is ordered by it.
+    pub(super) fn allow_gpudirect(&self, is_on: bool) {
+        self.is_gpudirect_off.store(!is_on, Ordering::Relaxed);
     }
 
     /// The connections of other servers' workers, as they come.

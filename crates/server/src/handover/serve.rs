@@ -75,6 +75,7 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
                 let _ = messages::send(control, &ToBroker::Pong { number, progress }, None);
             }
             Ok((ToWorker::Release { number }, _)) => exchange.release_requested(number),
+            Ok((ToWorker::GpuDirect { is_on }, _)) => exchange.allow_gpudirect(is_on),
             Ok((ToWorker::Checkpoint(start), Some(file))) => {
                 exchange.checkpoint_requested((*start, file));
                 // The thread that receives may sleep.

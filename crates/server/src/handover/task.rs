@@ -88,6 +88,7 @@ impl Task {
             | ToWorker::PeerVerbs { .. }
             | ToWorker::Ping { .. }
             | ToWorker::Release { .. }
+            | ToWorker::GpuDirect { .. }
             | ToWorker::Checkpoint(_)
             | ToWorker::State
             | ToWorker::Slot { .. }

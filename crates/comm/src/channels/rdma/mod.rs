@@ -106,8 +106,8 @@ fn send(
 ) -> Result<(), TransferError> {
     let scope = payload.scope;
     if let Some(target) = &mut sender.rdma {
-        let exposed =
-            payload.is_within().then(|| target.expose(scope, payload.memory, payload.address)).flatten();
+        let may_expose = sender.allows_gpudirect && payload.is_within();
+        let exposed = may_expose.then(|| target.expose(scope, payload.memory, payload.address)).flatten();
         if let Some(RemoteMemory { address, key }) = exposed {
             return sender.connection.send_message(Message::Exposed { key, address });
         }

@@ -75,7 +75,8 @@ pub(in crate::channels) fn receive(
         receiver.rdma = Some(reader);
     }
     // Otherwise the path ends here, before anybody else uses the memory that it was to fill.
-    outcome
+    receiver.used_gpudirect = outcome?;
+    Ok(())
 }
 
 /// Joins a card near the destination with the sender's.
@@ -103,19 +104,20 @@ fn connect(
     Ok(RdmaReader { path, regions: Regions::new(), slots, peer: end.slots.memory, ring })
 }
 
+/// Says whether the bytes went straight from the sender's GPU to this rank's.
 fn read_payload(
     receiver: &Receiver,
     reader: &mut RdmaReader,
     channel: Channel,
     request: &FetchRequest,
     destination: &Destination,
-) -> Result<(), TransferError> {
+) -> Result<bool, TransferError> {
     let scope = destination.scope()?;
     if let Some(scope) = &scope {
         reader.slots.pin(scope);
     }
     let straight = match (&scope, &destination.memory) {
-        (Some(scope), Some(memory)) if memory.has(request.to, request.bytes) => {
+        (Some(scope), Some(memory)) if receiver.allows_gpudirect && memory.has(request.to, request.bytes) => {
             reader.regions.of(reader.path.domain(), scope, memory, Use::Filled)
         }
         _ => None,
@@ -127,6 +129,7 @@ fn read_payload(
         Message::Piece { .. } => From::Slots,
         _ => return Err(receiver.connection.wrong("another answer than the channel has")),
     };
+    let is_exposed = matches!(from, From::Exposed(_));
     let ring = match from {
         From::Slots => reader.ring,
         From::Exposed(_) if straight.is_some() => DIRECT_RING,
@@ -149,7 +152,7 @@ fn read_payload(
     if let (Some(_), Some(scope), Some(memory)) = (&straight, &scope, &destination.memory) {
         cuda::flush_writes(scope, memory)?;
     }
-    Ok(())
+    Ok(is_exposed && straight.is_some())
 }
 
 impl Payload<'_> {

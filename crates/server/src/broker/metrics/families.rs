@@ -3,10 +3,13 @@
 //! The book's page "Watching it run" lists the families; a test compares.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 
 use causeway_link::TransportKind;
 use causeway_wire::status::DeviceStatus;
 
+use super::http::Response;
+use super::peer_memory;
 use super::text::Page;
 use crate::activity::Counts;
 use crate::admission::Source;
@@ -20,8 +23,22 @@ fn transport_labels() -> impl Iterator<Item = &'static str> {
     TransportKind::ALL.into_iter().map(TransportKind::name).chain([NO_TRANSPORT])
 }
 
+/// The answer of a server to a caller who asks for a path.
+pub fn respond(path: &str, shared: &Shared) -> Response {
+    match path {
+        "/metrics" => Response::metrics(page(shared)),
+        "/healthz" => Response::plain(200, "ok"),
+        "/readyz" => match shared.not_ready() {
+            None => Response::plain(200, "ready"),
+            Some(why) => Response::plain(503, &why),
+        },
+        "/" => Response::plain(200, "/metrics, /healthz and /readyz are answered here"),
+        _ => Response::plain(404, "only /metrics, /healthz and /readyz are answered here"),
+    }
+}
+
 /// The page of a server.
-pub fn page(shared: &Shared) -> String {
+fn page(shared: &Shared) -> Page {
     let mut page = Page::default();
     server(&mut page, shared);
     // Sessions that end meanwhile are counted among neither, for one page, rather than among both.
@@ -33,7 +50,8 @@ pub fn page(shared: &Shared) -> String {
     if shared.config.metrics_sessions {
         owners(&mut page, shared.sessions.owned());
     }
-    page.finish()
+    peer_memory::families(&mut page, Path::new(peer_memory::FOLDER));
+    page
 }
 
 /// The most sessions that are named.
@@ -83,6 +101,13 @@ fn owners(page: &mut Page, open: Vec<OwnedSession>) {
         let session = session.to_string();
         bytes.sample(&[("session", &session), ("direction", "to_device")], counts.bytes_to_device);
         bytes.sample(&[("session", &session), ("direction", "from_device")], counts.bytes_from_device);
+    }
+    let text = "Bytes of copies of an open session that network cards have made by GPUDirect.";
+    let mut direct = page.counter("causeway_session_gpudirect_bytes_total", text);
+    for OwnedSession { session, counts, .. } in &named {
+        let session = session.to_string();
+        direct.sample(&[("session", &session), ("direction", "to_device")], counts.gpudirect_to_device);
+        direct.sample(&[("session", &session), ("direction", "from_device")], counts.gpudirect_from_device);
     }
 }
 
@@ -176,6 +201,13 @@ fn work(page: &mut Page, done: &BTreeMap<&'static str, Counts>) {
     for (via, counts) in done {
         bytes.sample(&[("transport", via), ("direction", "to_device")], counts.bytes_to_device);
         bytes.sample(&[("transport", via), ("direction", "from_device")], counts.bytes_from_device);
+    }
+    let text =
+        "Bytes of these copies that network cards have made by GPUDirect; over verbs the others were staged.";
+    let mut direct = page.counter("causeway_gpudirect_bytes_total", text);
+    for (via, counts) in done {
+        direct.sample(&[("transport", via), ("direction", "to_device")], counts.gpudirect_to_device);
+        direct.sample(&[("transport", via), ("direction", "from_device")], counts.gpudirect_from_device);
     }
     for name in renamed("causeway_call_duration_seconds", "causeway_call_seconds") {
         let text = "From the arrival of a command to its reply, where that does not wait for the GPU.";

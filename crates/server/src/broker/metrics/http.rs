@@ -13,9 +13,7 @@ use std::time::{Duration, Instant};
 use causeway_sync::threads;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::families;
-use super::text::CONTENT_TYPE;
-use crate::broker::shared::Shared;
+use super::text::{CONTENT_TYPE, Page};
 
 /// Callers that are answered at the same time; more are hung up on.
 const MAX_CONNECTIONS: usize = 16;
@@ -32,8 +30,11 @@ const MAX_HEADERS: usize = 64;
 /// How long accepting pauses when the system has no descriptors left.
 const ACCEPT_RETRY_DELAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// Answers callers until the other end of `stopped` is closed.
-pub fn serve(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<Shared>) {
+/// Answers a caller who asks for a path.
+pub type Respond = dyn Fn(&str) -> Response + Send + Sync;
+
+/// Answers callers at a non-blocking socket until the other end of `stopped` is closed.
+pub fn serve(listener: &TcpListener, stopped: &UnixStream, respond: &Arc<Respond>) {
     let requests = Arc::new(AtomicUsize::new(0));
     loop {
         let mut waiting_for = [PollFd::new(stopped, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
@@ -43,7 +44,7 @@ pub fn serve(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<Shared>)
             return;
         }
         match listener.accept() {
-            Ok((stream, _)) => respond_in_thread(stream, &requests, shared),
+            Ok((stream, _)) => respond_in_thread(stream, &requests, respond),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => {
                 let _ = poll(&mut waiting_for[..1], Some(&ACCEPT_RETRY_DELAY));
@@ -52,15 +53,15 @@ pub fn serve(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<Shared>)
     }
 }
 
-fn respond_in_thread(stream: TcpStream, requests: &Arc<AtomicUsize>, shared: &Arc<Shared>) {
+fn respond_in_thread(stream: TcpStream, requests: &Arc<AtomicUsize>, respond: &Arc<Respond>) {
     if requests.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
         requests.fetch_sub(1, Ordering::Relaxed);
         return;
     }
-    let (own, count) = (Arc::clone(shared), Arc::clone(requests));
+    let (own, count) = (Arc::clone(respond), Arc::clone(requests));
     let started = threads::spawn("metrics", move || {
         // A caller that has gone, or takes too long, gets no answer.
-        let _ = answer(stream, &own);
+        let _ = answer(stream, &*own);
         count.fetch_sub(1, Ordering::Relaxed);
     });
     if let Err(error) = started {
@@ -69,14 +70,14 @@ fn respond_in_thread(stream: TcpStream, requests: &Arc<AtomicUsize>, shared: &Ar
     }
 }
 
-fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+fn answer(mut stream: TcpStream, respond: &Respond) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let parsed = read(&mut stream)?;
     let answer = match &parsed {
         HttpRequest::Nothing => return Ok(()),
         HttpRequest::Bad(why) => Response::plain(400, why),
         HttpRequest::TooLong => Response::plain(431, "the request is longer than 8 KiB"),
-        HttpRequest::Path { is_head, path } => Response { has_body: !is_head, ..respond(path, shared) },
+        HttpRequest::Path { is_head, path } => Response { has_body: !is_head, ..respond(path) },
     };
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let deadline = Instant::now() + REQUEST_TIMEOUT;
@@ -142,23 +143,9 @@ fn parse(bytes: &[u8]) -> Option<HttpRequest> {
     }
 }
 
-fn respond(path: &str, shared: &Shared) -> Response {
-    match path {
-        "/metrics" => {
-            Response { status: 200, content_type: CONTENT_TYPE, body: families::page(shared), has_body: true }
-        }
-        "/healthz" => Response::plain(200, "ok"),
-        "/readyz" => match shared.not_ready() {
-            None => Response::plain(200, "ready"),
-            Some(why) => Response::plain(503, &why),
-        },
-        "/" => Response::plain(200, "/metrics, /healthz and /readyz are answered here"),
-        _ => Response::plain(404, "only /metrics, /healthz and /readyz are answered here"),
-    }
-}
-
 /// One answer.
-struct Response {
+#[derive(Debug)]
+pub struct Response {
     status: u16,
     content_type: &'static str,
     body: String,
@@ -166,7 +153,13 @@ struct Response {
 }
 
 impl Response {
-    fn plain(status: u16, text: &str) -> Self {
+    /// A page of metrics.
+    pub fn metrics(page: Page) -> Self {
+        Self { status: 200, content_type: CONTENT_TYPE, body: page.finish(), has_body: true }
+    }
+
+    /// A line of text with a status of HTTP: 200, 400, 404, 431 or 503.
+    pub fn plain(status: u16, text: &str) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: format!("{text}\n"), has_body: true }
     }
 

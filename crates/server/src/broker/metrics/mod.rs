@@ -7,10 +7,14 @@
 //! | --- | --- |
 //! | `families` | Prometheus metric definitions |
 //! | `http` | HTTP server of the metrics endpoint: limits and request parsing |
+//! | `peer_memory` | Kernel counters of device memory that is registered with network cards (`nvidia_peermem`) |
 //! | `text` | Prometheus text format encoder |
 
 mod families;
 mod http;
+mod peer_memory;
 mod text;
 
-pub use http::serve;
+pub(super) use families::respond;
+pub use http::{Respond, Response, serve};
+pub use text::{Family, Page};

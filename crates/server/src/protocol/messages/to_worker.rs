@@ -261,6 +261,11 @@ pub enum ToWorker {
         /// The number of the question.
         number: u32,
     },
+    /// Use GPUDirect for the session's copies from the next one on, or staging.
+    GpuDirect {
+        /// Whether GPUDirect is used where it is available.
+        is_on: bool,
+    },
     /// Take up a session, over a connection without a peer; its [state](Self::State) follows.
     Restore(Box<SessionStart>),
     /// The state of the session, in the file that comes along.
@@ -336,6 +341,7 @@ const STATE: u8 = 21;
 const SLOT: u8 = 22;
 const SLOT_CONTENDED: u8 = 23;
 const SLOT_RECALLED: u8 = 24;
+const GPU_DIRECT: u8 = 25;
 
 impl Encode for ToWorker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -393,6 +399,10 @@ impl Encode for ToWorker {
             Self::Release { number } => {
                 RELEASE.encode(out);
                 number.encode(out);
+            }
+            Self::GpuDirect { is_on } => {
+                GPU_DIRECT.encode(out);
+                is_on.encode(out);
             }
             Self::Restore(start) => {
                 RESTORE.encode(out);
@@ -458,6 +468,7 @@ impl<'a> Decode<'a> for ToWorker {
             PREPARE => Ok(Self::Prepare { gpu: input.value()?, is_first: input.value()? }),
             PING => Ok(Self::Ping { number: input.value()? }),
             RELEASE => Ok(Self::Release { number: input.value()? }),
+            GPU_DIRECT => Ok(Self::GpuDirect { is_on: input.value()? }),
             RESTORE => Ok(Self::Restore(Box::new(input.value()?))),
             CHECKPOINT => Ok(Self::Checkpoint(Box::new(input.value()?))),
             STATE => Ok(Self::State),

@@ -218,7 +218,8 @@ impl Reading {
         let bytes = bytes.filter(|bytes| *bytes > 0).ok_or(invalid)?;
         let session = Arc::clone(&self.source.session);
         session.enter_context(offer.context)?;
-        let window = self.source.direct.as_ref().and_then(|direct| direct.map_window(session.gpu(), &part));
+        let direct = self.source.direct.as_ref().filter(|_| session.exchange().allows_gpudirect());
+        let window = direct.and_then(|direct| direct.map_window(session.gpu(), &part));
         let reading = match window {
             Some((memory, address, length)) => match self.send_by_rdma(&memory, address, length) {
                 None => return Ok(()),

@@ -50,6 +50,9 @@ impl RdmaCopies {
     pub fn new(session: &Session) -> Self {
         let blocks = Arc::default();
         let direct = GpuDirect::new(session.link(), session.gpu(), &blocks, DeviceUse::Own);
+        if direct.is_ok() {
+            session.exchange().activity().has_gpudirect();
+        }
         Self { direct, blocks }
     }
 
@@ -87,7 +90,9 @@ impl RdmaCopies {
         copy: &copy_to_device<'_>,
     ) {
         let Payload::Region { number, length, memory } = copy.data else { return };
-        let direct = self.direct.as_ref().ok();
+        // Decided once for each copy: one whose bytes are not brought to staging is written by the card,
+        // also if the owner switches GPUDirect off before its turn.
+        let direct = self.direct.as_ref().ok().filter(|_| session.exchange().allows_gpudirect());
         if direct.is_some_and(|direct| direct.map_window(session.gpu(), &copy.destination).is_some())
             || !incoming.seek(number)
         {
@@ -122,18 +127,20 @@ impl RdmaCopies {
         let link = session.link().clone();
         let (stream, context, device, address, bytes) = prepared().inspect_err(|_| link.decline(memory))?;
         let (gpu, refused) = (session.shared_gpu(), link.clone());
+        let exchange = Arc::clone(session.exchange());
         stream_task::enqueue(
             session.gpu(),
             stream,
             move |stop| {
                 let then = Box::new(move |outcome: Result<(), _>| {
-                    if outcome.is_ok()
-                        && let Err(error) = gpu.finish_direct_writes(context)
-                    {
-                        tracing::warn!(
-                            status = error.0,
-                            "what a network card has written to device memory may come late"
-                        );
+                    if outcome.is_ok() {
+                        exchange.activity().gpudirect_to_device(length);
+                        if let Err(error) = gpu.finish_direct_writes(context) {
+                            tracing::warn!(
+                                status = error.0,
+                                "what a network card has written to device memory may come late"
+                            );
+                        }
                     }
                     stop.open();
                 });
@@ -153,7 +160,8 @@ impl RdmaCopies {
         request: &copy_from_device,
         arena: Option<&Arc<Arena>>,
     ) -> CuResult<bool> {
-        let direct = self.direct.as_ref().ok().filter(|_| GpuDirect::is_worth_while(&request.source));
+        let is_used = session.exchange().allows_gpudirect() && GpuDirect::is_worth_while(&request.source);
+        let direct = self.direct.as_ref().ok().filter(|_| is_used);
         let Some(direct) = direct else { return Ok(false) };
         let Some((device, address, bytes)) = direct.map_window(session.gpu(), &request.source) else {
             return Ok(false);
@@ -170,12 +178,17 @@ impl RdmaCopies {
                 }
             }
         };
-        let refused = Arc::clone(session);
+        let (refused, exchange) = (Arc::clone(session), Arc::clone(session.exchange()));
         stream_task::enqueue(
             session.gpu(),
             stream,
             move |stop| {
-                let then = Box::new(move |_: Result<(), _>| stop.open());
+                let then = Box::new(move |outcome: Result<(), _>| {
+                    if outcome.is_ok() {
+                        exchange.activity().gpudirect_from_device(bytes as u64);
+                    }
+                    stop.open();
+                });
                 match to {
                     Target::Memory(to) => link.put_from_device(transfer, &device, address, bytes, to, then),
                     Target::Arena(piece, _share) => {

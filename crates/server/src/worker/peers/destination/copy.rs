@@ -142,6 +142,9 @@ impl Copy {
     /// The memory of a piece's place, as the link's card knows it.
     fn map_window(&self, piece: Piece) -> CuResult<Option<(DeviceMemory, u64, usize)>> {
         let Some(direct) = &self.reader.direct else { return Ok(None) };
+        if !self.session.exchange().allows_gpudirect() {
+            return Ok(None);
+        }
         self.session.enter_context(self.head.context)?;
         let part = self.destination.part(piece.at.map(|at| at as u64), size(piece));
         Ok(part.and_then(|part| direct.map_window(self.session.gpu(), &part)))
