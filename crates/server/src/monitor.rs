@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_connection::channel::{Connection, end_after_goodbye};
+use causeway_connection::channel::{Connection, Socket, end_after_goodbye, shut_down};
 use causeway_connection::exchange::Exchange;
 use causeway_gpu::monitor::{Monitor, OwnProcess, answer, limit_memory};
 use causeway_sync::{self as sync, threads};
@@ -44,6 +44,15 @@ struct Shared {
     /// has it and finds no message waiting knows all that has been said.
     workers: sync::Monitor<HashMap<u32, MonitoredSession>>,
     clients: Mutex<SessionSlots>,
+    connections: Mutex<Connections>,
+}
+
+/// The connections of clients whose proof may cease to count.
+#[derive(Default)]
+struct Connections {
+    newest: u64,
+    /// By what they have proved, and which they are.
+    open: HashMap<(u32, u64), Socket>,
 }
 
 /// A session of the server.
@@ -71,6 +80,7 @@ pub fn run(gpu: GpuChoice, control: Control) -> ExitCode {
         monitor: Mutex::new(None),
         workers: sync::Monitor::default(),
         clients: Mutex::new(SessionSlots::new(MAX_CLIENTS, MAX_CLIENTS_PER_PEER)),
+        connections: Mutex::default(),
     });
     while take_in(&shared) {}
     ExitCode::SUCCESS
@@ -81,11 +91,12 @@ fn take_in(shared: &Arc<Shared>) -> bool {
     shared.control.has_message(true);
     shared.workers.change(|workers| {
         match messages::receive(&shared.control) {
-            Ok((ToMonitor::Client { source, host, keys, device_memory }, Some(socket))) => {
+            Ok((ToMonitor::Client { source, host, keys, device_memory, credential }, Some(socket))) => {
                 let asker = Asker { source, host, device_memory };
-                add_client(shared, asker, Connection::new(TcpStream::from(socket), keys));
+                add_client(shared, asker, credential, Connection::new(TcpStream::from(socket), keys));
             }
             Ok((ToMonitor::Client { .. }, None)) => tracing::warn!("a client came without its connection"),
+            Ok((ToMonitor::Revoked { credential }, _)) => shared.connections.lock().end(credential),
             Ok((ToMonitor::SessionStarted(worker, source), _)) => {
                 workers.insert(worker.worker, MonitoredSession { worker, source, page: None });
             }
@@ -106,8 +117,27 @@ fn take_in(shared: &Arc<Shared>) -> bool {
     })
 }
 
-fn add_client(shared: &Arc<Shared>, asker: Asker, connection: Connection) {
+impl Connections {
+    /// Notes one that its credential's end is to end; under which number.
+    fn add(&mut self, credential: u32, socket: &Socket) -> (u32, u64) {
+        self.newest += 1;
+        let number = (credential, self.newest);
+        self.open.insert(number, Arc::clone(socket));
+        number
+    }
+
+    /// Ends those of a credential, whose threads notice.
+    fn end(&mut self, credential: u32) {
+        for (_, socket) in self.open.extract_if(|(of, _), _| *of == credential) {
+            shut_down(&socket);
+        }
+    }
+}
+
+fn add_client(shared: &Arc<Shared>, asker: Asker, credential: u32, connection: Connection) {
     let (own, source) = (Arc::clone(shared), asker.source);
+    // Before anything else that the broker says: what it ends is known here.
+    let number = shared.connections.lock().add(credential, connection.socket());
     // Without a thread the connection ends, which the client reports.
     let started = threads::spawn("monitored", move || {
         let taken = own.clients.lock().take(source);
@@ -119,8 +149,10 @@ fn add_client(shared: &Arc<Shared>, asker: Asker, connection: Connection) {
             Err(Full::InAll) => refuse(connection, "too many programs monitor it already"),
             Err(Full::OfSource) => refuse(connection, "too many programs of this peer monitor it already"),
         }
+        own.connections.lock().open.remove(&number);
     });
     if let Err(error) = started {
+        shared.connections.lock().open.remove(&number);
         tracing::error!("a client cannot be answered, for no thread can be started: {error}");
     }
 }

@@ -25,7 +25,7 @@ use crate::kubelet::{KubeletError, listen, run_until};
 
 /// The most claims of one call.
 const MAX_CLAIMS: usize = 1024;
-/// Interval at which the sockets are looked for.
+/// How often is looked whether the sockets are still there.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a driver needs of the cluster and of the servers. Calls may take seconds.
@@ -78,23 +78,35 @@ impl Driver {
         }
     }
 
-    /// Prepares a claim. One that is prepared is as it was.
+    /// Prepares a claim. One that is prepared is as it was, unless the scheduler has given it other devices since: a node
+    /// that was lost for a while has not heard that the claim was given up, and another claim may have its former ones.
     ///
     /// # Errors
     /// Why not, as a sentence.
     fn prepare(&self, claim: &Claim) -> Result<Vec<RecordedDevice>, String> {
         check_names(claim)?;
         let _in_progress = self.begin(&claim.uid)?;
-        if let Some(devices) = self.prepared.find(&claim.uid) {
-            return Ok(devices);
-        }
-        let json = self.cluster.claim(claim)?;
+        let prepared = self.prepared.find(&claim.uid);
+        let json = match (self.cluster.claim(claim), prepared.clone()) {
+            (Ok(json), _) => json,
+            // A kubelet that starts anew asks for all claims again, perhaps before the API server can be reached.
+            (Err(error), Some(devices)) => {
+                tracing::warn!(claim = %ClaimLabel(claim), "it is not checked whether a claim has other devices: {error}");
+                return Ok(devices);
+            }
+            (Err(error), None) => return Err(error),
+        };
         let devices = allocated_devices(&json, &claim.uid, &self.name).map_err(|error| error.to_string())?;
+        let record = |device: &AllocatedDevice| RecordedDevice {
+            request: device.request.clone(),
+            pool: device.pool.clone(),
+            device: device.device.clone(),
+        };
+        let recorded: Vec<_> = devices.iter().map(record).collect();
+        if prepared.as_ref() == Some(&recorded) {
+            return Ok(recorded);
+        }
         let edits = self.cluster.edits(&devices)?;
-        let recorded: Vec<_> = devices
-            .into_iter()
-            .map(|AllocatedDevice { request, pool, device, .. }| RecordedDevice { request, pool, device })
-            .collect();
         self.prepared.add(&claim.uid, &recorded, &edits).map_err(|error| {
             format!("what a container gets cannot be written to this node's disk: {error}")
         })?;
@@ -290,5 +302,124 @@ impl Sockets {
             tracing::info!("a socket was removed, and is made anew");
             serving.shutdown().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::fs::read_dir;
+
+    /// A cluster whose API server says what is here, or cannot be reached.
+    #[derive(Clone, Default)]
+    struct FakeCluster(Arc<Mutex<Option<String>>>);
+
+    impl FakeCluster {
+        fn allocate(&self, uid: &str, device: &str) {
+            let results = json!([{ "request": "gpu", "driver": "d.example", "pool": "p", "device": device }]);
+            let allocation = json!({ "devices": { "results": results } });
+            let claim = json!({ "metadata": { "uid": uid }, "status": { "allocation": allocation } });
+            *self.0.lock().unwrap() = Some(claim.to_string());
+        }
+    }
+
+    impl Cluster for FakeCluster {
+        fn claim(&self, _: &Claim) -> Result<Vec<u8>, String> {
+            let found = self.0.lock().unwrap().clone();
+            found.map(String::into_bytes).ok_or_else(|| "unreachable".to_owned())
+        }
+
+        fn edits(&self, devices: &[AllocatedDevice]) -> Result<Value, String> {
+            Ok(
+                json!({ "env": devices.iter().map(|device| format!("D={}", device.device)).collect::<Vec<_>>() }),
+            )
+        }
+    }
+
+    fn claim(uid: &str) -> Claim {
+        Claim { namespace: "n".into(), uid: uid.into(), name: "c".into() }
+    }
+
+    #[test]
+    fn a_claim_that_was_allocated_anew_gets_its_new_devices() {
+        let folder = tempfile::tempdir().unwrap();
+        let (records, cdi) = (folder.path().join("claims"), folder.path().join("cdi"));
+        let cluster = FakeCluster::default();
+        let start = || {
+            let prepared = PreparedClaims::open(&records, &cdi).unwrap();
+            Driver::new("d.example", Box::new(cluster.clone()), prepared)
+        };
+        let device_of = |prepared: Vec<RecordedDevice>| prepared[0].device.clone();
+        let described = || fs::read_to_string(cdi.join("causeway.dev-claim-u.json")).unwrap();
+        assert_eq!(start().prepare(&claim("u")).unwrap_err(), "unreachable");
+        cluster.allocate("u", "gpu-1");
+        assert_eq!(device_of(start().prepare(&claim("u")).unwrap()), "gpu-1");
+        // The API server cannot be reached, and then has given the claim another GPU.
+        *cluster.0.lock().unwrap() = None;
+        assert_eq!(device_of(start().prepare(&claim("u")).unwrap()), "gpu-1");
+        cluster.allocate("u", "gpu-2");
+        assert_eq!(device_of(start().prepare(&claim("u")).unwrap()), "gpu-2");
+        assert!(described().contains("D=gpu-2") && !described().contains("gpu-1"), "{}", described());
+        // A claim that is another one now, or has no devices, gets none of those from before.
+        cluster.allocate("v", "gpu-3");
+        assert!(start().prepare(&claim("u")).unwrap_err().contains("has UID v"));
+        *cluster.0.lock().unwrap() = Some(json!({ "metadata": { "uid": "u" } }).to_string());
+        assert!(start().prepare(&claim("u")).unwrap_err().contains("not allocated"));
+    }
+
+    #[test]
+    fn hostile_names_touch_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (records, cdi) = (folder.path().join("claims"), folder.path().join("cdi"));
+        let cluster = FakeCluster::default();
+        let driver = Driver::new(
+            "d.example",
+            Box::new(cluster.clone()),
+            PreparedClaims::open(&records, &cdi).unwrap(),
+        );
+        fs::write(folder.path().join("other.json"), "kept").unwrap();
+        for uid in
+            ["../other", "..", ".hidden", "a/../../other", "", "a\u{0}b", "u,v", "u=v", &"u".repeat(254)]
+        {
+            cluster.allocate(uid, "gpu-1");
+            assert!(driver.prepare(&claim(uid)).unwrap_err().contains("is no UID"), "{uid}");
+            assert!(driver.unprepare(&claim(uid)).is_err(), "{uid}");
+            let named = Claim { name: uid.to_owned(), ..claim("u") };
+            assert!(driver.prepare(&named).unwrap_err().contains("is no name"), "{uid}");
+        }
+        assert!(folder.path().join("other.json").exists());
+        assert_eq!(read_dir(&cdi).unwrap().count() + read_dir(&records).unwrap().count(), 0);
+        // Names of pools and devices are no paths; they are only compared and recorded.
+        cluster.allocate("u", "../../gpu-1");
+        assert_eq!(driver.prepare(&claim("u")).unwrap()[0].device, "../../gpu-1");
+        assert_eq!(read_dir(&cdi).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn calls_for_one_claim_at_the_same_time_leave_it_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let (records, cdi) = (folder.path().join("claims"), folder.path().join("cdi"));
+        let cluster = FakeCluster::default();
+        cluster.allocate("u", "gpu-1");
+        let prepared = PreparedClaims::open(&records, &cdi).unwrap();
+        let driver = Driver::new("d.example", Box::new(cluster), prepared);
+        let claims = vec![claim("u"), claim("u")];
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        for prepared in driver.prepare_all(&claims).claims.values() {
+                            let is_whole = prepared.devices.len() == 1 && prepared.error.is_empty();
+                            assert!(is_whole || prepared.error.contains("try again"), "{prepared:?}");
+                        }
+                        driver.unprepare_all(&claims[..1]);
+                    }
+                });
+            }
+        });
+        assert!(driver.in_progress.lock().unwrap().is_empty());
+        assert_eq!(driver.unprepare_all(&claims[..1]).claims["u"].error, "");
+        assert_eq!(read_dir(&cdi).unwrap().count() + read_dir(&records).unwrap().count(), 0);
     }
 }

@@ -4,35 +4,44 @@
 //! expired or was replaced is refused, as a new connection of it would be.
 
 use causeway_access::Key;
+use causeway_wire::handshake::KeyId;
 
-use super::shared::Shared;
+use super::access::ServerKey;
+use super::clients::AcceptedClients;
 use crate::admission::Origin;
 
 /// What a caller has proved.
-pub struct Authorization {
-    peer: Origin,
-    /// The server's key when the conversation began; nothing where none was needed.
-    server_key: Option<Key>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Authorization {
+    /// Whose process it is, says the kernel, and that stays so.
+    Host,
+    /// A client's own key.
+    Client(KeyId),
+    /// The server's key as it was when the conversation began; nothing where none was needed.
+    Server(Option<Key>),
 }
 
 impl Authorization {
     /// That of a caller which has proved who it is just now.
-    pub fn new(shared: &Shared, peer: Origin) -> Self {
-        // A key that cannot be read lets nobody in over a network.
-        Self { peer, server_key: shared.key.current().ok().flatten() }
+    pub fn new(server_key: &ServerKey, peer: Origin) -> Self {
+        match peer {
+            Origin::Host { .. } => Self::Host,
+            Origin::Client { key, .. } => Self::Client(key),
+            // A key that cannot be read lets nobody in over a network.
+            Origin::Network(_) => Self::Server(server_key.current().ok().flatten()),
+        }
     }
 
     /// Whether it still counts.
     ///
     /// # Errors
     /// Why not, for people.
-    pub fn check(&self, shared: &Shared) -> Result<(), String> {
-        match self.peer {
-            // The kernel says whose process is at the other end, and that stays so.
-            Origin::Host { .. } => Ok(()),
-            Origin::Client { key, .. } => shared.clients.is_accepted(key).map_err(|why| why.to_string()),
-            Origin::Network(_) => match shared.key.current() {
-                Ok(key) if key == self.server_key => Ok(()),
+    pub fn check(&self, server_key: &ServerKey, clients: &AcceptedClients) -> Result<(), String> {
+        match self {
+            Self::Host => Ok(()),
+            Self::Client(key) => clients.is_accepted(*key).map_err(|why| why.to_string()),
+            Self::Server(proved) => match server_key.current() {
+                Ok(key) if key == *proved => Ok(()),
                 Ok(_) => Err("the server's key has been replaced since this connection was made".to_owned()),
                 Err(error) => Err(format!("the server's key cannot be read: {error}")),
             },

@@ -23,8 +23,10 @@ use causeway_wire::handshake::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::listen;
 
+use super::authorization::Authorization;
 use super::drain::Drain;
 use super::hot_restart::Forward;
+use super::monitor::MonitoredPeer;
 use super::network_listener::NetworkListener;
 use super::refusal::{Refusal, refuse};
 use super::sessions::Upgrader;
@@ -195,7 +197,13 @@ impl Incoming {
             }
             Request::Monitor { hello } => {
                 let device_memory = shared.clients.limits(Source::of(origin)).device_memory;
-                shared.monitor.add_client(origin, hello, connection, device_memory, slot);
+                let authorization = Authorization::new(&shared.key, origin);
+                let (server, proved) = (Arc::downgrade(shared), authorization.clone());
+                let check = Box::new(move || {
+                    server.upgrade().map_or(Ok(()), |server| proved.check(&server.key, &server.clients))
+                });
+                let monitored = MonitoredPeer { origin, authorization, check, device_memory };
+                shared.monitor.add_client(monitored, hello, connection, slot);
             }
             Request::Status { hello } => status::answer(shared, origin, &hello, connection, slot),
             Request::Diagnosis { hello } => {

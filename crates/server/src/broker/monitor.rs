@@ -21,11 +21,12 @@ use causeway_sync::threads;
 use causeway_wire::codec::Decoder;
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{ClientHello, Response};
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use super::authorization::Authorization;
 use super::refusal::refuse;
 use super::spawn::{Spawner, describe};
 use crate::activity::ActivityPage;
@@ -41,6 +42,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How long the broker waits for the monitor when it asks itself; NVIDIA's library may have to be started.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Interval at which the keys of those who ask are checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the thread is told.
 enum Event {
@@ -58,13 +62,23 @@ enum Event {
     },
 }
 
+/// Who asks how the GPUs are, and what it may see.
+pub struct MonitoredPeer {
+    /// From where.
+    pub origin: Origin,
+    /// What it has proved.
+    pub authorization: Authorization,
+    /// Whether that still counts.
+    pub check: Box<dyn Fn() -> Result<(), String> + Send>,
+    /// The device memory that it may have.
+    pub device_memory: Option<u64>,
+}
+
 /// A client that is to be answered.
 struct NewClient {
-    peer: Origin,
+    peer: MonitoredPeer,
     hello: ClientHello,
     connection: Connection,
-    /// The device memory that its peer may have.
-    device_memory: Option<u64>,
     /// Kept until the process has the connection: however long that takes, no more wait for it than there are
     /// slots.
     slot: HandshakeSlot,
@@ -80,7 +94,15 @@ impl Monitor {
     pub fn start(gpu: GpuChoice, spawner: Arc<Spawner>) -> io::Result<(Self, JoinHandle<()>)> {
         let (events, queue) = unbounded();
         let thread = threads::spawn("monitor", move || {
-            MonitorSupervisor { gpu, spawner, running: None, workers: HashMap::new() }.run(&queue);
+            MonitorSupervisor {
+                gpu,
+                spawner,
+                running: None,
+                workers: HashMap::new(),
+                credentials: Vec::new(),
+                newest: 0,
+            }
+            .run(&queue);
         })?;
         Ok((Self { events: Mutex::new(Some(events)) }, thread))
     }
@@ -88,13 +110,12 @@ impl Monitor {
     /// Gives the process one more client.
     pub fn add_client(
         &self,
-        peer: Origin,
+        peer: MonitoredPeer,
         hello: ClientHello,
         connection: Connection,
-        device_memory: Option<u64>,
         slot: HandshakeSlot,
     ) {
-        self.send(Event::Client(Box::new(NewClient { peer, hello, connection, device_memory, slot })));
+        self.send(Event::Client(Box::new(NewClient { peer, hello, connection, slot })));
     }
 
     /// Asks for the broker itself. The process is started where there is none.
@@ -151,6 +172,16 @@ struct MonitorSupervisor {
     /// The control connection of the process, while there is one.
     running: Option<Control>,
     workers: HashMap<u32, Session>,
+    /// What clients of the process have proved that may cease to count.
+    credentials: Vec<Credential>,
+    newest: u32,
+}
+
+/// What clients of the process have proved.
+struct Credential {
+    number: u32,
+    authorization: Authorization,
+    check: Box<dyn Fn() -> Result<(), String> + Send>,
 }
 
 /// A session, as the process is to know it.
@@ -162,12 +193,32 @@ struct Session {
 
 impl MonitorSupervisor {
     fn run(mut self, queue: &Receiver<Event>) {
-        for event in queue {
+        let mut next_check = Instant::now();
+        loop {
+            if next_check <= Instant::now() {
+                self.end_revoked();
+                next_check = Instant::now() + CHECK_INTERVAL;
+            }
+            let event = match queue.recv_deadline(next_check) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) if self.credentials.is_empty() => match queue.recv() {
+                    Ok(event) => event,
+                    Err(_) => return,
+                },
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
             match event {
                 Event::Client(client) => self.hand_over(*client),
                 Event::Own(socket) => {
                     let source = Source::User(rustix::process::geteuid().as_raw());
-                    let message = ToMonitor::Client { source, host: None, keys: None, device_memory: None };
+                    let message = ToMonitor::Client {
+                        source,
+                        host: None,
+                        keys: None,
+                        device_memory: None,
+                        credential: 0,
+                    };
                     // Without a monitor the socket closes, which the asker reports.
                     let _ = self.send_or_restart(&message, &OwnedFd::from(socket));
                 }
@@ -190,6 +241,39 @@ impl MonitorSupervisor {
         }
     }
 
+    /// Ends the connections of those whose key does not count any more.
+    fn end_revoked(&mut self) {
+        let mut revoked = Vec::new();
+        self.credentials.retain(|credential| match (credential.check)() {
+            Ok(()) => true,
+            Err(why) => {
+                revoked.push((credential.number, why));
+                false
+            }
+        });
+        for (credential, why) in revoked {
+            tracing::info!("connections that ask how the GPUs are end: {why}");
+            self.inform(&ToMonitor::Revoked { credential }, None);
+        }
+    }
+
+    /// The number of what a peer has proved, which is checked from now on; 0 where that always counts.
+    fn credential_of(
+        &mut self,
+        authorization: Authorization,
+        check: Box<dyn Fn() -> Result<(), String> + Send>,
+    ) -> u32 {
+        if authorization == Authorization::Host {
+            return 0;
+        }
+        if let Some(known) = self.credentials.iter().find(|known| known.authorization == authorization) {
+            return known.number;
+        }
+        self.newest += 1;
+        self.credentials.push(Credential { number: self.newest, authorization, check });
+        self.newest
+    }
+
     /// Tells the process something, if there is one.
     fn inform(&mut self, message: &ToMonitor, descriptor: Option<&OwnedFd>) {
         if let Some(control) = &self.running
@@ -200,7 +284,8 @@ impl MonitorSupervisor {
     }
 
     fn hand_over(&mut self, client: NewClient) {
-        let NewClient { peer, hello, connection, device_memory, slot } = client;
+        let NewClient { peer, hello, connection, slot } = client;
+        let MonitoredPeer { origin: peer, authorization, check, device_memory } = peer;
         if !slot.finish() {
             return;
         }
@@ -214,6 +299,7 @@ impl MonitorSupervisor {
             host: Some(hello.host.clone()),
             keys: keys.clone(),
             device_memory,
+            credential: self.credential_of(authorization, check),
         };
         match self.send_or_restart(&message, &socket) {
             Ok(()) => tracing::debug!(%peer, "{client} asks how the GPUs are"),

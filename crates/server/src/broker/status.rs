@@ -64,11 +64,11 @@ fn converse(
     mut connection: Connection,
 ) -> Result<(), Box<dyn core::error::Error>> {
     connection.send_handshake(|out| Response::StatusReady.encode(out))?;
-    let authorization = Authorization::new(shared, peer);
+    let authorization = Authorization::new(&shared.key, peer);
     let mut exchange = Exchange::new(connection);
     let mut moves = Moves::new(shared, peer);
     while let Some(request) = exchange.receive(Some(moves.time_left().min(STATUS_TIMEOUT)))? {
-        if let Err(why) = authorization.check(shared) {
+        if let Err(why) = authorization.check(&shared.key, &shared.clients) {
             tracing::warn!(%peer, "a conversation is ended: {why}");
             exchange.send(|out| Reply::Refused { text: why.into() }.encode(out))?;
             return Ok(());

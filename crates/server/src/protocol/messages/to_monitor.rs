@@ -20,6 +20,13 @@ pub enum ToMonitor {
         keys: Option<ConnectionKeys>,
         /// The device memory that it and those may have together, if that is limited.
         device_memory: Option<u64>,
+        /// What it has proved, by a number of the broker's; 0 where that always counts.
+        credential: u32,
+    },
+    /// What clients have proved does not count any more: end their connections.
+    Revoked {
+        /// Its number.
+        credential: u32,
     },
     /// The session of this worker is counted in the memory that comes along.
     Counts {
@@ -52,16 +59,22 @@ const CLIENT: u8 = 1;
 const SESSION_STARTED: u8 = 2;
 const ENDED: u8 = 3;
 const COUNTS: u8 = 4;
+const REVOKED: u8 = 5;
 
 impl Encode for ToMonitor {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Client { source, host, keys, device_memory } => {
+            Self::Client { source, host, keys, device_memory, credential } => {
                 CLIENT.encode(out);
                 source.encode(out);
                 host.encode(out);
                 keys.encode(out);
                 device_memory.encode(out);
+                credential.encode(out);
+            }
+            Self::Revoked { credential } => {
+                REVOKED.encode(out);
+                credential.encode(out);
             }
             Self::Counts { worker } => {
                 COUNTS.encode(out);
@@ -88,7 +101,9 @@ impl<'a> Decode<'a> for ToMonitor {
                 host: input.value()?,
                 keys: input.value()?,
                 device_memory: input.value()?,
+                credential: input.value()?,
             }),
+            REVOKED => Ok(Self::Revoked { credential: input.value()? }),
             COUNTS => Ok(Self::Counts { worker: input.value()? }),
             SESSION_STARTED => Ok(Self::SessionStarted(input.value()?, input.value()?)),
             ENDED => Ok(Self::Ended { worker: input.value()? }),
