@@ -2,7 +2,7 @@
 # Prints the notes of a release, a section of CHANGELOG.md, for .github/workflows/release.yml. Fails unless the tag is that of
 # the tree's version, which has all changes.
 #
-#   scripts/release-notes.sh v0.2.0
+#   scripts/release-notes.sh v0.3.0
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
