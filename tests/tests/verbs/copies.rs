@@ -1,7 +1,7 @@
 //! Programs and their copies over verbs.
 
 use crate::setup::{Far, LIMIT, hosts, is_roce, runs_all};
-use causeway_tests::built::{self, causeway};
+use causeway_tests::built::causeway;
 use causeway_tests::client::through_run;
 use causeway_tests::network::{Network, SERVER, Side};
 use causeway_tests::process::{Running, eventually, run};
