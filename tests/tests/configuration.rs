@@ -176,12 +176,12 @@ fn a_key_that_others_can_read_is_refused() {
 fn a_name_that_no_file_has_is_told_with_those_that_there_are() {
     let site = Site::new();
     site.with_box("", "");
-    let outcome = site.causeway(&["devices", "--on", "bx"]);
-    assert!(outcome.code() == Some(1), "{outcome}");
-    assert!(
-        outcome.stderr.contains("`bx` cannot be resolved") && outcome.stderr.contains("name box"),
-        "{outcome}"
-    );
+    for (name, advice) in [("bx", "is `box` meant?"), ("nowhere", "name box")] {
+        let outcome = site.causeway(&["devices", "--on", name]);
+        assert!(outcome.code() == Some(1), "{outcome}");
+        let refused = format!("`{name}` cannot be resolved");
+        assert!(outcome.stderr.contains(&refused) && outcome.stderr.contains(advice), "{outcome}");
+    }
 }
 
 #[test]
