@@ -24,18 +24,23 @@ impl Part {
     }
 }
 
-/// The table of a part of `docs/src/reference/environment.md`, in Markdown.
+/// The table of a part of `docs/src/reference/environment.md`, in Markdown: three columns, which fit the page.
 pub fn markdown(part: Part) -> String {
-    let mut out = "| variable | who acts on it | what it does | values | if not set | in files |\n\
-                   | --- | --- | --- | --- | --- | --- |\n"
-        .to_owned();
+    let mut out =
+        "| variable, its readers and key | what it does | values and default |\n| --- | --- | --- |\n"
+            .to_owned();
     for variable in ALL.iter().filter(|variable| part.holds(variable)) {
         let Variable { name, components, text, more, .. } = variable;
-        let components: Vec<_> = components.iter().map(|components| name_of(*components)).collect();
+        let readers: Vec<_> = components.iter().map(|component| name_of(*component)).collect();
         let more = if more.is_empty() { String::new() } else { format!(". {more}") };
-        let (values, default) = (values(variable), default(variable));
-        let (components, key) = (components.join(", "), in_files(variable));
-        let _ = writeln!(out, "| `{name}` | {components} | {text}{more} | {values} | {default} | {key} |");
+        let lines = |all: [String; 3]| {
+            all.into_iter().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("<br>")
+        };
+        let first = lines([format!("`{name}`"), readers.join(", "), in_files(variable)]);
+        let default = default(variable);
+        let default = if default.is_empty() { String::new() } else { format!("not set: {default}") };
+        let last = lines([values(variable), default, String::new()]);
+        let _ = writeln!(out, "| {first} | {text}{more} | {last} |");
     }
     out
 }
@@ -225,7 +230,7 @@ mod tests {
     #[test]
     fn cells_have_no_bars() {
         for part in [Part::Default, Part::Verbs] {
-            assert!(markdown(part).lines().all(|line| line.matches('|').count() == 7));
+            assert!(markdown(part).lines().all(|line| line.matches('|').count() == 4));
         }
     }
 }
