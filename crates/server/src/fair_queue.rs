@@ -29,7 +29,7 @@ pub const LINGER: Duration = Duration::from_millis(1);
 /// Parts of a nanosecond in virtual time, so that shares divide it exactly enough.
 const PARTS: u128 = 1 << 20;
 
-/// What a session is to be messages.
+/// What a session is to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<S> {
     /// It may start kernels.
@@ -170,7 +170,7 @@ impl<S: Copy + Eq + Hash, P: Copy + Eq + Hash> FairQueue<S, P> {
         }
     }
 
-    /// What sessions are to be messages by now.
+    /// What sessions are to be told by now.
     pub fn actions(&mut self, now: Duration) -> Vec<Action<S>> {
         self.advance(now);
         if self.slot.is_none() {

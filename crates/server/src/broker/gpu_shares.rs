@@ -50,7 +50,7 @@ impl Drop for GpuShares {
 }
 
 impl GpuShares {
-    /// A session, whose worker is at the other end of `control`, has kernels to run; it is messages when it may.
+    /// A session, whose worker is at the other end of `control`, has kernels to run; it is told when it may.
     pub fn request(&self, session: SessionId, control: &Arc<Control>, peer: Source, share: u32) {
         let mut state = self.0.state.lock();
         if !state.has_thread {

@@ -33,7 +33,7 @@ pub struct Arena {
     /// Bytes of them that the GPU may still read.
     held: AtomicUsize,
     /// Bytes of copies to the client that streams have still to pass.
-    receive_buffer: AtomicUsize,
+    downloading: AtomicUsize,
     refused: AtomicBool,
 }
 
@@ -112,7 +112,7 @@ impl Arena {
             downloads: Half::new(downloads),
             waiting: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
-            receive_buffer: AtomicUsize::new(0),
+            downloading: AtomicUsize::new(0),
             refused: AtomicBool::new(false),
         })
     }
@@ -136,7 +136,7 @@ impl Arena {
     /// Lets a copy to the client have so many bytes until its stream has passed it, unless others have too
     /// many.
     pub fn lease_for_download(self: &Arc<Self>, bytes: usize) -> Option<Credit> {
-        self.credit(&self.downloads, bytes, MAX_RECEIVE_BLOCKS, |arena| &arena.receive_buffer)
+        self.credit(&self.downloads, bytes, MAX_RECEIVE_BLOCKS, |arena| &arena.downloading)
     }
 
     fn credit(
@@ -209,7 +209,7 @@ impl Drop for Half {
 }
 
 /// Where the GPU puts what a client or another worker reads.
-pub enum ReceiveBuffer {
+pub enum DownloadBuffer {
     /// In memory of this process.
     Staged(Staging),
     /// In memory shared with the reader, and what it counts for there if it may stay for long.
@@ -217,7 +217,7 @@ pub enum ReceiveBuffer {
 }
 
 // SAFETY: staging owns its memory and a piece its slots, until they are dropped.
-unsafe impl HostMemory for ReceiveBuffer {
+unsafe impl HostMemory for DownloadBuffer {
     fn address(&self) -> *const u8 {
         self.address_mut()
     }
@@ -231,7 +231,7 @@ unsafe impl HostMemory for ReceiveBuffer {
 }
 
 // SAFETY: as above; nobody reads a piece before it is sent.
-unsafe impl HostMemoryMut for ReceiveBuffer {
+unsafe impl HostMemoryMut for DownloadBuffer {
     fn address_mut(&self) -> *mut u8 {
         match self {
             Self::Staged(staging) => staging.as_ptr(),

@@ -1,6 +1,6 @@
 //! Device-to-host copies.
 
-use super::arena::{Arena, ReceiveBuffer};
+use super::arena::{Arena, DownloadBuffer};
 use super::credit::{Account, Credit};
 use super::memory::mirrors::{MAX_READ_BYTES, Mirrors};
 use super::order;
@@ -62,15 +62,15 @@ impl Downloads {
     }
 
     /// Host memory for a copy to the client: where the client reads it, if there is room, or else staging.
-    fn receive_buffer(&self, session: &Session, bytes: usize) -> CuResult<ReceiveBuffer> {
+    fn download_buffer(&self, session: &Session, bytes: usize) -> CuResult<DownloadBuffer> {
         if let Some(arena) = &self.arena
             && let Some(share) = arena.lease_for_download(bytes)
             && let Some(piece) = session.link().piece(bytes)
         {
             arena.prepare(session.gpu(), piece.as_ptr(), piece.len());
-            return Ok(ReceiveBuffer::Shared(piece, Some(share)));
+            return Ok(DownloadBuffer::Shared(piece, Some(share)));
         }
-        session.gpu().staging(bytes).map(ReceiveBuffer::Staged)
+        session.gpu().staging(bytes).map(DownloadBuffer::Staged)
     }
 
     /// Starts a copy of device memory to the client, as a transfer.
@@ -97,9 +97,9 @@ impl Downloads {
             session,
             in_flight,
             &source,
-            |bytes| self.receive_buffer(session, bytes),
+            |bytes| self.download_buffer(session, bytes),
             move |outcome, credit| match outcome {
-                Ok(receive_buffer) => send(&sender, credit, transfer, receive_buffer, into, options),
+                Ok(download_buffer) => send(&sender, credit, transfer, download_buffer, into, options),
                 Err(error) => sender.transfer_failed(transfer, error),
             },
         );
@@ -115,36 +115,36 @@ impl Downloads {
         request: &mirror_read,
     ) -> CuResult<()> {
         let transfer = request.transfer;
-        let receive_buffer = self
-            .mirror_landed(session, mirrors, request.address, request.size)
+        let download_buffer = self
+            .read_mirror_into_buffer(session, mirrors, request.address, request.size)
             .inspect_err(|error| session.transfer_failed(transfer, *error))?;
         // It is under way at once, and waits for no stream.
-        let credit = self.account.take(session, NO_STREAM, receive_buffer.bytes());
+        let credit = self.account.take(session, NO_STREAM, download_buffer.bytes());
         let (flow, lanes) = (request.flow, request.lanes as usize);
         let options = TransferOptions { flow, lanes, ..TransferOptions::default() };
-        send(session, credit, transfer, receive_buffer, None, options);
+        send(session, credit, transfer, download_buffer, None, options);
         Ok(())
     }
 
-    fn mirror_landed(
+    fn read_mirror_into_buffer(
         &self,
         session: &Session,
         mirrors: &Mirrors,
         address: u64,
         bytes: usize,
-    ) -> CuResult<ReceiveBuffer> {
+    ) -> CuResult<DownloadBuffer> {
         if bytes == 0 || bytes > MAX_READ_BYTES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let receive_buffer = self.receive_buffer(session, bytes)?;
-        // SAFETY: the landing owns as many bytes, all of which were written before. A client that writes to
+        let download_buffer = self.download_buffer(session, bytes)?;
+        // SAFETY: the buffer owns as many bytes, all of which were written before. A client that writes to
         // memory which it shares before it has been sent spoils only what it gets.
-        let into = unsafe { core::slice::from_raw_parts_mut(receive_buffer.address_mut(), bytes) };
+        let into = unsafe { core::slice::from_raw_parts_mut(download_buffer.address_mut(), bytes) };
         match mirrors.read(address, into) {
-            Ok(()) => Ok(receive_buffer),
+            Ok(()) => Ok(download_buffer),
             Err(error) => {
                 // The device may still write to it.
-                session.gpu().set_aside().add(receive_buffer, bytes);
+                session.gpu().set_aside().add(download_buffer, bytes);
                 Err(error)
             }
         }
@@ -182,24 +182,24 @@ impl Downloads {
         )
     }
 
-    /// Starts a copy to memory that `receive_buffer` makes. Its bytes are under way until `done` drops the credit.
-    fn start<L: HostMemoryMut>(
+    /// Starts a copy to memory that `allocate` makes. Its bytes are under way until `done` drops the credit.
+    fn start<B: HostMemoryMut>(
         &self,
         session: &Arc<Session>,
         in_flight: &mut UploadsInFlight,
         source: &Source,
-        receive_buffer: impl FnOnce(usize) -> CuResult<L>,
-        done: impl FnOnce(CuResult<L>, Credit) + Send + 'static,
+        allocate: impl FnOnce(usize) -> CuResult<B>,
+        done: impl FnOnce(CuResult<B>, Credit) + Send + 'static,
     ) -> CuResult<()> {
         let gpu = session.gpu();
         let native = session.objects().native(source.stream)?;
         let place = source.place.natives(session.objects())?;
         let bytes = source.place.bytes().and_then(|bytes| usize::try_from(bytes).ok());
         let bytes = bytes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let copy = InFlight::copy_from_device(gpu, &place, receive_buffer(bytes)?, native)?;
+        let copy = InFlight::copy_from_device(gpu, &place, allocate(bytes)?, native)?;
         // No completion comes after a refusal, and then the credit goes with what asked for one.
         let credit = self.account.take(session, order::key(source.stream, source.context), bytes);
-        let then = move |outcome: CuResult<L>| {
+        let then = move |outcome: CuResult<B>| {
             delays::inject();
             done(outcome, credit);
         };
@@ -217,20 +217,20 @@ fn send(
     session: &Session,
     credit: Credit,
     transfer: u64,
-    receive_buffer: ReceiveBuffer,
+    download_buffer: DownloadBuffer,
     into: Option<RemoteRegion>,
     options: TransferOptions,
 ) {
     let link = session.link().clone();
-    match receive_buffer {
-        ReceiveBuffer::Shared(piece, _share) => {
+    match download_buffer {
+        DownloadBuffer::Shared(piece, _share) => {
             // A lost link is noticed by the receiving thread.
             let _ = match into {
                 Some(into) => link.put_piece(transfer, piece, into),
                 None => link.send_piece(transfer, piece),
             };
         }
-        ReceiveBuffer::Staged(staging) => {
+        DownloadBuffer::Staged(staging) => {
             let (start, length) = (staging.as_slice().as_ptr(), staging.len());
             let guard = Outgoing { _staging: staging, _credit: credit };
             // SAFETY: the memory belongs to the staging, which the guard owns and nobody writes to. A lost

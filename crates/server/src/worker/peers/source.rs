@@ -1,6 +1,6 @@
 //! Source side of copies between servers: offers and read requests.
 
-use crate::worker::arena::{Arena, ReceiveBuffer};
+use crate::worker::arena::{Arena, DownloadBuffer};
 use crate::worker::pool::Pool;
 use crate::worker::rdma::GpuDirect;
 use crate::worker::session::Session;
@@ -107,7 +107,7 @@ impl Drop for Reading {
 /// A filled piece on its way to the peer.
 struct Outgoing {
     reading: Reading,
-    receive_buffer: ReceiveBuffer,
+    download_buffer: DownloadBuffer,
 }
 
 /// What is sent of staging, kept until it has left.
@@ -227,17 +227,17 @@ impl Reading {
             },
             None => self,
         };
-        let receive_buffer = match (&reading.source.arena, reading.source.link.piece(bytes)) {
+        let download_buffer = match (&reading.source.arena, reading.source.link.piece(bytes)) {
             (Some(arena), Some(piece)) => {
                 arena.prepare(session.gpu(), piece.as_ptr(), piece.len());
                 // The stream in which it is filled waits for nothing.
-                ReceiveBuffer::Shared(piece, None)
+                DownloadBuffer::Shared(piece, None)
             }
-            _ => ReceiveBuffer::Staged(session.gpu().staging(bytes)?),
+            _ => DownloadBuffer::Staged(session.gpu().staging(bytes)?),
         };
-        let copy = InFlight::copy_from_device(session.gpu(), &part, receive_buffer, offer.stream)?;
+        let copy = InFlight::copy_from_device(session.gpu(), &part, download_buffer, offer.stream)?;
         copy.after(session.gpu(), move |outcome| match outcome {
-            Ok(receive_buffer) => Outgoing { reading, receive_buffer }.send(),
+            Ok(download_buffer) => Outgoing { reading, download_buffer }.send(),
             Err(status) => reading.source.fail(reading.transfer, status),
         })
     }
@@ -270,17 +270,17 @@ fn announce_exposed(link: &Link, transfer: u64, memory: RemoteRegion) {
 impl Outgoing {
     fn send(self) {
         let (link, transfer) = (self.reading.source.link.clone(), self.reading.transfer);
-        match self.receive_buffer {
-            ReceiveBuffer::Shared(piece, _) if self.reading.by_rdma => {
+        match self.download_buffer {
+            DownloadBuffer::Shared(piece, _) if self.reading.by_rdma => {
                 if let Ok(memory) = link.expose_piece(piece) {
                     announce_exposed(&link, transfer, memory);
                 }
             }
-            ReceiveBuffer::Shared(piece, _) => {
+            DownloadBuffer::Shared(piece, _) => {
                 // As below.
                 let _ = link.send_piece(transfer, piece);
             }
-            ReceiveBuffer::Staged(staging) => {
+            DownloadBuffer::Staged(staging) => {
                 let leaving = Leaving { staging, _reading: self.reading };
                 let (start, length) = (leaving.staging.as_slice().as_ptr(), leaving.staging.len());
                 // SAFETY: the memory belongs to the staging, which is kept and not written to. A lost link is
