@@ -227,7 +227,7 @@ fn a_wrong_server_in_the_list_is_named_before_the_program_starts() {
     let server = Server::start();
     let program = cuda_program("several_devices");
     let (silent, no_port) = ("nothing listens at 127.0.0.1:1", "`port` in `host:port` is no port");
-    for (wrong, says, library_says) in [
+    for (wrong, says, library_error) in [
         ("127.0.0.1:1", silent, silent),
         ("", "--on has nothing between two commas, or at an end", "the server's address is empty"),
         ("host:port", no_port, no_port),
@@ -238,7 +238,7 @@ fn a_wrong_server_in_the_list_is_named_before_the_program_starts() {
         assert!(outcome.stderr.contains(says), "{outcome}");
         // Without `causeway run` the library says it, and the program finds no device.
         let outcome = run(&mut by_itself(&on, &program), LIMIT);
-        assert!(outcome.code() == Some(1) && outcome.stderr.contains(library_says), "{outcome}");
+        assert!(outcome.code() == Some(1) && outcome.stderr.contains(library_error), "{outcome}");
     }
     server.must_have_workers(0);
 }

@@ -1,5 +1,24 @@
 //! Exported functions whose body is a result.
 
+use crate::log;
+use crate::status::{Done, Status};
+
+/// The number of a result in cuSOLVER and cuSPARSE, whose statuses begin alike (`cusolverStatus_t`,
+/// `cusparseStatus_t`). What is refused is logged by its name and gives `not_supported`.
+pub fn number(function: &'static str, done: Done, not_supported: u32, reason: &'static str) -> u32 {
+    match done {
+        Ok(()) | Err(Status::Success) => 0,
+        Err(Status::NotInitialized) => 1,
+        Err(Status::AllocFailed) => 2,
+        Err(Status::InvalidValue) => 3,
+        Err(Status::ExecutionFailed) => 6,
+        Err(Status::NotSupported) => {
+            let _ = log::refused(function, reason);
+            not_supported
+        }
+    }
+}
+
 /// Exports functions whose body is a result.
 macro_rules! functions {
     ($($(#[$comment:meta])* fn $name:ident($($argument:ident: $ty:ty),*) $body:block)*) => {

@@ -31,6 +31,11 @@ fn accumulator(elements: ScalarType) -> Accumulator {
     if matches!(elements, F64 | C64) { Accumulator::Double } else { Accumulator::Single }
 }
 
+/// The type of a factor that must be real where the result is to stay Hermitian.
+fn real_if_hermitian((form, elements): Kind) -> ScalarType {
+    if form == Hermitian { real(elements) } else { elements }
+}
+
 /// A matrix of which one triangle is stored.
 fn triangle((form, _): Kind, fill: u32, order: i64, a: Argument) -> Result<Matrix, Status> {
     let structure = Structure::of_triangle(is_upper(fill)?, form == Hermitian) as u8;
@@ -187,13 +192,12 @@ typed_functions! {
     )
     |kind| {
         let (a, sizes) = (Argument::new(a, kind.1, lda.into()), [n.into(), k.into()]);
-        let factor_type = if kind.0 == Hermitian { real(kind.1) } else { kind.1 };
         Update {
             fill,
             sizes,
             factors: factors(kind, operation, sizes, [a; 2])?,
-            alpha: (alpha, factor_type),
-            beta: Some((beta, factor_type)),
+            alpha: (alpha, real_if_hermitian(kind)),
+            beta: Some((beta, real_if_hermitian(kind))),
             is_twofold: false,
             result: Argument::new(c.cast_const(), kind.1, ldc.into()),
         }
@@ -223,7 +227,7 @@ typed_functions! {
             sizes,
             factors: factors(kind, operation, sizes, matrices)?,
             alpha: (alpha, kind.1),
-            beta: Some((beta, if kind.0 == Hermitian { real(kind.1) } else { kind.1 })),
+            beta: Some((beta, real_if_hermitian(kind))),
             is_twofold,
             result: Argument::new(c.cast_const(), kind.1, ldc.into()),
         }
@@ -254,7 +258,7 @@ typed_functions! {
             fill,
             sizes: [n.into(), 1],
             factors: columns(kind.1, n.into(), [(x, incx.into()); 2])?,
-            alpha: (alpha, if kind.0 == Hermitian { real(kind.1) } else { kind.1 }),
+            alpha: (alpha, real_if_hermitian(kind)),
             beta: None,
             is_twofold: false,
             result: Argument::new(a.cast_const(), kind.1, lda.into()),

@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_char};
 
-use crate::log;
+use crate::exports::number;
 use crate::status::{Done, Status};
 
 /// `CUSPARSE_STATUS_NOT_SUPPORTED`
@@ -26,17 +26,7 @@ const TEXTS: [(&CStr, &CStr); 12] = [
 
 /// The result of a function's body as cuSPARSE has it; what is refused is logged by its name.
 pub fn status(function: &'static str, done: Done) -> u32 {
-    match done {
-        Ok(()) | Err(Status::Success) => 0,
-        Err(Status::NotInitialized) => 1,
-        Err(Status::AllocFailed) => 2,
-        Err(Status::InvalidValue) => 3,
-        Err(Status::ExecutionFailed) => 6,
-        Err(Status::NotSupported) => {
-            let _ = log::refused(function, "these types, sizes or operations are not implemented");
-            NOT_SUPPORTED
-        }
-    }
+    number(function, done, NOT_SUPPORTED, "these types, sizes or operations are not implemented")
 }
 
 /// The name of a status.
