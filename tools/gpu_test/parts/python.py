@@ -23,6 +23,7 @@ SKIPPED = 77  # the exit status of a program that a package is missing for, as t
 
 # The slowest first, so that none of them is left alone at the end.
 SLOWEST = [
+    "torch_parallel_training",
     "torch_distributed",
     "torch_compile",
     "transformers_static_cache",

@@ -62,16 +62,15 @@ struct Work {
 static WORK: [Work; MAX_SERVERS] =
     [const { Work { may_write: AtomicU64::new(0), fetched: AtomicU64::new(0) } }; MAX_SERVERS];
 
-/// Whether a command may have a device write to memory with a mirror. A kernel may, whatever its parameters
-/// are: it can find addresses in memory.
-const fn may_write(opcode: Opcode) -> bool {
+/// Whether a command may have a device use memory with a mirror. A kernel may, whatever its parameters are: it
+/// can find addresses in memory. What only orders other commands does not; NCCL and PyTorch give several
+/// of these with each kernel.
+const fn may_use(opcode: Opcode) -> bool {
     use Opcode as O;
     opcode.is_in_stream()
         && !matches!(
             opcode,
-            O::copy_from_device
-                | O::copy_from_device_now
-                | O::event_record
+            O::event_record
                 | O::graph_upload
                 | O::host_function
                 | O::stream_attribute_get
@@ -80,6 +79,11 @@ const fn may_write(opcode: Opcode) -> bool {
                 | O::stream_memory_barrier
                 | O::stream_wait_event
         )
+}
+
+/// Whether a command may have a device write to memory with a mirror.
+const fn may_write(opcode: Opcode) -> bool {
+    may_use(opcode) && !matches!(opcode, Opcode::copy_from_device | Opcode::copy_from_device_now)
 }
 
 impl Work {
@@ -98,11 +102,11 @@ pub fn after(server: usize, opcode: Opcode) {
     }
 }
 
-/// To be called before each command is sent to a server: one that the device may use memory for comes after
+/// To be called before each command is sent to a server: one that may have the device use memory comes after
 /// what the program has written to that memory.
 #[inline]
 pub fn before(server: usize, opcode: Opcode) -> Result<(), CUresult> {
-    if opcode.is_in_stream() { send(server) } else { Ok(()) }
+    if may_use(opcode) { send(server) } else { Ok(()) }
 }
 
 /// Sends what the program has written to memory of which the server has a mirror.
@@ -280,6 +284,16 @@ mod tests {
         }
         for opcode in [Opcode::copy_from_device, Opcode::event_record, Opcode::stream_synchronize] {
             assert!(!may_write(opcode), "{}", opcode.name());
+        }
+    }
+
+    #[test]
+    fn commands_that_only_order_others_need_no_look_at_the_memory() {
+        for opcode in [Opcode::launch, Opcode::copy_from_device, Opcode::copy_within_device] {
+            assert!(may_use(opcode), "{}", opcode.name());
+        }
+        for opcode in [Opcode::event_record, Opcode::stream_wait_event, Opcode::host_function] {
+            assert!(!may_use(opcode), "{}", opcode.name());
         }
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! - `VmPin` of `/proc/self/status`, where the kernel counts pages that io_uring and RDMA hold; where sessions
 //!   hold some themselves, RDMA devices that the program has opened stand for it;
-//! - descriptors that such writing is ordered by: an io_uring, a file opened with `O_DIRECT`, an `AF_XDP`
+//! - descriptors that such writing is ordered by: an io_uring with registered buffers or files (libuv, and with
+//!   it each process of `torch.distributed`, has one with neither), a file opened with `O_DIRECT`, an `AF_XDP`
 //!   socket, a device that is neither a terminal nor one of the kernel's own like `/dev/null`.
 //!
 //! Asking takes about 20 us and 5 us more for each descriptor, so it is not done at each command. That loses
@@ -113,10 +114,25 @@ fn is_writer(entry: std::io::Result<fs::DirEntry>) -> bool {
     // there is another descriptor of the kind.
     let Ok(target) = fs::read_link(entry.path()) else { return false };
     let target = target.to_string_lossy();
-    if target.starts_with("socket:") { is_xdp(number) } else { writes(&target, || flags(number)) }
+    if target.starts_with("socket:") {
+        is_xdp(number)
+    } else if target.starts_with("anon_inode:[io_uring]") {
+        fs::read_to_string(format!("/proc/self/fdinfo/{number}")).map_or(true, |info| has_registered(&info))
+    } else {
+        writes(&target, || flags(number))
+    }
 }
 
-/// Whether memory may be written to by a descriptor that is not a socket and leads to `target`.
+/// Whether an io_uring, of which `/proc/self/fdinfo` says this, has registered buffers, whose pages it holds, or
+/// files, which may be open for direct reads. It also may if the kernel does not say. Without either it
+/// writes as system calls do.
+fn has_registered(info: &str) -> bool {
+    let has_none =
+        |name| info.lines().find_map(|line| line.strip_prefix(name)).is_some_and(|count| count.trim() == "0");
+    !(has_none("UserFiles:") && has_none("UserBufs:"))
+}
+
+/// Whether memory may be written to by a descriptor of a file or pipe that leads to `target`.
 fn writes(target: &str, flags: impl FnOnce() -> c_int) -> bool {
     if target.starts_with("/dev/") {
         let is_harmless = HARMLESS.contains(&target)
@@ -125,7 +141,7 @@ fn writes(target: &str, flags: impl FnOnce() -> c_int) -> bool {
         return !is_harmless;
     }
     // Pipes have the flag with another meaning.
-    target.starts_with("anon_inode:[io_uring]") || target.starts_with('/') && flags() & libc::O_DIRECT != 0
+    target.starts_with('/') && flags() & libc::O_DIRECT != 0
 }
 
 fn flags(descriptor: RawFd) -> c_int {
@@ -158,8 +174,7 @@ mod tests {
     #[test]
     fn descriptors_are_told_apart() {
         let none = || 0;
-        for target in ["anon_inode:[io_uring]", "/dev/vfio/7", "/dev/video0", "/dev/nvidia-fs0", "/dev/null2"]
-        {
+        for target in ["/dev/vfio/7", "/dev/video0", "/dev/nvidia-fs0", "/dev/null2"] {
             assert!(writes(target, none), "{target}");
         }
         let harmless = [
@@ -177,6 +192,16 @@ mod tests {
         assert!(writes("/home/user/data", || libc::O_DIRECT | libc::O_RDWR));
         assert!(!writes("pipe:[77]", || libc::O_DIRECT));
         assert!(!is_xdp(0));
+    }
+
+    #[test]
+    fn an_io_uring_counts_with_what_it_has_registered() {
+        let info =
+            |files, buffers| format!("SqThread:\t-1\nUserFiles:\t{files}\nUserBufs:\t{buffers}\nPollList:\n");
+        assert!(!has_registered(&info("0", "0")));
+        assert!(has_registered(&info("0", "3")) && has_registered(&info("12", "0")));
+        // While the ring is locked the kernel leaves lines out.
+        assert!(has_registered("SqThread:\t-1\nUserFiles:\t0\n") && has_registered(""));
     }
 
     #[test]
