@@ -38,20 +38,17 @@ void lay_out_moves(const struct call *call, uint32_t me, uint32_t ranks, struct 
     bool in_place = out->address == MPI_IN_PLACE;
     memset(moves->sends, 0, ranks * sizeof *moves->sends);
     memset(moves->receives, 0, ranks * sizeof *moves->receives);
-    switch (call->what) {
-    case COLLECTIVE_Gather:
-    case COLLECTIVE_Gatherv: lay_out_rooted(call, me, ranks, in, out, moves->receives, moves->sends); return;
-    case COLLECTIVE_Scatter:
-    case COLLECTIVE_Scatterv: lay_out_rooted(call, me, ranks, out, in, moves->sends, moves->receives); return;
-    case COLLECTIVE_Bcast:
+    switch (pattern_of(call)) {
+    case GATHER: lay_out_rooted(call, me, ranks, in, out, moves->receives, moves->sends); return;
+    case SCATTER: lay_out_rooted(call, me, ranks, out, in, moves->sends, moves->receives); return;
+    case BROADCAST:
         for (uint32_t rank = 0; rank < ranks && me == (uint32_t)call->root; rank++)
             moves->sends[rank] = block_of(call, in, 0);
         moves->receives[call->root] = block_of(call, in, 0);
         return;
     default: break;
     }
-    bool is_each = call->what == COLLECTIVE_Alltoall || call->what == COLLECTIVE_Alltoallv ||
-                   call->what == COLLECTIVE_Alltoallw;
+    bool is_each = pattern_of(call) == ALLTOALL;
     for (uint32_t rank = 0; rank < ranks; rank++) {
         struct causeway_comm_range *sends = &moves->sends[rank];
         moves->receives[rank] = block_of(call, in, rank);
@@ -181,21 +178,16 @@ static bool is_aliased(const struct call *call) {
     bool out_of_all = false, in_of_all = false, has_types = in->types != NULL;
     if (out->address == MPI_IN_PLACE || in->address == MPI_IN_PLACE) return false;
     if (in->address == MPI_BOTTOM) return false;
-    switch (call->what) {
-    case COLLECTIVE_Bcast:
-    case COLLECTIVE_Neighbor_allgather:
-    case COLLECTIVE_Neighbor_allgatherv:
-    case COLLECTIVE_Neighbor_alltoall:
-    case COLLECTIVE_Neighbor_alltoallv:
-    case COLLECTIVE_Neighbor_alltoallw: return false;
-    case COLLECTIVE_Gather:
-    case COLLECTIVE_Gatherv:
-    case COLLECTIVE_Allgather:
-    case COLLECTIVE_Allgatherv: in_of_all = true; break;
-    case COLLECTIVE_Scatter:
-    case COLLECTIVE_Scatterv: out_of_all = true; break;
+    switch (pattern_of(call)) {
+    case BROADCAST:
+    case NEIGHBORS: return false;
+    case GATHER:
+    case ALLGATHER: in_of_all = true; break;
+    case SCATTER: out_of_all = true; break;
     // If each rank receives a different block, the MPIs compare the whole buffers.
-    default:
+    case REDUCTION:
+    case ALLTOALL:
+    case LOCAL:
         if (out->address != in->address) return false;
     }
     if (call->comm == MPI_COMM_NULL || (!has_types && out->type == MPI_DATATYPE_NULL)) return false;

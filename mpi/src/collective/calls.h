@@ -1,31 +1,47 @@
-// The MPI's collective calls that move data: one line each, from which their entry points in all forms and
-// the calls of the MPI are made.
+// The table of the MPI's collective calls that move data: one row each, from which follow their entry points
+// in all forms, in C and in Fortran, the calls of the MPI, and the layout of their data.
 #ifndef CAUSEWAY_CALLS_H
 #define CAUSEWAY_CALLS_H
 
-// X(name, name of the non-blocking form, parameters). MPI_Neighbor_alltoallw, whose displacements are of one
-// type in all forms, and MPI_Reduce_local, which has one form alone, stand by themselves.
-#define COLLECTIVE_CALLS(X)                                  \
-    X(Bcast, bcast, BUFFER_ROOT)                             \
-    X(Reduce, reduce, REDUCTION_ROOT)                        \
-    X(Allreduce, allreduce, REDUCTION)                       \
-    X(Scan, scan, REDUCTION)                                 \
-    X(Exscan, exscan, REDUCTION)                             \
-    X(Reduce_scatter, reduce_scatter, REDUCTION_COUNTS)      \
-    X(Reduce_scatter_block, reduce_scatter_block, REDUCTION) \
-    X(Gather, gather, EQUAL_ROOT)                            \
-    X(Gatherv, gatherv, COUNTS_IN_ROOT)                      \
-    X(Scatter, scatter, EQUAL_ROOT)                          \
-    X(Scatterv, scatterv, COUNTS_OUT_ROOT)                   \
-    X(Allgather, allgather, EQUAL)                           \
-    X(Allgatherv, allgatherv, COUNTS_IN)                     \
-    X(Alltoall, alltoall, EQUAL)                             \
-    X(Alltoallv, alltoallv, COUNTS_BOTH)                     \
-    X(Alltoallw, alltoallw, TYPES_BOTH)                      \
-    X(Neighbor_allgather, neighbor_allgather, EQUAL)         \
-    X(Neighbor_allgatherv, neighbor_allgatherv, COUNTS_IN)   \
-    X(Neighbor_alltoall, neighbor_alltoall, EQUAL)           \
-    X(Neighbor_alltoallv, neighbor_alltoallv, COUNTS_BOTH)
+// X(name, name of the non-blocking form, parameters, pattern, length, sent, received, written). A file takes
+// the columns that it needs.
+//
+// The parameters are below, patterns and lengths in collective.h, the sides that are sent and received in
+// layout.c. The MPI writes ALL of what is received, or may leave SOME elements as they are.
+
+#define CALLS_OF_ONE_TYPE(X)                                                                    \
+    X(Bcast, bcast, BUFFER_ROOT, BROADCAST, COUNT, NONE, ONE, ALL)                              \
+    X(Reduce, reduce, REDUCTION_ROOT, REDUCTION, COUNT, ONE_OF_LEAF, ONE_OF_ROOT, ALL)          \
+    X(Allreduce, allreduce, REDUCTION, REDUCTION, COUNT, ONE, ONE, ALL)                         \
+    X(Scan, scan, REDUCTION, REDUCTION, COUNT, ONE, ONE, ALL)                                   \
+    X(Exscan, exscan, REDUCTION, REDUCTION, COUNT, ONE, ONE, SOME)                              \
+    X(Reduce_scatter, reduce_scatter, REDUCTION_COUNTS, REDUCTION, SUM, SUM, OWN, ALL)          \
+    X(Reduce_scatter_block, reduce_scatter_block, REDUCTION, REDUCTION, EACH, SUM, ONE, ALL)    \
+    X(Gather, gather, EQUAL_ROOT, GATHER, BLOCK, ONE_OF_LEAF, EACH_OF_ROOT, ALL)                \
+    X(Gatherv, gatherv, COUNTS_IN_ROOT, GATHER, UNEVEN, ONE_OF_LEAF, LIST_OF_ROOT, ALL)         \
+    X(Scatter, scatter, EQUAL_ROOT, SCATTER, BLOCK, EACH_OF_ROOT, ONE_OF_LEAF, ALL)             \
+    X(Scatterv, scatterv, COUNTS_OUT_ROOT, SCATTER, UNEVEN, LIST_OF_ROOT, ONE_OF_LEAF, ALL)     \
+    X(Allgather, allgather, EQUAL, ALLGATHER, BLOCK, ONE, EACH, ALL)                            \
+    X(Allgatherv, allgatherv, COUNTS_IN, ALLGATHER, SUM, ONE, LIST, ALL)                        \
+    X(Alltoall, alltoall, EQUAL, ALLTOALL, BLOCK, EACH, EACH, ALL)                              \
+    X(Alltoallv, alltoallv, COUNTS_BOTH, ALLTOALL, UNEVEN, LIST, LIST, ALL)                     \
+    X(Neighbor_allgather, neighbor_allgather, EQUAL, NEIGHBORS, UNKNOWN, ONE, EACH, SOME)       \
+    X(Neighbor_allgatherv, neighbor_allgatherv, COUNTS_IN, NEIGHBORS, UNKNOWN, ONE, LIST, SOME) \
+    X(Neighbor_alltoall, neighbor_alltoall, EQUAL, NEIGHBORS, UNKNOWN, EACH, EACH, SOME)        \
+    X(Neighbor_alltoallv, neighbor_alltoallv, COUNTS_BOTH, NEIGHBORS, UNKNOWN, LIST, LIST, SOME)
+
+// A call with a list of types, which Fortran's are not (fortran/collectives.c).
+#define CALLS_OF_TYPES(X) X(Alltoallw, alltoallw, TYPES_BOTH, ALLTOALL, UNEVEN, LIST, LIST, ALL)
+
+#define COLLECTIVE_CALLS(X) CALLS_OF_ONE_TYPE(X) CALLS_OF_TYPES(X)
+
+// Those whose entry points stand by themselves (dispatch.c): the displacements of the first are of one type
+// in all forms, and the other has one form alone.
+#define CALLS_APART(X)                                                                          \
+    X(Neighbor_alltoallw, neighbor_alltoallw, TYPES_BOTH, NEIGHBORS, UNKNOWN, LIST, LIST, SOME) \
+    X(Reduce_local, , REDUCTION, LOCAL, UNKNOWN, ONE, ONE, SOME)
+
+#define ALL_COLLECTIVE_CALLS(X) COLLECTIVE_CALLS(X) CALLS_APART(X)
 
 // Parameters before the communicator, what of a `struct call` they fill, and how the MPI gets them out of the
 // `struct call` c. N is the type of counts, A that of displacements. s is what is sent, with n, d and t; r is

@@ -5,12 +5,15 @@
 #include "../datatype/datatype.h"
 #include "calls.h"
 
-#define COLLECTIVE_NAME(name, lower, parameters) COLLECTIVE_##name,
-enum collective {
-    COLLECTIVE_CALLS(COLLECTIVE_NAME) COLLECTIVE_Neighbor_alltoallw,
-    COLLECTIVE_Reduce_local,
-};
+#define COLLECTIVE_NAME(name, ...) COLLECTIVE_##name,
+enum collective { ALL_COLLECTIVE_CALLS(COLLECTIVE_NAME) };
 #undef COLLECTIVE_NAME
+
+// Which ranks get whose data.
+enum pattern { BROADCAST, REDUCTION, GATHER, SCATTER, ALLGATHER, ALLTOALL, NEIGHBORS, LOCAL };
+// The bytes of a call that all ranks know: those of its one count, of the sum of all counts, of a count for
+// each rank, or of one rank's block. Of an uneven call no rank knows them for the others.
+enum length { OF_COUNT, OF_SUM, OF_EACH, OF_BLOCK, OF_UNEVEN, OF_UNKNOWN };
 
 // What a call sends, or what it receives: one count and type, or one for each rank.
 struct side {
@@ -62,6 +65,9 @@ struct layout {
 };
 // MPI_SUCCESS, or an error. The caller must free the blocks.
 int lay_out(const struct call *call, struct layout *out, struct layout *in);
+// From the table of calls.
+enum pattern pattern_of(const struct call *call);
+enum length length_of_call(const struct call *call);
 // Whether a call has a root.
 bool has_root(const struct call *call);
 // A side's count for a rank, and the offset of its block, in elements (bytes, for a list of types).

@@ -110,14 +110,14 @@ static int check_intent(MPI_Comm comm, const struct intent *intent) {
 }
 
 int check_consistency(const struct call *call, enum form form) {
-    if (check_comm == MPI_COMM_NULL || call->what == COLLECTIVE_Reduce_local) return MPI_SUCCESS;
+    if (check_comm == MPI_COMM_NULL || pattern_of(call) == LOCAL) return MPI_SUCCESS;
     const char *how = form == BLOCKING ? "" : form == NON_BLOCKING ? " (non-blocking)" : " (persistent)";
     struct intent intent = {.bytes = -1, .root = -1};
     snprintf(intent.name, NAME, "%s%s", name_of(call), how);
     const struct members *members = members_of(call->comm);
     // On an intercommunicator, lists of counts have other lengths.
     uint64_t bytes = members->is_supported ? bytes_known_to_all(call, members) : 0;
-    if (bytes > 0 || call->what <= COLLECTIVE_Exscan) intent.bytes = (int64_t)bytes;
+    if (bytes > 0 || length_of_call(call) == OF_COUNT) intent.bytes = (int64_t)bytes;
     if (has_root(call)) intent.root = call->root;
     return check_intent(call->comm, &intent);
 }

@@ -61,53 +61,27 @@ static uint64_t bytes_of_all(const struct call *call, const struct side *side, u
 uint64_t bytes_known_to_all(const struct call *call, const struct members *members) {
     const struct side *in = &call->in, *out = &call->out;
     bool is_root = call->root == (int)members->rank;
-    switch (call->what) {
-    case COLLECTIVE_Bcast:
-    case COLLECTIVE_Reduce:
-    case COLLECTIVE_Scan:
-    case COLLECTIVE_Exscan:
-    case COLLECTIVE_Allreduce: return bytes_of(in->count, in->type);
-    case COLLECTIVE_Reduce_scatter: return bytes_of_all(call, in, members->count);
-    case COLLECTIVE_Reduce_scatter_block: return bytes_of(in->count * (MPI_Count)members->count, in->type);
     // The root may work in place, and the other ranks need not pass the counts of the root.
-    case COLLECTIVE_Gather: return is_root ? bytes_of(in->count, in->type) : bytes_of(out->count, out->type);
-    case COLLECTIVE_Scatter: return is_root ? bytes_of(out->count, out->type) : bytes_of(in->count, in->type);
-    case COLLECTIVE_Allgatherv: return bytes_of_all(call, in, members->count);
-    case COLLECTIVE_Allgather:
-    case COLLECTIVE_Alltoall: return bytes_of(in->count, in->type);
-    default: return 0;
+    bool is_sent = pattern_of(call) == GATHER ? !is_root : pattern_of(call) == SCATTER && is_root;
+    switch (length_of_call(call)) {
+    case OF_COUNT: return bytes_of(in->count, in->type);
+    case OF_SUM: return bytes_of_all(call, in, members->count);
+    case OF_EACH: return bytes_of(in->count * (MPI_Count)members->count, in->type);
+    case OF_BLOCK: return is_sent ? bytes_of(out->count, out->type) : bytes_of(in->count, in->type);
+    case OF_UNEVEN:
+    case OF_UNKNOWN: break;
     }
+    return 0;
 }
 
 // Whether no rank knows the length of a call for the others.
 static bool is_uneven(const struct call *call) {
-    switch (call->what) {
-    case COLLECTIVE_Gatherv:
-    case COLLECTIVE_Scatterv:
-    case COLLECTIVE_Alltoallv:
-    case COLLECTIVE_Alltoallw: return true;
-    default: return false;
-    }
+    return length_of_call(call) == OF_UNEVEN;
 }
 
-// Whether such calls are supported from GPU to GPU, and whether they reduce.
-static bool is_built(const struct call *call, bool *is_reduction) {
-    *is_reduction = false;
-    switch (call->what) {
-    case COLLECTIVE_Reduce:
-    case COLLECTIVE_Allreduce:
-    case COLLECTIVE_Scan:
-    case COLLECTIVE_Exscan:
-    case COLLECTIVE_Reduce_scatter:
-    case COLLECTIVE_Reduce_scatter_block: *is_reduction = true; return true;
-    case COLLECTIVE_Bcast:
-    case COLLECTIVE_Gather:
-    case COLLECTIVE_Scatter:
-    case COLLECTIVE_Allgather:
-    case COLLECTIVE_Allgatherv:
-    case COLLECTIVE_Alltoall: return true;
-    default: return is_uneven(call);
-    }
+// Whether such calls are supported from GPU to GPU.
+static bool is_built(const struct call *call) {
+    return pattern_of(call) != NEIGHBORS && pattern_of(call) != LOCAL;
 }
 
 // Kernels support the padding of pairs.
@@ -195,9 +169,9 @@ static bool not_made(struct choice *choice, int why) {
 }
 
 bool run_on_gpus(const struct call *call, struct choice *choice, int *error) {
-    bool is_reduction;
+    bool is_reduction = pattern_of(call) == REDUCTION;
     *choice = (struct choice){.algorithm = CAUSEWAY_COMM_CALL_UNSUPPORTED};
-    if (!in_job || !is_built(call, &is_reduction)) return false;
+    if (!in_job || !is_built(call)) return false;
     struct members *members = members_of(call->comm);
     if (!members->is_supported) return not_made(choice, CAUSEWAY_COMM_CALL_GROUP);
     if (has_root(call) && (call->root < 0 || call->root >= (int)members->count)) return false;

@@ -13,9 +13,8 @@
 
 // The call of the MPI.
 
-#define NAME(name, lower, parameters) [COLLECTIVE_##name] = "MPI_" #name,
-static const char *const NAMES[] = {COLLECTIVE_CALLS(NAME) NAME(Neighbor_alltoallw, , )
-                                        NAME(Reduce_local, , )};
+#define NAME(name, ...) [COLLECTIVE_##name] = "MPI_" #name,
+static const char *const NAMES[] = {ALL_COLLECTIVE_CALLS(NAME)};
 #undef NAME
 
 const char *name_of(const struct call *call) {
@@ -24,9 +23,9 @@ const char *name_of(const struct call *call) {
 
 // One function for each form and kind of counts: it calls the function of that name.
 
-#define BLOCKING_CASE(name, lower, parameters) \
+#define BLOCKING_CASE(name, lower, parameters, ...) \
     case COLLECTIVE_##name: return PMPI_##name(parameters##_ARGUMENTS(int, int), c->comm);
-#define NON_BLOCKING_CASE(name, lower, parameters) \
+#define NON_BLOCKING_CASE(name, lower, parameters, ...) \
     case COLLECTIVE_##name: return PMPI_I##lower(parameters##_ARGUMENTS(int, int), c->comm, request);
 
 static int invoke_blocking(const struct call *c) {
@@ -59,18 +58,17 @@ static int invoke_nonblocking(const struct call *c, MPI_Request *request) {
 #define PERSISTENT_ENTRY(name, suffix) MPIX_##name##_init
 #define MPIS_PERSISTENT(name) PMPIX_##name##_init
 // Another build of the same version may lack it.
-#define WEAK(name, lower, parameters) \
-    extern __typeof__(PMPIX_##name##_init) PMPIX_##name##_init __attribute__((weak));
+#define WEAK(name, ...) extern __typeof__(PMPIX_##name##_init) PMPIX_##name##_init __attribute__((weak));
 COLLECTIVE_CALLS(WEAK)
-WEAK(Neighbor_alltoallw, , )
+WEAK(Neighbor_alltoallw)
 #else
 #define HAS_PERSISTENT 0
 #endif
 
 #if HAS_PERSISTENT
 
-#define PERSISTENT_CASE(name, lower, parameters) \
-    case COLLECTIVE_##name:                      \
+#define PERSISTENT_CASE(name, lower, parameters, ...) \
+    case COLLECTIVE_##name:                           \
         return MPIS_PERSISTENT(name)(parameters##_ARGUMENTS(int, int), c->comm, info, request);
 
 static int invoke_persistent(const struct call *c, MPI_Info info, MPI_Request *request) {
@@ -87,13 +85,13 @@ static int invoke_persistent(const struct call *c, MPI_Info info, MPI_Request *r
 
 #if MPI_VERSION >= 4
 
-#define LARGE_BLOCKING_CASE(name, lower, parameters) \
+#define LARGE_BLOCKING_CASE(name, lower, parameters, ...) \
     case COLLECTIVE_##name: return PMPI_##name##_c(parameters##_ARGUMENTS(MPI_Count, MPI_Aint), c->comm);
-#define LARGE_NON_BLOCKING_CASE(name, lower, parameters) \
-    case COLLECTIVE_##name:                              \
+#define LARGE_NON_BLOCKING_CASE(name, lower, parameters, ...) \
+    case COLLECTIVE_##name:                                   \
         return PMPI_I##lower##_c(parameters##_ARGUMENTS(MPI_Count, MPI_Aint), c->comm, request);
-#define LARGE_PERSISTENT_CASE(name, lower, parameters) \
-    case COLLECTIVE_##name:                            \
+#define LARGE_PERSISTENT_CASE(name, lower, parameters, ...) \
+    case COLLECTIVE_##name:                                 \
         return PMPI_##name##_init_c(parameters##_ARGUMENTS(MPI_Count, MPI_Aint), c->comm, info, request);
 
 static int invoke_large_blocking(const struct call *c) {
@@ -170,7 +168,7 @@ void count_for_report(const struct call *call, const struct choice *choice) {
 // MPI_Reduce_local by a kernel, if both buffers are on a GPU. Whether it was made.
 static bool reduce_on_gpu(const struct call *call, int *error) {
     int element = element_of(call->in.type), operation = operation_of(call->op);
-    if (call->what != COLLECTIVE_Reduce_local || !causeway_comm_reduces(element, operation)) return false;
+    if (pattern_of(call) != LOCAL || !causeway_comm_reduces(element, operation)) return false;
     if (!causeway_comm_on_gpu(call->out.address) || !causeway_comm_on_gpu(call->in.address)) return false;
     if (call->in.count <= 0) return false;
     int done = causeway_comm_reduce_local(call->out.address, call->in.address, (uint64_t)call->in.count,
@@ -206,8 +204,8 @@ int run_collective(const struct call *call) {
     if (causeway_comm_has_driver()) sync_buffers(call);
     finish_fetches();
     struct choice choice = {.algorithm = CAUSEWAY_COMM_CALL_NO_KERNEL};
-    if (call->what == COLLECTIVE_Reduce_local && reduce_on_gpu(call, &error)) return error;
-    if (call->what != COLLECTIVE_Reduce_local && run_on_gpus(call, &choice, &error)) {
+    if (pattern_of(call) == LOCAL && reduce_on_gpu(call, &error)) return error;
+    if (pattern_of(call) != LOCAL && run_on_gpus(call, &choice, &error)) {
         if (error == MPI_SUCCESS) count_for_report(call, &choice);
         return error;
     }
@@ -276,7 +274,7 @@ int make_persistent(const struct call *call, MPI_Info info, MPI_Request *request
         return make_persistent(&call, info, request);                                                      \
     }
 
-#define ENTRIES(name, lower, parameters) SAME_FOR_ALL(name, lower, parameters, , int, int, false)
+#define ENTRIES(name, lower, parameters, ...) SAME_FOR_ALL(name, lower, parameters, , int, int, false)
 COLLECTIVE_CALLS(ENTRIES)
 SAME_FOR_ALL(Neighbor_alltoallw, neighbor_alltoallw, TYPES_BOTH, , int, MPI_Aint, false)
 
@@ -286,13 +284,14 @@ EXPORT int MPI_Reduce_local(const void *s, void *r, int n, MPI_Datatype t, MPI_O
 }
 
 #if HAS_PERSISTENT
-#define PERSISTENT_ENTRIES(name, lower, parameters) PERSISTENT_FOR_ALL(name, parameters, , int, int, false)
+#define PERSISTENT_ENTRIES(name, lower, parameters, ...) \
+    PERSISTENT_FOR_ALL(name, parameters, , int, int, false)
 COLLECTIVE_CALLS(PERSISTENT_ENTRIES)
 PERSISTENT_FOR_ALL(Neighbor_alltoallw, TYPES_BOTH, , int, MPI_Aint, false)
 #endif
 
 #if MPI_VERSION >= 4
-#define LARGE_ENTRIES(name, lower, parameters)                           \
+#define LARGE_ENTRIES(name, lower, parameters, ...)                      \
     SAME_FOR_ALL(name, lower, parameters, _c, MPI_Count, MPI_Aint, true) \
     PERSISTENT_FOR_ALL(name, parameters, _c, MPI_Count, MPI_Aint, true)
 COLLECTIVE_CALLS(LARGE_ENTRIES)

@@ -9,47 +9,45 @@
 enum shape { NONE, ONE, EACH, SUM, OWN, LIST };
 // The ranks that use it: every rank, the root, or the ranks that communicate with the root.
 enum role { ALL, ROOT, LEAF };
-// The peers of a list.
-enum peers { RANKS, SOURCES, DESTINATIONS };
 
 struct side_kind {
     enum shape shape;
     enum role role;
-    enum peers peers;
 };
 
 struct kind_of_call {
+    enum pattern pattern;
+    enum length length;
     struct side_kind out, in;
-    // The MPI may leave elements of the receive buffer as they are.
+    // The MPI may leave elements of the receive buffer as they are: the first rank of MPI_Exscan receives
+    // nothing, and there may be no neighbour in some direction.
     bool may_stay;
 };
 
-static const struct kind_of_call KINDS[] = {
-    [COLLECTIVE_Bcast] = {.in = {ONE, ALL, RANKS}},
-    [COLLECTIVE_Reduce] = {{ONE, LEAF, RANKS}, {ONE, ROOT, RANKS}, false},
-    [COLLECTIVE_Allreduce] = {{ONE, ALL, RANKS}, {ONE, ALL, RANKS}, false},
-    [COLLECTIVE_Scan] = {{ONE, ALL, RANKS}, {ONE, ALL, RANKS}, false},
-    // The first rank receives nothing.
-    [COLLECTIVE_Exscan] = {{ONE, ALL, RANKS}, {ONE, ALL, RANKS}, true},
-    [COLLECTIVE_Reduce_scatter] = {{SUM, ALL, RANKS}, {OWN, ALL, RANKS}, false},
-    [COLLECTIVE_Reduce_scatter_block] = {{SUM, ALL, RANKS}, {ONE, ALL, RANKS}, false},
-    [COLLECTIVE_Gather] = {{ONE, LEAF, RANKS}, {EACH, ROOT, RANKS}, false},
-    [COLLECTIVE_Gatherv] = {{ONE, LEAF, RANKS}, {LIST, ROOT, RANKS}, false},
-    [COLLECTIVE_Scatter] = {{EACH, ROOT, RANKS}, {ONE, LEAF, RANKS}, false},
-    [COLLECTIVE_Scatterv] = {{LIST, ROOT, RANKS}, {ONE, LEAF, RANKS}, false},
-    [COLLECTIVE_Allgather] = {{ONE, ALL, RANKS}, {EACH, ALL, RANKS}, false},
-    [COLLECTIVE_Allgatherv] = {{ONE, ALL, RANKS}, {LIST, ALL, RANKS}, false},
-    [COLLECTIVE_Alltoall] = {{EACH, ALL, RANKS}, {EACH, ALL, RANKS}, false},
-    [COLLECTIVE_Alltoallv] = {{LIST, ALL, RANKS}, {LIST, ALL, RANKS}, false},
-    [COLLECTIVE_Alltoallw] = {{LIST, ALL, RANKS}, {LIST, ALL, RANKS}, false},
-    // There may be no neighbour in some direction.
-    [COLLECTIVE_Neighbor_allgather] = {{ONE, ALL, DESTINATIONS}, {EACH, ALL, SOURCES}, true},
-    [COLLECTIVE_Neighbor_allgatherv] = {{ONE, ALL, DESTINATIONS}, {LIST, ALL, SOURCES}, true},
-    [COLLECTIVE_Neighbor_alltoall] = {{EACH, ALL, DESTINATIONS}, {EACH, ALL, SOURCES}, true},
-    [COLLECTIVE_Neighbor_alltoallv] = {{LIST, ALL, DESTINATIONS}, {LIST, ALL, SOURCES}, true},
-    [COLLECTIVE_Neighbor_alltoallw] = {{LIST, ALL, DESTINATIONS}, {LIST, ALL, SOURCES}, true},
-    [COLLECTIVE_Reduce_local] = {{ONE, ALL, RANKS}, {ONE, ALL, RANKS}, true},
-};
+// The sides in the table of calls. The peers of a rank are all ranks or, with the pattern NEIGHBORS, those.
+#define SIDE_NONE {NONE, ALL}
+#define SIDE_ONE {ONE, ALL}
+#define SIDE_ONE_OF_LEAF {ONE, LEAF}
+#define SIDE_ONE_OF_ROOT {ONE, ROOT}
+#define SIDE_EACH {EACH, ALL}
+#define SIDE_EACH_OF_ROOT {EACH, ROOT}
+#define SIDE_SUM {SUM, ALL}
+#define SIDE_OWN {OWN, ALL}
+#define SIDE_LIST {LIST, ALL}
+#define SIDE_LIST_OF_ROOT {LIST, ROOT}
+#define MAY_STAY_ALL false
+#define MAY_STAY_SOME true
+#define KIND(name, lower, parameters, pattern, length, sent, received, written) \
+    [COLLECTIVE_##name] = {pattern, OF_##length, SIDE_##sent, SIDE_##received, MAY_STAY_##written},
+static const struct kind_of_call KINDS[] = {ALL_COLLECTIVE_CALLS(KIND)};
+
+enum pattern pattern_of(const struct call *call) {
+    return KINDS[call->what].pattern;
+}
+
+enum length length_of_call(const struct call *call) {
+    return KINDS[call->what].length;
+}
 
 // This rank in a communicator, and in relation to the root of a call.
 struct rank_info {
@@ -60,12 +58,12 @@ struct rank_info {
 
 bool has_root(const struct call *call) {
     const struct kind_of_call *kind = &KINDS[call->what];
-    return call->what == COLLECTIVE_Bcast || kind->out.role != ALL || kind->in.role != ALL;
+    return kind->pattern == BROADCAST || kind->out.role != ALL || kind->in.role != ALL;
 }
 
 static int rank_info_of(const struct call *call, struct rank_info *rank_info) {
     *rank_info = (struct rank_info){.comm = call->comm, .is_root = true, .is_leaf = true};
-    if (call->what == COLLECTIVE_Reduce_local) return MPI_SUCCESS;
+    if (pattern_of(call) == LOCAL) return MPI_SUCCESS;
     int error = PMPI_Comm_test_inter(call->comm, &rank_info->is_inter);
     if (error == MPI_SUCCESS) error = PMPI_Comm_rank(call->comm, &rank_info->rank);
     if (error == MPI_SUCCESS) error = PMPI_Comm_size(call->comm, &rank_info->ranks);
@@ -82,7 +80,8 @@ static bool is_used_here(enum role role, const struct rank_info *rank_info) {
     return role == ALL || (role == ROOT ? rank_info->is_root : rank_info->is_leaf);
 }
 
-static int neighbours(const struct rank_info *rank_info, enum peers peers, int *count) {
+// How many neighbours this rank sends to or receives from.
+static int neighbours(const struct rank_info *rank_info, bool is_sent, int *count) {
     int topology, weighted, sources, destinations;
     int error = PMPI_Topo_test(rank_info->comm, &topology);
     if (error != MPI_SUCCESS) return error;
@@ -94,7 +93,7 @@ static int neighbours(const struct rank_info *rank_info, enum peers peers, int *
     case MPI_GRAPH: return PMPI_Graph_neighbors_count(rank_info->comm, rank_info->rank, count);
     case MPI_DIST_GRAPH:
         error = PMPI_Dist_graph_neighbors_count(rank_info->comm, &sources, &destinations, &weighted);
-        *count = peers == SOURCES ? sources : destinations;
+        *count = is_sent ? destinations : sources;
         return error;
     default: return MPI_ERR_TOPOLOGY;
     }
@@ -137,8 +136,8 @@ static int lay_out_side(const struct call *call, const struct side *side, const 
     int peers = rank_info->peers;
     if (kind->shape == NONE || side->address == MPI_IN_PLACE || !is_used_here(kind->role, rank_info))
         return MPI_SUCCESS;
-    if (kind->peers != RANKS) {
-        int error = neighbours(rank_info, kind->peers, &peers);
+    if (pattern_of(call) == NEIGHBORS) {
+        int error = neighbours(rank_info, side == &call->out, &peers);
         if (error != MPI_SUCCESS) return error;
     }
     if (kind->shape == LIST) return lay_out_list(call, side, layout, peers);
@@ -171,7 +170,7 @@ int lay_out(const struct call *call, struct layout *out, struct layout *in) {
     // Data sent in place are in the receive buffer.
     if (is_in_place && kind->out.shape == SUM) received.shape = SUM;
     if (is_in_place) in->is_read = true;
-    if (call->what == COLLECTIVE_Bcast) {
+    if (kind->pattern == BROADCAST) {
         in->is_read = rank_info.is_root;
         in->is_written = !rank_info.is_root;
         if (!rank_info.is_root && !rank_info.is_leaf) return MPI_SUCCESS;

@@ -32,37 +32,7 @@
     void *s, MPI_Fint *n, MPI_Fint *d, MPI_Fint *t, void *r, MPI_Fint *m, MPI_Fint *e, MPI_Fint *u
 #define C_COUNTS_BOTH buffer_of(s), n, d, TYPE(t), buffer_of(r), m, e, TYPE(u)
 
-#define CALLS(upper, lower, parameters)                                  \
-    static int start_##lower(F_##parameters, MPI_Fint *c, MPI_Fint *q) { \
-        MPI_Request request = MPI_REQUEST_NULL;                          \
-        int result = MPI_I##lower(C_##parameters, COMM(c), &request);    \
-        return store_request(result, request, q);                        \
-    }                                                                    \
-    FORTRAN(lower, (F_##parameters, MPI_Fint *c, MPI_Fint *error), MPI_##upper(C_##parameters, COMM(c)))
-
-CALLS(Bcast, bcast, BUFFER_ROOT)
-CALLS(Reduce, reduce, REDUCTION_ROOT)
-CALLS(Allreduce, allreduce, REDUCTION)
-CALLS(Scan, scan, REDUCTION)
-CALLS(Exscan, exscan, REDUCTION)
-CALLS(Reduce_scatter, reduce_scatter, REDUCTION_COUNTS)
-CALLS(Reduce_scatter_block, reduce_scatter_block, REDUCTION)
-CALLS(Gather, gather, EQUAL_ROOT)
-CALLS(Gatherv, gatherv, COUNTS_IN_ROOT)
-CALLS(Scatter, scatter, EQUAL_ROOT)
-CALLS(Scatterv, scatterv, COUNTS_OUT_ROOT)
-CALLS(Allgather, allgather, EQUAL)
-CALLS(Allgatherv, allgatherv, COUNTS_IN)
-CALLS(Alltoall, alltoall, EQUAL)
-CALLS(Alltoallv, alltoallv, COUNTS_BOTH)
-CALLS(Neighbor_allgather, neighbor_allgather, EQUAL)
-CALLS(Neighbor_allgatherv, neighbor_allgatherv, COUNTS_IN)
-CALLS(Neighbor_alltoall, neighbor_alltoall, EQUAL)
-CALLS(Neighbor_alltoallv, neighbor_alltoallv, COUNTS_BOTH)
-
-#define LATER(lower, parameters)                                                   \
-    FORTRAN(i##lower, (F_##parameters, MPI_Fint *c, MPI_Fint *q, MPI_Fint *error), \
-            start_##lower(ARGUMENTS_##parameters, c, q))
+// The same, passed on.
 #define ARGUMENTS_BUFFER_ROOT r, n, t, root
 #define ARGUMENTS_REDUCTION s, r, n, t, o
 #define ARGUMENTS_REDUCTION_ROOT s, r, n, t, o, root
@@ -74,25 +44,17 @@ CALLS(Neighbor_alltoallv, neighbor_alltoallv, COUNTS_BOTH)
 #define ARGUMENTS_COUNTS_OUT_ROOT s, n, d, t, r, m, u, root
 #define ARGUMENTS_COUNTS_BOTH s, n, d, t, r, m, e, u
 
-LATER(bcast, BUFFER_ROOT)
-LATER(reduce, REDUCTION_ROOT)
-LATER(allreduce, REDUCTION)
-LATER(scan, REDUCTION)
-LATER(exscan, REDUCTION)
-LATER(reduce_scatter, REDUCTION_COUNTS)
-LATER(reduce_scatter_block, REDUCTION)
-LATER(gather, EQUAL_ROOT)
-LATER(gatherv, COUNTS_IN_ROOT)
-LATER(scatter, EQUAL_ROOT)
-LATER(scatterv, COUNTS_OUT_ROOT)
-LATER(allgather, EQUAL)
-LATER(allgatherv, COUNTS_IN)
-LATER(alltoall, EQUAL)
-LATER(alltoallv, COUNTS_BOTH)
-LATER(neighbor_allgather, EQUAL)
-LATER(neighbor_allgatherv, COUNTS_IN)
-LATER(neighbor_alltoall, EQUAL)
-LATER(neighbor_alltoallv, COUNTS_BOTH)
+#define CALLS(name, lower, parameters, ...)                                                             \
+    static int start_##lower(F_##parameters, MPI_Fint *c, MPI_Fint *q) {                                \
+        MPI_Request request = MPI_REQUEST_NULL;                                                         \
+        int result = MPI_I##lower(C_##parameters, COMM(c), &request);                                   \
+        return store_request(result, request, q);                                                       \
+    }                                                                                                   \
+    FORTRAN(lower, (F_##parameters, MPI_Fint *c, MPI_Fint *error), MPI_##name(C_##parameters, COMM(c))) \
+    FORTRAN(i##lower, (F_##parameters, MPI_Fint *c, MPI_Fint *q, MPI_Fint *error),                      \
+            start_##lower(ARGUMENTS_##parameters, c, q))
+
+CALLS_OF_ONE_TYPE(CALLS)
 
 FORTRAN(reduce_local, (F_REDUCTION, MPI_Fint *error), MPI_Reduce_local(C_REDUCTION))
 
