@@ -3,6 +3,7 @@
 #include <causeway/device.cuh>
 
 #include "device_litmus.cuh"
+#include "device_stencil.cuh"
 #include "device_verbs.cuh"
 
 // The operations by their C names, as Numba and Triton call them.
@@ -200,6 +201,12 @@ extern "C" __global__ void put_and_get(Team team, Window data, Window put_to, Wi
     if (put<Block>(team, peer, put_to, 0, data, 0, bytes, Initiator::proxy) != Status::ok) return;
     if (get<Block>(team, peer, get_to, 0, data, 0, bytes, Initiator::proxy) != Status::ok) return;
     if (quiet<Block>(team) == Status::ok) barrier<Block>(team);
+}
+
+// All steps of a stencil; alone, if the team has one rank.
+extern "C" __global__ void stencil_steps(Team team, Window data, Window words, u32 width, u32 height, u32 planes,
+                                         u32 steps) {
+    stencil::all_steps(team, data, words, {width, height, planes}, steps);
 }
 
 // All ranks meet.

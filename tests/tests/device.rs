@@ -122,6 +122,27 @@ fn kernels_of_two_hosts_communicate_and_learn_of_a_lost_rank_and_a_cut_network()
     }
     drop(distant);
     let Some(network) = lay(Cable::Plain { rate: None }) else { return };
+    // The planes of a stencil, over TCP and by network cards, of which each process has one.
+    let cards = tempfile::tempdir().expect("a temporary folder can be made");
+    run(Command::new(source_tree().join("tests/softcard/build.sh")).arg(cards.path()), LIMIT).must_succeed();
+    for (more, way) in [(None, "over TCP"), (Some(cards.path()), "by the RDMA device mlx5_0")] {
+        let nonce = nonce();
+        let program = |rank: u32| {
+            let program = through_run(None, &cuda_program("device_processes"));
+            let mut program = with_libraries(program, more.map(Path::to_owned));
+            program.args([&nonce, &rank.to_string(), "2", "stencil"]).env("CAUSEWAY_COMM_EXPLAIN", "1");
+            if more.is_some() {
+                program.env("SOFTCARD_LISTEN", [CLIENT, SERVER][rank as usize]);
+                program.env("CAUSEWAY_VERBS_DEVICE", "mlx5_0");
+            }
+            program
+        };
+        for outcome in finish(on_two_hosts(&network, 2, program)) {
+            let outcome = outcome.must_succeed();
+            assert!(outcome.stdout.contains("1680 numbers are those of one rank alone"), "{outcome}");
+            assert!(outcome.stderr.contains(way), "{way}: {outcome}");
+        }
+    }
     for name in ["shmem_basics", "shmem_jacobi"] {
         let job = nonce();
         for outcome in finish(on_two_hosts(&network, 3, |rank| pe(None, name, &job, rank, 3))) {

@@ -150,10 +150,26 @@ struct mlx5dv_qp_init_attr {
     uint32_t create_flags;
 };
 
+struct ibv_ah_attr {
+    struct {
+        _Alignas(8) unsigned char dgid[16];
+        uint32_t flow_label;
+        uint8_t sgid_index, hop_limit, traffic_class;
+    } grh;
+    uint16_t dlid;
+    uint8_t sl, src_path_bits, static_rate, is_global, port_num;
+};
+
 struct ibv_qp_attr {
     int qp_state, cur_qp_state, path_mtu, path_mig_state;
     uint32_t qkey, rq_psn, sq_psn, dest_qp_num;
     unsigned qp_access_flags;
+    struct ibv_qp_cap cap;
+    struct ibv_ah_attr ah_attr, alt_ah_attr;
+    uint16_t pkey_index, alt_pkey_index;
+    uint8_t en_sqd_async_notify, sq_draining, max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, port_num, timeout,
+        retry_cnt, rnr_retry, alt_port_num, alt_timeout;
+    uint32_t rate_limit;
 };
 
 struct softcard_slots {
@@ -184,7 +200,7 @@ struct mlx5dv_obj {
 };
 
 enum { IBV_QPS_RESET = 0, IBV_QPS_INIT = 1, IBV_QPS_RTR = 2, IBV_QPS_RTS = 3, IBV_QPS_ERR = 6 };
-enum { IBV_QP_STATE = 1, IBV_QP_ACCESS_FLAGS = 1 << 3, IBV_QP_DEST_QPN = 1 << 20 };
+enum { IBV_QP_STATE = 1, IBV_QP_ACCESS_FLAGS = 1 << 3, IBV_QP_AV = 1 << 7, IBV_QP_RNR_RETRY = 1 << 11, IBV_QP_DEST_QPN = 1 << 20 };
 enum { IBV_ACCESS_LOCAL_WRITE = 1, IBV_ACCESS_REMOTE_WRITE = 2, IBV_ACCESS_REMOTE_READ = 4, IBV_ACCESS_REMOTE_ATOMIC = 8 };
 
 enum { IBV_SEND_FENCE = 1, IBV_SEND_SIGNALED = 2, IBV_SEND_SOLICITED = 4, IBV_SEND_INLINE = 8 };

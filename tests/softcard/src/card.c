@@ -205,12 +205,12 @@ static unsigned local_of(const struct softcard_qp *qp, const struct request *req
 
 /* Hands the peer a message, or takes a receive of it for a write with immediate data (`bytes` is null then). -1 where
  * it has posted none. */
-static int receive(struct softcard_qp *peer, const struct request *request, const unsigned char *bytes, uint32_t count,
+static int receive(struct softcard_qp *peer, const struct softcard_request *request, const unsigned char *bytes,
                    unsigned code) {
     if (peer->received == (record(peer, CAUSEWAY_MLX5_RECEIVE_RECORD) & 0xffff)) return -1;
     unsigned slot = peer->received, syndrome = 0;
     const unsigned char *entry = peer->receives + (size_t)(slot & (peer->receive_count - 1)) * peer->receive_bytes;
-    uint32_t left = bytes ? count : 0;
+    uint32_t count = request->bytes, left = bytes ? count : 0;
     for (uint32_t at = 0; left != 0 && syndrome == 0; at += 16) {
         const struct causeway_mlx5_data *data = (const void *)(entry + at);
         if (at == peer->receive_bytes || causeway_mlx5_be32(data->key) == CAUSEWAY_MLX5_INVALID_KEY) {
@@ -234,8 +234,9 @@ static int receive(struct softcard_qp *peer, const struct request *request, cons
     return is_error ? CAUSEWAY_MLX5_REMOTE_INVALID_REQUEST : 0;
 }
 
-/* Carries out a request: 0, a syndrome, or -1 where it is to be tried again later. */
-static int carry_out(struct softcard_qp *qp, const struct request *request, uint32_t *bytes) {
+/* What the peer's card gets of a request, with this side's memory: 0 or a syndrome. */
+static unsigned prepare(const struct softcard_qp *qp, const struct request *request, struct softcard_request *sent,
+                        struct local *local) {
     unsigned operation = request->operation, at = 1;
     int is_write = operation == CAUSEWAY_MLX5_RDMA_WRITE || operation == CAUSEWAY_MLX5_RDMA_WRITE_IMM;
     int is_send = operation == CAUSEWAY_MLX5_SEND || operation == CAUSEWAY_MLX5_SEND_IMM;
@@ -247,58 +248,79 @@ static int carry_out(struct softcard_qp *qp, const struct request *request, uint
         return CAUSEWAY_MLX5_LOCAL_QP_OPERATION;
     }
     if (request->immediate && !has_immediate) complain("slot %u: immediate data of another operation", request->slot);
-    struct softcard_qp *peer = softcard_find(qp->peer);
-    if (!peer || peer->peer != qp->ibv.qp_num || peer->ibv.state < IBV_QPS_RTR || peer->ibv.state == IBV_QPS_ERR)
-        return CAUSEWAY_MLX5_RETRY_EXCEEDED;
-    uint64_t remote = 0;
-    uint32_t key = 0;
+    *sent = (struct softcard_request){.from = qp->ibv.qp_num, .to = qp->peer, .operation = operation,
+                                      .immediate = request->immediate};
+    softcard_gid(sent->sender, qp->ibv.context->device->name[5] - '0');
     if (!is_send) {
         if (request->segments < 2) return CAUSEWAY_MLX5_LOCAL_QP_OPERATION;
         const struct causeway_mlx5_remote *named = segment(request, at++);
-        remote = causeway_mlx5_be64(named->address);
-        key = causeway_mlx5_be32(named->key);
+        sent->address = causeway_mlx5_be64(named->address);
+        sent->key = causeway_mlx5_be32(named->key);
         if (named->reserved) complain("slot %u: a remote segment with %#x behind", request->slot, named->reserved);
     }
-    const struct causeway_mlx5_atomic *atomic = NULL;
     if (is_atomic) {
         if (request->segments != 4) return CAUSEWAY_MLX5_LOCAL_QP_OPERATION;
-        atomic = segment(request, at++);
+        const struct causeway_mlx5_atomic *atomic = segment(request, at++);
         if (!is_swap && atomic->compare) complain("slot %u: an addition that compares", request->slot);
+        sent->swap_or_add = causeway_mlx5_be64(atomic->swap_or_add);
+        sent->compare = causeway_mlx5_be64(atomic->compare);
     }
-    struct local local;
-    unsigned syndrome = local_of(qp, request, at, is_read || is_atomic, &local);
-    if (syndrome) return (int)syndrome;
-    *bytes = local.count;
+    unsigned syndrome = local_of(qp, request, at, is_read || is_atomic, local);
+    sent->bytes = local->count;
+    return syndrome;
+}
+
+int softcard_respond(const struct softcard_request *request, const unsigned char *in, unsigned char *out) {
+    unsigned operation = request->operation;
+    int is_write = operation == CAUSEWAY_MLX5_RDMA_WRITE || operation == CAUSEWAY_MLX5_RDMA_WRITE_IMM;
+    int is_send = operation == CAUSEWAY_MLX5_SEND || operation == CAUSEWAY_MLX5_SEND_IMM;
+    int is_read = operation == CAUSEWAY_MLX5_RDMA_READ;
+    int is_swap = operation == CAUSEWAY_MLX5_ATOMIC_CS, is_atomic = is_swap || operation == CAUSEWAY_MLX5_ATOMIC_FA;
+    int has_immediate = operation == CAUSEWAY_MLX5_RDMA_WRITE_IMM || operation == CAUSEWAY_MLX5_SEND_IMM;
+    struct softcard_qp *peer = softcard_find(request->to);
+    if (!peer || peer->peer != request->from || memcmp(peer->peer_gid, request->sender, 16) != 0 ||
+        peer->ibv.state < IBV_QPS_RTR || peer->ibv.state == IBV_QPS_ERR)
+        return CAUSEWAY_MLX5_RETRY_EXCEEDED;
     int needed = is_write ? IBV_ACCESS_REMOTE_WRITE : is_read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_ATOMIC;
-    if (!is_send && (local.count || is_atomic)) {
-        if (is_atomic && (local.count != 8 || remote % 8)) return CAUSEWAY_MLX5_REMOTE_INVALID_REQUEST;
-        if (!(peer->access & needed) || !reaches(peer, key, remote, local.count, needed, 1)) {
+    uint64_t remote = request->address;
+    if (!is_send && (request->bytes || is_atomic)) {
+        if (is_atomic && (request->bytes != 8 || remote % 8)) return CAUSEWAY_MLX5_REMOTE_INVALID_REQUEST;
+        if (!(peer->access & needed) || !reaches(peer, request->key, remote, request->bytes, needed, 1)) {
             softcard_end(peer);
             return CAUSEWAY_MLX5_REMOTE_ACCESS;
         }
     }
+    if (!in) in = (const unsigned char *)"";
     if (is_send)
-        return receive(peer, request, local.bytes ? local.bytes : (const unsigned char *)"", local.count,
-                       has_immediate ? CAUSEWAY_MLX5_CQE_RECEIVE_IMM : CAUSEWAY_MLX5_CQE_RECEIVE);
+        return receive(peer, request, in, has_immediate ? CAUSEWAY_MLX5_CQE_RECEIVE_IMM : CAUSEWAY_MLX5_CQE_RECEIVE);
     if (is_write) {
         if (has_immediate && peer->received == (record(peer, CAUSEWAY_MLX5_RECEIVE_RECORD) & 0xffff)) return -1;
-        memcpy((void *)remote, local.bytes ? local.bytes : (const unsigned char *)"", local.count);
-        return has_immediate ? receive(peer, request, NULL, local.count, CAUSEWAY_MLX5_CQE_WRITE_IMM) : 0;
+        memcpy((void *)remote, in, request->bytes);
+        return has_immediate ? receive(peer, request, NULL, CAUSEWAY_MLX5_CQE_WRITE_IMM) : 0;
     }
     if (is_read) {
-        memcpy((void *)local.bytes, (const void *)remote, local.count);
+        memcpy(out, (const void *)remote, request->bytes);
         return 0;
     }
-    uint64_t operand = causeway_mlx5_be64(atomic->swap_or_add), expected = causeway_mlx5_be64(atomic->compare), before;
+    uint64_t before;
     _Atomic uint64_t *word = (_Atomic uint64_t *)remote;
     if (is_swap) {
-        before = expected;
-        atomic_compare_exchange_strong(word, &before, operand);
+        before = request->compare;
+        atomic_compare_exchange_strong(word, &before, request->swap_or_add);
     } else {
-        before = atomic_fetch_add(word, operand);
+        before = atomic_fetch_add(word, request->swap_or_add);
     }
-    memcpy((void *)local.bytes, &before, 8);
+    memcpy(out, &before, 8);
     return 0;
+}
+
+/* Carries out a request of a peer in this process: 0, a syndrome, or -1 where it is to be tried again later. */
+static int carry_out(struct softcard_qp *qp, const struct request *request, uint32_t *bytes) {
+    struct softcard_request sent;
+    struct local local;
+    unsigned syndrome = prepare(qp, request, &sent, &local);
+    *bytes = sent.bytes;
+    return syndrome ? (int)syndrome : softcard_respond(&sent, local.bytes, (unsigned char *)local.bytes);
 }
 
 /* Reads a doorbell, if there is one. */
@@ -344,6 +366,37 @@ static int finish(struct softcard_qp *qp, const struct request *request, int syn
     return syndrome == 0;
 }
 
+/* Hands the first request of a queue pair to the thread that brings it to another process. Whether it fails at once. */
+static int send_elsewhere(struct softcard_qp *qp, const struct request *request) {
+    struct local local;
+    unsigned syndrome = prepare(qp, request, &qp->sending, &local);
+    if (syndrome) return (int)syndrome;
+    unsigned char *copy = NULL;
+    unsigned operation = request->operation;
+    int is_filled = operation == CAUSEWAY_MLX5_RDMA_READ || operation == CAUSEWAY_MLX5_ATOMIC_CS ||
+                    operation == CAUSEWAY_MLX5_ATOMIC_FA;
+    /* The program does not change bytes before their completion, but inline ones are the ring's. */
+    if (!is_filled && local.count) {
+        copy = malloc(local.count);
+        if (!copy) return CAUSEWAY_MLX5_LOCAL_QP_OPERATION;
+        memcpy(copy, local.bytes, local.count);
+    }
+    qp->sending_bytes = is_filled ? local.bytes : copy;
+    qp->sending_segments = request->segments;
+    qp->sending_flags = request->flags;
+    qp->is_sending = 1;
+    softcard_wake();
+    return 0;
+}
+
+void softcard_finish_sent(struct softcard_qp *qp, int syndrome, const unsigned char *bytes) {
+    struct request request = {.operation = qp->sending.operation, .segments = qp->sending_segments,
+                              .flags = qp->sending_flags};
+    qp->is_sending = 0;
+    if (syndrome == 0 && bytes) memcpy((void *)qp->sending_bytes, bytes, qp->sending.bytes);
+    finish(qp, &request, syndrome, qp->sending.bytes);
+}
+
 /* Carries out what a queue pair was told. Whether there was something. */
 static int serve(struct softcard_qp *qp) {
     int has_worked = 0;
@@ -356,6 +409,15 @@ static int serve(struct softcard_qp *qp) {
     }
     if (qp->ibv.state == IBV_QPS_ERR) flush(qp);
     if (qp->ibv.state != IBV_QPS_RTS) return 0;
+    if (qp->is_joined) {
+        struct request request;
+        if (qp->is_sending || qp->done == qp->told || complaint[0]) return qp->is_sending;
+        if (read_request(qp, qp->done, &request) != 0) return 0;
+        int is_faulty = qp->fault_in && --qp->fault_in == 0;
+        int syndrome = is_faulty ? (int)qp->fault : send_elsewhere(qp, &request);
+        if (syndrome != 0) finish(qp, &request, syndrome, 0);
+        return 1;
+    }
     for (int count = 0; count < 64 && qp->done != qp->told && !complaint[0]; count++) {
         struct request request, next;
         uint32_t bytes = 0, next_bytes = 0;
@@ -399,6 +461,8 @@ static void *run(void *unused) {
 static void start(void) {
     const char *count = getenv("SOFTCARD_COUNT");
     if (count && *count == '1') is_counting = 1;
+    const char *address = getenv("SOFTCARD_LISTEN");
+    if (address && softcard_listen(address) != 0) complain("SOFTCARD_LISTEN=%s is no address to listen at", address);
     pthread_t thread;
     if (pthread_create(&thread, NULL, run, NULL) == 0) pthread_detach(thread);
 }

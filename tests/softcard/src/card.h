@@ -1,5 +1,6 @@
-/* The soft card: what its two halves share. library.c stands in for libibverbs and makes queues; card.c is the card
- * itself, a thread that sees memory alone: rings, doorbell records, doorbells. */
+/* The soft card: what its parts share. library.c stands in for libibverbs and makes queues; card.c is the card
+ * itself, a thread that sees memory alone: rings, doorbell records, doorbells; wire.c joins it with cards of other
+ * processes. */
 #ifndef SOFTCARD_CARD_H
 #define SOFTCARD_CARD_H
 
@@ -20,10 +21,25 @@ struct softcard_cq {
     int is_armed;
 };
 
+/* A request as the peer's card gets it. A negative answer means that no receive is posted. */
+struct softcard_request {
+    uint32_t from, to, operation, immediate, key, bytes;
+    uint64_t address, swap_or_add, compare;
+    unsigned char sender[16];
+};
+
 struct softcard_qp {
     struct ibv_qp ibv; /* first */
     int is_used, access;
     uint32_t peer;
+    unsigned char peer_gid[16];
+    /* Of a peer in another process: which of the queue pairs with this memory it is, whether its thread has a request,
+     * and how often one is sent again for which there is no receive (7: without end). */
+    uint64_t generation;
+    int is_joined, is_sending, rnr_retries;
+    struct softcard_request sending;
+    const unsigned char *sending_bytes;
+    uint32_t sending_segments, sending_flags;
     unsigned char *sends, *receives;
     uint32_t send_count, receive_count, receive_bytes, max_inline;
     uint32_t *records;
@@ -60,5 +76,20 @@ void softcard_start(void);
 /* To the state of an error: everything that is in the queue pair is flushed. */
 void softcard_end(struct softcard_qp *qp);
 struct softcard_qp *softcard_find(uint32_t number);
+
+/* Carries out a request of a peer: 0, a syndrome, or -1 where no receive is posted. `in` is what it brings, and `out`
+ * gets what it reads. */
+int softcard_respond(const struct softcard_request *request, const unsigned char *in, unsigned char *out);
+/* Completes the request that was sent, whose bytes have come if it reads. */
+void softcard_finish_sent(struct softcard_qp *qp, int syndrome, const unsigned char *bytes);
+
+/* Cards of other processes: the place of this process in all GIDs, and whether a GID is of another one. */
+void softcard_gid(unsigned char gid[16], int card);
+int softcard_is_elsewhere(const unsigned char gid[16]);
+int softcard_listen(const char *address);
+/* Starts the thread of a queue pair whose peer is elsewhere. -1 where there is none. */
+int softcard_join(struct softcard_qp *qp);
+/* Wakes it, for there is a request, or the queue pair has ended. */
+void softcard_wake(void);
 
 #endif

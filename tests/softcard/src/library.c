@@ -1,11 +1,13 @@
 /* libibverbs and libmlx5 of the soft card: what a program calls to open it, to register memory and to make queues.
  * Everything lies where rdma-core's own provider would put it, and is found by mlx5dv_init_obj. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "card.h"
@@ -19,6 +21,7 @@ pthread_mutex_t softcard_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ibv_device cards[2];
 static struct ibv_device *card_list[3] = {&cards[0], &cards[1], NULL};
 static uint32_t next_number = 0x100;
+static uint64_t next_generation;
 
 static void *map(size_t bytes) {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -43,6 +46,14 @@ static uint32_t power_of_two(uint32_t least) {
 }
 
 static int not_here(void) { return ENOSYS; }
+
+/* Whether this process has memory there, as the kernel finds out where it locks the pages. */
+static int is_mapped(const char *address, size_t length) {
+    char bytes[2];
+    struct iovec here[2] = {{&bytes[0], 1}, {&bytes[1], 1}};
+    struct iovec there[2] = {{(void *)address, 1}, {(void *)(address + length - 1), 1}};
+    return length == 0 || process_vm_readv(getpid(), here, 2, there, 2, 0) == 2;
+}
 
 struct ibv_device **ibv_get_device_list(int *count) {
     for (int at = 0; at < 2; at++) {
@@ -104,10 +115,7 @@ int ibv_query_port(struct ibv_context *context, uint8_t number, struct ibv_port_
 int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, unsigned char gid[16]) {
     (void)port;
     if (index != 0) return EINVAL;
-    memset(gid, 0, 16);
-    gid[0] = 0xfe;
-    gid[1] = 0x80;
-    gid[15] = (unsigned char)(1 + (context->device - cards));
+    softcard_gid(gid, (int)(context->device - cards));
     return 0;
 }
 
@@ -126,6 +134,10 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *domain, void *address, size_t length, i
     struct ibv_mr *made = NULL;
     if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE)) {
         errno = EINVAL;
+        return NULL;
+    }
+    if (!is_mapped(address, length)) {
+        errno = EFAULT;
         return NULL;
     }
     pthread_mutex_lock(&softcard_lock);
@@ -239,6 +251,7 @@ static struct ibv_qp *make(struct ibv_pd *domain, struct ibv_cq *sends, struct i
         qp->receives = memory + 2 * PAGE;
         qp->sends = qp->receives + bytes_of_receives(qp);
         qp->is_used = 1;
+        qp->generation = ++next_generation;
     }
     pthread_mutex_unlock(&softcard_lock);
     if (!memory) errno = ENOMEM;
@@ -270,6 +283,8 @@ int ibv_destroy_qp(struct ibv_qp *queue) {
     struct softcard_qp *qp = (struct softcard_qp *)queue;
     pthread_mutex_lock(&softcard_lock);
     qp->is_used = 0;
+    qp->generation = ++next_generation;
+    softcard_wake();
     release(qp->records, bytes_of(qp));
     free(qp->send_ids);
     free(qp->send_ends);
@@ -288,6 +303,9 @@ int ibv_modify_qp(struct ibv_qp *queue, struct ibv_qp_attr *attributes, int mask
     if (code == 0 && wanted == IBV_QPS_RESET) {
         qp->told = qp->done = qp->received = qp->fault_in = 0;
         qp->peer = 0;
+        qp->is_joined = qp->is_sending = 0;
+        qp->generation = ++next_generation;
+        softcard_wake();
         qp->records[0] = qp->records[1] = 0;
         *qp->doorbell = 0;
         /* The provider takes the queue pair's completions out as if nobody had read any: the record is wrong. */
@@ -297,6 +315,11 @@ int ibv_modify_qp(struct ibv_qp *queue, struct ibv_qp_attr *attributes, int mask
     if (code == 0) {
         if (mask & IBV_QP_ACCESS_FLAGS) qp->access = (int)attributes->qp_access_flags;
         if (mask & IBV_QP_DEST_QPN) qp->peer = attributes->dest_qp_num;
+        if (mask & IBV_QP_AV) memcpy(qp->peer_gid, attributes->ah_attr.grh.dgid, 16);
+        if (mask & IBV_QP_RNR_RETRY) qp->rnr_retries = attributes->rnr_retry;
+        if (wanted == IBV_QPS_RTS && softcard_is_elsewhere(qp->peer_gid) && softcard_join(qp) != 0) code = ENOMEM;
+    }
+    if (code == 0) {
         qp->ibv.state = wanted;
     }
     pthread_mutex_unlock(&softcard_lock);

@@ -50,12 +50,12 @@ impl RdmaDevice {
             return Ok(nic.clone());
         }
         // One that is asked for by name is looked for in any case.
-        if selector.name.is_none() && count_rdma_devices(Path::new("/")) == 0 {
+        let name = selector.name.clone().or_else(|| PROCESS.text(&VERBS_DEVICE));
+        if name.is_none() && count_rdma_devices(Path::new("/")) == 0 {
             return Err(RdmaError::NoDevice);
         }
         let libraries = Libraries::load()?;
         let devices = Device::list(libraries)?;
-        let name = selector.name.clone().or_else(|| PROCESS.text(&VERBS_DEVICE));
         let has = |device: &Description, gid| {
             device.ports.iter().flat_map(|port| &port.gids).any(|entry| entry.gid == gid)
         };

@@ -12,6 +12,7 @@ mod processes;
 mod programs;
 mod remote;
 mod software;
+mod stencil;
 mod verbs;
 
 use std::time::Duration;

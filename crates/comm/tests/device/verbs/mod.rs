@@ -6,4 +6,5 @@ mod faults;
 mod golden;
 mod operations;
 mod pair;
+mod processes;
 pub mod softcard;

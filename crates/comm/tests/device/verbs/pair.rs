@@ -45,6 +45,57 @@ pub struct Pair {
     pub card: &'static SoftCard,
 }
 
+impl End {
+    pub fn new(gpu: &Ranks, name: &str, options: QueuePairOptions, nic: NicOptions) -> Self {
+        let of_rank: Arc<dyn Gpu> = gpu.gpus(1).remove(0);
+        let nic = Nic::open(Some(name), Arc::clone(&of_rank), nic).unwrap();
+        let memory = of_rank.host_memory(MEMORY as u64).unwrap();
+        let access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        // SAFETY: the memory stays until the region is dropped.
+        let registered = unsafe { nic.register(memory.address, MEMORY, access) }.unwrap();
+        let queue = || CompletionQueue::new(&nic, 2 * (options.sends + options.receives)).unwrap();
+        let (sends, receives) = (queue(), queue());
+        let queue_pair = QueuePair::new(&nic, &sends, &receives, options).unwrap();
+        Self { queue_pair, sends, receives, registered, memory, nic }
+    }
+
+    /// Receives of so many bytes each, at multiples of that.
+    pub fn receive_requests(&self, count: u64, bytes: u32) -> Vec<ReceiveRequest> {
+        let lkey = self.registered.lkey();
+        let address = |at| self.memory.address + at * u64::from(bytes);
+        (0..count).map(|at| ReceiveRequest { wr_id: at, address: address(at), bytes, lkey }).collect()
+    }
+
+    fn run<T>(&self, gpu: &Ranks, kernel: &str, requests: &[T], how: u32) -> Vec<u32> {
+        let statuses = gpu.filled(&vec![0xff; 4 * requests.len()]);
+        let list = gpu.filled(&bytes_of(requests));
+        let params = Params::default().long(self.queue_pair.handle()).long(list.address);
+        let params = params.word(requests.len() as u32).word(how).long(statuses.address);
+        gpu.launch_one(kernel, 1, params);
+        values_of(&gpu.bytes(statuses.address, 4 * requests.len() as u64))
+    }
+
+    /// A kernel of one thread posts these. What each post came to.
+    pub fn post(&self, gpu: &Ranks, requests: &[SendRequest], how: u32) -> Vec<u32> {
+        self.run(gpu, "verbs_post", requests, how)
+    }
+
+    pub fn post_receives(&self, gpu: &Ranks, requests: &[ReceiveRequest], how: u32) -> Vec<u32> {
+        self.run(gpu, "verbs_receive", requests, how)
+    }
+}
+
+/// A kernel waits for so many completions, with what each wait came to.
+pub fn wait(gpu: &Ranks, queue: &CompletionQueue, count: usize) -> Vec<(u32, WorkCompletion)> {
+    let completions = gpu.filled(&vec![0; count * size_of::<WorkCompletion>()]);
+    let statuses = gpu.filled(&vec![0xff; 4 * count]);
+    let params = Params::default().long(queue.handle()).long(completions.address).word(count as u32);
+    gpu.launch_one("verbs_wait", 1, params.long(statuses.address));
+    let statuses: Vec<u32> = values_of(&gpu.bytes(statuses.address, 4 * count as u64));
+    let bytes = gpu.bytes(completions.address, (count * size_of::<WorkCompletion>()) as u64);
+    statuses.into_iter().zip(values_of(&bytes)).collect()
+}
+
 /// The bytes of layouts that have no padding.
 fn bytes_of<T>(values: &[T]) -> Vec<u8> {
     // SAFETY: the callers' types are numbers without padding.
@@ -68,18 +119,8 @@ impl Pair {
     pub fn with_limit(options: QueuePairOptions, doorbell: Doorbell, limit: Duration) -> Self {
         let card = SoftCard::get();
         let gpu = Ranks::new(Lanes::Well);
-        let end = |name| {
-            let of_rank: Arc<dyn Gpu> = gpu.gpus(1).remove(0);
-            let nic = Nic::open(Some(name), Arc::clone(&of_rank), NicOptions { limit, doorbell }).unwrap();
-            let memory = of_rank.host_memory(MEMORY as u64).unwrap();
-            let access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-            // SAFETY: the memory stays until the region is dropped.
-            let registered = unsafe { nic.register(memory.address, MEMORY, access) }.unwrap();
-            let queue = || CompletionQueue::new(&nic, 2 * (options.sends + options.receives)).unwrap();
-            let (sends, receives) = (queue(), queue());
-            let queue_pair = QueuePair::new(&nic, &sends, &receives, options).unwrap();
-            End { queue_pair, sends, receives, registered, memory, nic }
-        };
+        let nic = NicOptions { limit, doorbell };
+        let end = |name| End::new(&gpu, name, options, nic);
         let pair = Self { ends: [end("mlx5_0"), end("mlx5_1")], gpu, card };
         pair.connect();
         pair
@@ -106,40 +147,23 @@ impl Pair {
         }
     }
 
-    fn run<T>(&self, kernel: &str, queue: u64, requests: &[T], how: u32) -> Vec<u32> {
-        let statuses = self.gpu.filled(&vec![0xff; 4 * requests.len()]);
-        let list = self.gpu.filled(&bytes_of(requests));
-        let params = Params::default().long(queue).long(list.address).word(requests.len() as u32);
-        self.gpu.launch_one(kernel, 1, params.word(how).long(statuses.address));
-        values_of(&self.gpu.bytes(statuses.address, 4 * requests.len() as u64))
-    }
-
     /// A kernel of one thread posts these. What each post came to.
     pub fn post(&self, end: usize, requests: &[SendRequest], how: u32) -> Vec<u32> {
-        self.run("verbs_post", self.ends[end].queue_pair.handle(), requests, how)
+        self.ends[end].post(&self.gpu, requests, how)
     }
 
     pub fn post_receives(&self, end: usize, requests: &[ReceiveRequest], how: u32) -> Vec<u32> {
-        self.run("verbs_receive", self.ends[end].queue_pair.handle(), requests, how)
+        self.ends[end].post_receives(&self.gpu, requests, how)
     }
 
     /// Receives of an end, of so many bytes each, at multiples of that.
     pub fn receives(&self, end: usize, count: u64, bytes: u32) -> Vec<ReceiveRequest> {
-        let this = &self.ends[end];
-        let lkey = this.registered.lkey();
-        let address = |at| this.memory.address + at * u64::from(bytes);
-        (0..count).map(|at| ReceiveRequest { wr_id: at, address: address(at), bytes, lkey }).collect()
+        self.ends[end].receive_requests(count, bytes)
     }
 
     /// A kernel waits for so many completions, with what each wait came to.
     pub fn wait(&self, queue: &CompletionQueue, count: usize) -> Vec<(u32, WorkCompletion)> {
-        let completions = self.gpu.filled(&vec![0; count * size_of::<WorkCompletion>()]);
-        let statuses = self.gpu.filled(&vec![0xff; 4 * count]);
-        let params = Params::default().long(queue.handle()).long(completions.address).word(count as u32);
-        self.gpu.launch_one("verbs_wait", 1, params.long(statuses.address));
-        let statuses: Vec<u32> = values_of(&self.gpu.bytes(statuses.address, 4 * count as u64));
-        let bytes = self.gpu.bytes(completions.address, (count * size_of::<WorkCompletion>()) as u64);
-        statuses.into_iter().zip(values_of(&bytes)).collect()
+        wait(&self.gpu, queue, count)
     }
 
     /// The completions alone, all of which have come.

@@ -17,6 +17,7 @@ pub struct SoftCard {
     complaint: unsafe extern "C" fn(*mut c_char, usize),
     fail: unsafe extern "C" fn(u32, u32, u32) -> c_int,
     doorbells: unsafe extern "C" fn() -> u64,
+    refusals: unsafe extern "C" fn() -> u64,
 }
 
 fn symbol(library: *mut c_void, name: &CStr) -> *mut c_void {
@@ -48,6 +49,12 @@ impl SoftCard {
             };
             let library = open("libibverbs.so.1");
             open("libmlx5.so.1");
+            // Before the first GID is asked for: it says where other processes find this one's cards.
+            let name = symbol(library, c"softcard_listen");
+            // SAFETY: `wire.c` declares the function so.
+            let listen: unsafe extern "C" fn(*const c_char) -> c_int = unsafe { core::mem::transmute(name) };
+            // SAFETY: the text ends with a zero.
+            assert_eq!(unsafe { listen(c"127.0.0.1".as_ptr()) }, 0, "the card listens");
             if !is_cuda() {
                 let name = symbol(library, c"softcard_use_memory");
                 // SAFETY: `library.c` declares the function so.
@@ -68,6 +75,10 @@ impl SoftCard {
                     doorbells: core::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(symbol(
                         library,
                         c"softcard_doorbells",
+                    )),
+                    refusals: core::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(symbol(
+                        library,
+                        c"softcard_refusals",
                     )),
                 }
             }
@@ -94,5 +105,11 @@ impl SoftCard {
     pub fn doorbells(&self) -> u64 {
         // SAFETY: no arguments.
         unsafe { (self.doorbells)() }
+    }
+
+    /// How often a card of another process has refused a message for which there was no receive.
+    pub fn refusals(&self) -> u64 {
+        // SAFETY: no arguments.
+        unsafe { (self.refusals)() }
     }
 }
