@@ -67,7 +67,7 @@ static int end_call(int error, struct sides sides) {
         return error;                                                                                   \
     }
 
-#define ALL_FORMS(name, lower, parameters) FORMS(name, lower, parameters, , int, int, false)
+#define ALL_FORMS(name, lower, parameters, ...) FORMS(name, lower, parameters, , int, int, false)
 COLLECTIVE_CALLS(ALL_FORMS)
 FORMS(Neighbor_alltoallw, neighbor_alltoallw, TYPES_BOTH, , int, MPI_Aint, false)
 
@@ -78,13 +78,13 @@ EXPORT int MPI_Reduce_local(const void *s, void *r, int n, MPI_Datatype t, MPI_O
 }
 
 #if HAS_PERSISTENT
-#define ALL_OFTEN(name, lower, parameters) OFTEN(name, parameters, , int, int, false)
+#define ALL_OFTEN(name, lower, parameters, ...) OFTEN(name, parameters, , int, int, false)
 COLLECTIVE_CALLS(ALL_OFTEN)
 OFTEN(Neighbor_alltoallw, TYPES_BOTH, , int, MPI_Aint, false)
 #endif
 
 #if MPI_VERSION >= 4
-#define ALL_LARGE(name, lower, parameters)                        \
+#define ALL_LARGE(name, lower, parameters, ...)                   \
     FORMS(name, lower, parameters, _c, MPI_Count, MPI_Aint, true) \
     OFTEN(name, parameters, _c, MPI_Count, MPI_Aint, true)
 COLLECTIVE_CALLS(ALL_LARGE)
