@@ -14,6 +14,7 @@
 //! | `model` | The client's picture of what the program has made |
 //! | `arguments` | Pointer arguments of the C functions: reading inputs, writing outputs |
 //! | `process` | The life of this library in its process: before `cuInit`, in use, in a forked child, after exit |
+//! | `call_gate` | Gate of the program's calls, closed while the process forks together with its session |
 //! | `guard` | Panic boundary of the C functions |
 //! | `environment` | Environment variables and configuration files of this library |
 //! | `log` | Lines on the program's standard error, each beginning with `causeway:` |
@@ -24,6 +25,7 @@
 
 mod abi;
 mod arguments;
+mod call_gate;
 pub mod environment;
 mod files;
 mod guard;

@@ -8,6 +8,7 @@ const FRESH: u8 = 0;
 const READY: u8 = 1;
 const FORKED: u8 = 2;
 const ENDED: u8 = 3;
+const FORKING: u8 = 4;
 
 /// What belongs to the process as a whole.
 struct Process {
@@ -31,7 +32,21 @@ const BEFORE_INIT: &[&str] = &[
 /// Whether a session is open and usable.
 #[inline]
 pub fn is_ready() -> bool {
+    matches!(PROCESS.state.load(Ordering::Acquire), READY | FORKING)
+}
+
+/// Whether calls of the program need no [admission](admit): a session is open, and does not fork.
+#[inline]
+pub fn accepts_calls() -> bool {
     PROCESS.state.load(Ordering::Acquire) == READY
+}
+
+/// Refuses calls of the thread that forks, or accepts them again: their replies would come when it has
+/// forked. Other threads wait before they get here.
+pub fn set_forking(is_forking: bool) {
+    let (from, to) = if is_forking { (READY, FORKING) } else { (FORKING, READY) };
+    // Where the process ends meanwhile that counts.
+    let _ = PROCESS.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
 }
 
 /// Decides about a call of `symbol` while no session is usable.
@@ -42,6 +57,7 @@ pub fn admit(symbol: &str) -> Result<(), CUresult> {
         FORKED if needs_session || symbol == "cuInit" => Err(CUresult::CUDA_ERROR_NOT_INITIALIZED),
         ENDED if needs_session || symbol == "cuInit" => Err(CUresult::CUDA_ERROR_DEINITIALIZED),
         FRESH if needs_session => Err(CUresult::CUDA_ERROR_NOT_INITIALIZED),
+        FORKING if needs_session => Err(CUresult::CUDA_ERROR_NOT_PERMITTED),
         _ => Ok(()),
     }
 }
@@ -60,6 +76,11 @@ pub struct Handlers {
     pub forked_before_init: fn(),
     /// When the process ends with open sessions.
     pub at_exit: fn(),
+}
+
+/// Whether this is the forked child of a process with a session.
+pub fn is_forked() -> bool {
+    PROCESS.state.load(Ordering::Acquire) == FORKED
 }
 
 /// Says that the session is open.
@@ -85,7 +106,7 @@ extern "C" fn in_forked_child() {
     // Nothing while another thread of the parent was about to begin watching.
     let Some(handlers) = PROCESS.handlers.get() else { return };
     match PROCESS.state.load(Ordering::Acquire) {
-        READY => {
+        READY | FORKING => {
             PROCESS.state.store(FORKED, Ordering::Release);
             (handlers.forked)();
         }
@@ -97,7 +118,8 @@ extern "C" fn in_forked_child() {
 /// Runs before the destructors of the program and of the runtime, whose calls then get "deinitialised".
 extern "C" fn at_exit() {
     let Some(handlers) = PROCESS.handlers.get() else { return };
-    if PROCESS.state.compare_exchange(READY, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+    let end = |state| matches!(state, READY | FORKING).then_some(ENDED);
+    if PROCESS.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, end).is_ok() {
         (handlers.at_exit)();
     }
 }

@@ -115,6 +115,10 @@ table! {
         "0: it ends with its connection. The server has to grant it (`causeway serve --resume-timeout`, 60 s unless said \
          otherwise), and the shorter time counts. A copy from pageable memory takes a round trip longer, since its bytes \
          are kept until the server has them.";
+    FORK: "CAUSEWAY_FORK", [Client], Values::Switch, Default::Text("off"),
+        "the program may fork together with its session (`causeway_gpu.fork()`)",
+        "The server then keeps what code the program has loaded and by which calls it has made what it has. A \
+         session that is resumed (`CAUSEWAY_RESUME_TIMEOUT`) can be forked in any case.";
     JOB: "CAUSEWAY_JOB", [Client], ANY,
         Default::Text("the batch system and the number of the job: `SLURM_JOB_ID`, `PBS_JOBID`, `LSB_JOBID`, `CI_JOB_ID`"),
         "the name of the job to which the program belongs, in `causeway sessions`, the audit log and `causeway usage`",

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use causeway_sync::fork::in_background;
 use causeway_sync::{Parker, spin, threads};
 use causeway_transport::{LinkError, SendMessages, Shared, count};
 use causeway_wire::compressed::{WORTH_COMPRESSING, compress};
@@ -275,6 +276,7 @@ impl Sending {
                 }
                 if sending.waiting.load(Ordering::Acquire) {
                     looks_in_vain = 0;
+                    let _work = in_background();
                     // A failure ends the link, which the next round sees.
                     let _ = sending.flush();
                 } else if looks_in_vain < idle_looks {

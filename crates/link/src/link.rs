@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 use causeway_connection::channel::Connection;
 use causeway_connection::keepalive::KeepaliveTimeouts;
 use causeway_memory::SealedMemory;
+use causeway_sync::fork::in_background;
 use causeway_transport::Pacer;
 use causeway_transport::staging::{Piece, Region};
 use causeway_transport::{
-    Address, Awaited, Carrier, Counters, Destination, LinkError, LinkEvents, Memory, OneSided,
+    Address, Awaited, BufferGuard, Carrier, Counters, Destination, LinkError, LinkEvents, Memory, OneSided,
     OutgoingTransfer, Parts, Sending, Shared, TransferError, TransferOptions, TransportKind,
 };
 use causeway_transport_tcp::TcpOptions;
@@ -42,6 +43,16 @@ pub struct Link {
 impl core::fmt::Debug for Link {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Link").field("lost", &self.is_lost()).finish_non_exhaustive()
+    }
+}
+
+/// What keeps memory of the program as it is. Where a thread of the link drops it, that is work for the program.
+struct Guard<T>(Option<T>);
+
+impl<T> Drop for Guard<T> {
+    fn drop(&mut self) {
+        let _work = in_background();
+        drop(self.0.take());
     }
 }
 
@@ -108,13 +119,18 @@ impl Link {
     /// A link over the connection itself on which the session was asked for, whose lanes come by
     /// [`Link::attach_lane`].
     pub fn accepted(connection: Connection) -> io::Result<(Self, Receiver)> {
-        Self::accepted_resumable(connection, Duration::ZERO)
+        Self::accepted_resumable(connection, Duration::ZERO, false)
     }
 
     /// The same; for as long as `resume` says it may be without a connection, and one that takes the place of this one
-    /// comes as lanes do.
-    pub fn accepted_resumable(connection: Connection, resume: Duration) -> io::Result<(Self, Receiver)> {
-        let options = TcpOptions { resume, ..TcpOptions::default() };
+    /// comes as lanes do. Its receiver can be [woken](Self::wake_receiver) to yield then, and where it
+    /// `is_interruptible`.
+    pub fn accepted_resumable(
+        connection: Connection,
+        resume: Duration,
+        is_interruptible: bool,
+    ) -> io::Result<(Self, Receiver)> {
+        let options = TcpOptions { resume, is_interruptible, ..TcpOptions::default() };
         Self::new(causeway_transport_tcp::parts(connection, options)?)
     }
 
@@ -127,7 +143,7 @@ impl Link {
         first_window: Duration,
     ) -> io::Result<(Self, Receiver)> {
         let numbers = Sequencer::resumed(state.sent, state.received, state.acknowledged);
-        let options = TcpOptions { dialer: None, resume, taken_up: Some((state, first_window)) };
+        let options = TcpOptions { resume, taken_up: Some((state, first_window)), ..TcpOptions::default() };
         Self::with_numbers(causeway_transport_tcp::parts(lost, options)?, numbers)
     }
 
@@ -287,7 +303,7 @@ impl Link {
             start: Address(bytes),
             length,
             options,
-            guard: Some(Box::new(guard)),
+            guard: Some(Box::new(Guard(Some(guard))) as BufferGuard),
         };
         // SAFETY: passed on to the caller.
         unsafe { self.carried.memory.send(&self.carried.shared, order) }.map(drop)

@@ -6,10 +6,10 @@
 //! done by those of the node where the program's memory lies: reading from another node's memory is what
 //! costs.
 //!
-//! A forked child has none of these threads and must not copy with them; it has no session either.
+//! A forked child has none of these threads: it must not copy with them before it has [forgotten](after_fork) them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -131,8 +131,35 @@ impl Pool {
     }
 }
 
-static POOLS: [std::sync::OnceLock<Pool>; numa::MAX_NODES + 1] =
-    [const { std::sync::OnceLock::new() }; numa::MAX_NODES + 1];
+/// The pools that there are, none of which is ever freed.
+static POOLS: [AtomicPtr<Pool>; numa::MAX_NODES + 1] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; numa::MAX_NODES + 1];
+
+/// The pool of a node, or the one for all.
+fn pool_of(node: Option<usize>) -> &'static Pool {
+    let entry = &POOLS[node.unwrap_or(numa::MAX_NODES)];
+    let mut known = entry.load(Ordering::Acquire);
+    if known.is_null() {
+        let new = Box::into_raw(Box::new(Pool::new()));
+        match entry.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => known = new,
+            Err(first) => {
+                // SAFETY: it was made just now, and no other thread has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                known = first;
+            }
+        }
+    }
+    // SAFETY: it came from `Box::into_raw`, and is never freed once it is in its place.
+    unsafe { &*known }
+}
+
+/// Forgets all threads in a forked child, in which they do not exist: others are started when they are needed. No
+/// copy may be in progress.
+pub fn after_fork() {
+    // Not freed: a thread of the parent may have held a lock in it.
+    POOLS.iter().for_each(|pool| pool.store(core::ptr::null_mut(), Ordering::Release));
+}
 
 /// Does `work` for each number below `parts`, on up to `threads` threads, of which the calling one is the
 /// first; the others are near the memory at `near_address`. The work must not panic.
@@ -143,7 +170,7 @@ pub fn share(parts: usize, threads: usize, near_address: *const u8, work: impl F
         return;
     }
     let node = numa::node_of(near_address);
-    let pool = POOLS[node.unwrap_or(numa::MAX_NODES)].get_or_init(Pool::new);
+    let pool = pool_of(node);
     let helpers = pool.grow(helpers, node);
     let work: *const (dyn Fn(usize) + Sync + '_) = &raw const work;
     // SAFETY: only the lifetime changes; nobody looks at the work after this function has returned, see

@@ -1,12 +1,34 @@
-//! Descriptors that a forked child closes.
+//! Forks of the process: descriptors that a child closes, and the work of threads that it does not have.
 //!
 //! A child has all open files of its parent until it starts another program. A rank's lock on a board and its
 //! connections would outlive the rank with such a child: the peers would wait for one that has ended. So a
 //! child closes the descriptors that are [`CloseOnFork`], and takes part in nothing ([`is_child`]).
+//!
+//! A child that is to go on with what its parent has needs that to be whole. What threads of our libraries do
+//! to it they do inside of [`BACKGROUND`], which is closed over that fork.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::sync::Once;
+
+#[cfg(not(any(loom, shuttle)))]
+use crate::gate::{Gate, Section};
+
+/// The work of our libraries' own threads in a process that may fork: what they do for others, such as the end of
+/// a transfer, and what they send by themselves. They are not inside while they wait for a peer.
+#[cfg(not(any(loom, shuttle)))]
+pub static BACKGROUND: Gate = Gate::new();
+
+/// Enters [`BACKGROUND`].
+#[cfg(not(any(loom, shuttle)))]
+#[inline]
+pub fn in_background() -> Section<'static> {
+    BACKGROUND.enter()
+}
+
+/// Models do not fork.
+#[cfg(any(loom, shuttle))]
+pub fn in_background() {}
 
 /// Places for descriptors. Where more are open, those are shared with children.
 const CAPACITY: usize = 4096;

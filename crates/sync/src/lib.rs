@@ -20,6 +20,7 @@
 //! | [`wake_flag`] | a thread of another process, on a word of shared memory |
 //! | [`Delegated`] | nobody: who finds the lock taken leaves the work to its holder |
 //! | [`EventfdWake`] | one thread that sleeps in `poll` on a descriptor as well |
+//! | [`Gate`] | one thread, until no other one is inside; any number of threads, until it opens the gate |
 //! | [`queue`](mod@queue) | any number of threads, for items of a queue, of which each goes to one |
 //!
 //! They share one rule, of which Dekker's algorithm is the oldest example: who is about to sleep *says so
@@ -37,10 +38,11 @@
 //! | `spin` | Spin policy: how long a thread polls before it sleeps; and the CPU load of this machine |
 //! | `threads` | Threads that live in other people's processes |
 //! | `descriptors` | Descriptors that live in other people's processes |
-//! | `fork` | Descriptors that a forked child closes |
+//! | `fork` | Forks of the process: descriptors that a child closes, and the work of threads that it does not have |
 //! | `delays` | Delays by chance wherever one thread or process hands over to another, so that tests meet the orders that a busy machine gives once a day |
 //! | `event_count` | Event counts: threads that sleep until a condition holds which others change without taking a lock; among them one that polls, and one that sleeps in `poll` on an eventfd |
 //! | `face` | What the protocols are written against: the standard library's in a program, loom's under `--cfg loom`, shuttle's under `--cfg shuttle` |
+//! | `gate` | Gate: many threads pass it at almost no cost, and one closes it and waits for those that are inside |
 //! | `monitor` | Monitor, latch and delegated lock: state behind a lock, and threads that sleep until it is as they need it, until so many parts are done, or that leave their work to the lock's holder |
 //! | `parker` | Parking of one thread: until there is work (`Parker`), or until the end of one numbered use of a slot (`WaitSlot`) |
 //! | `queue` | Queue and offers: items that pass between threads, in turn or by number |
@@ -58,6 +60,8 @@ pub mod descriptors;
 mod event_count;
 pub mod face;
 pub mod fork;
+#[cfg_attr(shuttle, expect(dead_code, reason = "loom models it"))]
+mod gate;
 mod monitor;
 mod parker;
 pub mod queue;
@@ -69,6 +73,7 @@ pub mod wake_flag;
 mod worker_threads;
 
 pub use event_count::{EventCount, EventfdWake, Key, PollPause, WakeReason};
+pub use gate::{Gate, NotClosed, Section};
 pub use monitor::{Delegated, Latch, Monitor, WaitQueue};
 pub use parker::{Parker, WaitSlot};
 pub use queue::Offers;

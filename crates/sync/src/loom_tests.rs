@@ -12,8 +12,8 @@ use loom::thread;
 use crate::face::Mutex;
 use crate::queue::{Receiver, queue};
 use crate::{
-    Delegated, EventCount, EventfdWake, ForkJoinPool, Latch, LazyThread, Monitor, Offers, Parker, PollPause,
-    WaitQueue, WaitSlot, WakeReason, wake_flag,
+    Delegated, EventCount, EventfdWake, ForkJoinPool, Gate, Latch, LazyThread, Monitor, Offers, Parker,
+    PollPause, WaitQueue, WaitSlot, WakeReason, wake_flag,
 };
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -488,5 +488,85 @@ fn work_that_is_left_to_who_polls_is_done_when_that_ends() {
         shared.0.end_to_poll(add_up(&shared.1));
         other.join().unwrap();
         assert_eq!(*shared.0.lock(), 1);
+    });
+}
+
+/// Something that only one thread may touch at a time, which loom checks.
+#[derive(Default)]
+struct Touched(loom::cell::UnsafeCell<u32>);
+
+// SAFETY: the gate's protocol, which is what the tests check, has one thread touch it at a time.
+unsafe impl Sync for Touched {}
+// SAFETY: as above.
+unsafe impl Send for Touched {}
+
+impl Touched {
+    fn touch(&self) -> u32 {
+        // SAFETY: the caller is alone with it, or loom reports that it is not.
+        self.0.with_mut(|value| unsafe {
+            *value += 1;
+            *value
+        })
+    }
+}
+
+#[test]
+fn a_thread_that_has_closed_a_gate_is_alone() {
+    loom::model(|| {
+        let shared = Arc::new((Gate::new(), Touched::default()));
+        let entering = in_thread(&shared, |(gate, touched)| {
+            for _ in 0..2 {
+                let _section = gate.enter_by(1);
+                touched.touch();
+            }
+        });
+        shared.0.close_by(0, LONG).unwrap();
+        // The closing thread passes, and it alone.
+        let section = shared.0.enter_by(0);
+        let value = shared.1.touch();
+        drop(section);
+        assert_eq!(shared.1.touch(), value + 1);
+        shared.0.open();
+        entering.join().unwrap();
+        shared.0.close_by(0, LONG).unwrap();
+        assert_eq!(shared.1.touch(), 5);
+    });
+}
+
+#[test]
+fn a_thread_that_enters_again_does_not_wait() {
+    loom::model(|| {
+        let shared = Arc::new((Gate::new(), Touched::default()));
+        let entering = in_thread(&shared, |(gate, touched)| {
+            let _outer = gate.enter_by(1);
+            let _inner = gate.enter_by(1);
+            touched.touch();
+        });
+        shared.0.close_by(0, LONG).unwrap();
+        shared.1.touch();
+        shared.0.open();
+        entering.join().unwrap();
+    });
+}
+
+#[test]
+fn threads_that_share_a_slot_are_all_waited_for() {
+    loom::model(|| {
+        let shared = Arc::new((Gate::new(), [Touched::default(), Touched::default()]));
+        let enter = |which: usize| {
+            move |(gate, touched): &(Gate, [Touched; 2])| {
+                let _section = gate.enter_by(2);
+                touched[which].touch();
+            }
+        };
+        let others = [in_thread(&shared, enter(0)), in_thread(&shared, enter(1))];
+        shared.0.close_by(0, LONG).unwrap();
+        shared.1.iter().for_each(|touched| {
+            touched.touch();
+        });
+        shared.0.open();
+        for other in others {
+            other.join().unwrap();
+        }
     });
 }

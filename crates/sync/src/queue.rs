@@ -123,6 +123,11 @@ impl<T> Offers<T> {
         self.0.lock().insert(number, Some(value));
     }
 
+    /// Whether any offer has not ended.
+    pub fn is_any(&self) -> bool {
+        !self.0.lock().is_empty()
+    }
+
     /// Takes what is offered; nothing where it is not, or not any more. The offer ends with [`complete`](Self::complete).
     pub fn take(&self, number: u64) -> Option<T> {
         self.0.lock().get_mut(&number).and_then(Option::take)

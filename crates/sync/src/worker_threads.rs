@@ -165,6 +165,13 @@ impl<T> LazyThread<T> {
         Ok(())
     }
 
+    /// Forgets the thread in a forked child, in which it does not exist; the next one that needs it starts
+    /// another. What it was to do is not done.
+    pub fn forget(&self) {
+        // Not dropped: its destructor would wait for a lock that the thread may have held.
+        core::mem::forget(self.0.lock().take());
+    }
+
     /// Gives the thread something to do.
     ///
     /// # Errors

@@ -106,8 +106,12 @@ impl ReceiveMessages for Receiving {
             if !wait || self.state.take_call() {
                 return Ok(0);
             }
-            let has_some =
-                || !matches!(self.ring.available(), Ok(0)) || self.state.has_pieces() || self.state.is_over();
+            let has_some = || {
+                !matches!(self.ring.available(), Ok(0))
+                    || self.state.has_pieces()
+                    || self.state.is_called()
+                    || self.state.is_over()
+            };
             wake_flag::park(doing, POLLING, has_some);
         }
     }

@@ -134,6 +134,11 @@ impl State {
         self.over.load(Ordering::SeqCst)
     }
 
+    /// Whether the receiver of frames is to return though nothing has come.
+    pub(super) fn is_called(&self) -> bool {
+        self.called.load(Ordering::Relaxed)
+    }
+
     /// Whether the receiver of frames was woken because somebody waits, once.
     pub(super) fn take_call(&self) -> bool {
         self.called.load(Ordering::Relaxed) && self.called.swap(false, Ordering::Relaxed)

@@ -83,8 +83,14 @@ impl Memory for Arena {
         send_queue::send(&*self.0, link, order)
     }
 
-    fn wake_receiver(&self, _: Awaited) {
+    fn wake_receiver(&self, awaited: Awaited) {
         let doing = self.0.segment.futex(self.0.role.receives(), Word::Receiver);
+        if awaited == Awaited::Yield {
+            // It must not be missed by one that is about to sleep, which looks behind a fence of its own.
+            self.0.called.store(true, Ordering::Relaxed);
+            wake_flag::wake(doing);
+            return;
+        }
         if doing.load(Ordering::Relaxed) == PARKED {
             self.0.called.store(true, Ordering::Relaxed);
             wake_flag::wake(doing);

@@ -26,6 +26,10 @@ pub struct TcpOptions {
     /// In which state another process has left the link, whose connection has failed; and for how long the peer's next
     /// one is awaited at first.
     pub taken_up: Option<(LinkState, Duration)>,
+    /// Whether the receiver may have to do something else now and then
+    /// ([`Awaited::Yield`](causeway_transport::Awaited::Yield)),
+    /// as that of a link that is resumed always may be.
+    pub is_interruptible: bool,
 }
 
 /// How the receiver of messages sleeps.
@@ -48,7 +52,8 @@ pub fn parts(connection: Connection, options: TcpOptions) -> io::Result<Parts> {
     // Where threads do not look nobody is woken to, and the receiver sleeps in the call that receives: a call
     // more is 10 to 20 % of a round trip there (two cores, 2026-11-23).
     let is_called = !spin::while_waited_for().is_zero();
-    let is_interruptible = !options.resume.is_zero() || options.taken_up.is_some();
+    let is_interruptible =
+        options.is_interruptible || !options.resume.is_zero() || options.taken_up.is_some();
     let receiver_wake =
         if is_called || is_interruptible { Some(Arc::new(EventfdWake::new()?)) } else { None };
     let asleep = match (is_called, is_interruptible) {

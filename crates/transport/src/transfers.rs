@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use causeway_sync::Monitor;
+use causeway_sync::fork::in_background;
 use causeway_wire::chunk::{ChunkError, ChunkHeader, Spans};
 
 use crate::destination::{ChunkAddress, Destination, OnEnd};
@@ -60,6 +61,7 @@ struct Ending(OnEnd, Result<(), TransferError>);
 
 impl Ending {
     fn notify(self) {
+        let _work = in_background();
         (self.0)(self.1);
     }
 }

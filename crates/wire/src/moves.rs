@@ -4,7 +4,7 @@
 //! proceed, or the client has come, everything is as it was.
 
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
-use crate::handshake::SessionId;
+use crate::handshake::{LaneToken, SessionId};
 use crate::relocation::Relocation;
 use crate::text::Printable;
 
@@ -23,6 +23,18 @@ pub enum MoveRequest {
         /// Whether its worker ends once the client has heard of it.
         stops: bool,
     },
+    /// Hold the caller's own session at a quiet point, until the state has gone to the session of a fork.
+    /// Granted to whoever knows the session's token.
+    HoldForFork {
+        /// The session.
+        session: SessionId,
+        /// Its token.
+        token: LaneToken,
+        /// By what the fork asks for its session.
+        ticket: LaneToken,
+    },
+    /// No process forks after all: the session that is held goes on.
+    Stay,
     /// Has the session been held?
     IsHeld,
     /// Bytes of the state, from here on, also while it is being written.
@@ -99,6 +111,8 @@ mod tag {
     pub const RESTORE: u8 = 9;
     pub const IS_RESTORED: u8 = 10;
     pub const ABANDON: u8 = 11;
+    pub const HOLD_FOR_FORK: u8 = 13;
+    pub const STAY: u8 = 14;
     pub const PENDING: u8 = 1;
     pub const DONE: u8 = 2;
     pub const HELD: u8 = 3;
@@ -118,6 +132,11 @@ impl Encode for MoveRequest {
                 relocation.encode(out);
                 stops.encode(out);
             }
+            Self::HoldForFork { session, token, ticket } => {
+                tag::HOLD_FOR_FORK.encode(out);
+                (*session, *token, *ticket).encode(out);
+            }
+            Self::Stay => tag::STAY.encode(out),
             Self::IsHeld => tag::IS_HELD.encode(out),
             Self::Read { offset } => {
                 tag::READ.encode(out);
@@ -144,6 +163,12 @@ impl<'a> Decode<'a> for MoveRequest {
             tag::HOLD => {
                 Ok(Self::Hold { session: input.value()?, relocation: input.value()?, stops: input.value()? })
             }
+            tag::HOLD_FOR_FORK => Ok(Self::HoldForFork {
+                session: input.value()?,
+                token: input.value()?,
+                ticket: input.value()?,
+            }),
+            tag::STAY => Ok(Self::Stay),
             tag::IS_HELD => Ok(Self::IsHeld),
             tag::READ => Ok(Self::Read { offset: input.value()? }),
             tag::PROCEED => Ok(Self::Proceed),
@@ -208,7 +233,7 @@ impl<'a> Decode<'a> for MoveReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handshake::{LaneToken, Protection};
+    use crate::handshake::Protection;
 
     #[test]
     fn requests_and_replies_survive_the_wire() {
@@ -221,6 +246,8 @@ mod tests {
         };
         let requests = [
             MoveRequest::Hold { session, relocation, stops: true },
+            MoveRequest::HoldForFork { session, token: LaneToken([1; 32]), ticket: LaneToken([2; 32]) },
+            MoveRequest::Stay,
             MoveRequest::IsHeld,
             MoveRequest::Read { offset: 7 },
             MoveRequest::Proceed,

@@ -42,7 +42,7 @@ impl<'a> Decode<'a> for Protection {
 }
 
 /// The worker's end of a link that is between two frames: what another worker needs to go on with it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LinkState {
     /// Frames that the worker has sent.
     pub sent: u64,

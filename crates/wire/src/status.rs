@@ -110,6 +110,9 @@ impl Encode for ServerStatus {
         let direct = self.sessions.iter().filter(|session| session.gpudirect.is_available);
         let direct: Vec<_> = direct.map(|session| (session.session, session.gpudirect)).collect();
         direct.encode(out);
+        let forked = self.sessions.iter();
+        let parents: Vec<_> = forked.filter_map(|session| Some((session.session, session.parent?))).collect();
+        parents.encode(out);
     }
 }
 
@@ -149,6 +152,13 @@ impl<'a> Decode<'a> for ServerStatus {
                 session.gpudirect = direct.remove(&session.session).unwrap_or_default();
             }
         }
+        if input.remaining() > 0 {
+            let parents: Vec<(SessionId, SessionId)> = input.value()?;
+            let mut parents: HashMap<_, _> = parents.into_iter().collect();
+            for session in &mut status.sessions {
+                session.parent = parents.remove(&session.session);
+            }
+        }
         Ok(status)
     }
 }
@@ -181,6 +191,8 @@ pub struct SessionStatus {
     pub owner: SessionOwner,
     /// What network cards have copied. It travels as the release does.
     pub gpudirect: GpuDirectStatus,
+    /// The session of which it is a fork. It travels as the release does.
+    pub parent: Option<SessionId>,
 }
 
 impl Encode for SessionStatus {
@@ -212,6 +224,7 @@ impl<'a> Decode<'a> for SessionStatus {
             release: ReleaseStatus::default(),
             owner: SessionOwner::default(),
             gpudirect: GpuDirectStatus::default(),
+            parent: None,
         })
     }
 }
@@ -417,24 +430,32 @@ mod tests {
             release: ReleaseStatus::default(),
             owner: SessionOwner::default(),
             gpudirect,
+            parent: None,
         }
     }
 
     #[test]
-    fn gpudirect_travels_behind_what_earlier_clients_read() {
+    fn what_is_new_travels_behind_what_earlier_clients_read() {
         let direct =
             GpuDirectStatus { is_available: true, is_on: false, bytes_to_device: 60, bytes_from_device: 5 };
-        let sessions = vec![session(1, GpuDirectStatus::default()), session(2, direct)];
+        let parent = Some(SessionId([1; 16]));
+        let forked = SessionStatus { parent, ..session(2, direct) };
+        let sessions = vec![session(1, GpuDirectStatus::default()), forked];
         let status = ServerStatus { sessions, ..ServerStatus::default() };
         let mut bytes = Vec::new();
         status.encode(&mut bytes);
         assert_eq!(Decoder::new(&bytes).value::<ServerStatus>(), Ok(status.clone()));
-        // What a server of before sends ends before the list of one entry.
-        let mut list = Vec::new();
+        // What servers of before send ends before the lists of one entry.
+        let (mut parents, mut list) = (Vec::new(), Vec::new());
+        vec![(SessionId([2; 16]), SessionId([1; 16]))].encode(&mut parents);
         vec![(SessionId([2; 16]), direct)].encode(&mut list);
-        bytes.truncate(bytes.len() - list.len());
-        let earlier = Decoder::new(&bytes).value::<ServerStatus>().unwrap();
-        assert_eq!(earlier.sessions[1], session(2, GpuDirectStatus::default()));
+        for (length, wanted) in
+            [(parents.len(), session(2, direct)), (list.len(), session(2, GpuDirectStatus::default()))]
+        {
+            bytes.truncate(bytes.len() - length);
+            let earlier = Decoder::new(&bytes).value::<ServerStatus>().unwrap();
+            assert_eq!(earlier.sessions[1], wanted);
+        }
     }
 
     #[test]

@@ -96,6 +96,7 @@ fn client_hello() -> impl Strategy<Value = ClientHello> {
         abilities,
         user: user.into(),
         job: job.into(),
+        fork: (pid % 2 == 1).then_some(LaneToken([pid as u8; 32])),
     })
 }
 

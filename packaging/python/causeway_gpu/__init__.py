@@ -8,7 +8,7 @@ imported when it is asked for.
 pytest rewrites the assertions of all that is installed with a plugin, and warns of what is imported already, as this is when
 Python starts. There is none in it: PYTEST_DONT_REWRITE."""
 
-__all__ = ["CausewayError", "Device", "connect", "devices", "stats"]
+__all__ = ["CausewayError", "Device", "connect", "devices", "fork", "stats"]
 
 
 def __getattr__(name: str):

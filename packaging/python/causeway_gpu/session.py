@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 
 from . import startup
@@ -125,6 +126,35 @@ def stats() -> dict:
             return json.loads(text.raw[:length]) if length else {}
         # More has been counted than there was room for, and more may come meanwhile.
         room = 2 * length
+
+
+def fork() -> int:
+    """Forks this process as `os.fork` does, together with its session: the child goes on with a copy of the GPU's memory, and with
+    its code, streams, events and graphs, at the same addresses, while this process goes on undisturbed.
+
+    Needs `CAUSEWAY_FORK=1`, or `CAUSEWAY_RESUME_TIMEOUT`. Calls of other threads wait meanwhile; these threads are not in the
+    child. Raises `CausewayError` if the session cannot be forked, before anything has happened; in the child, if its session
+    cannot be opened. PyTorch refuses CUDA in a forked process; this check is off in the child."""
+    if not is_loaded():
+        raise CausewayError("this process has no session to fork: call fork() after the first use of CUDA, or os.fork() before it")
+    # In one call that keeps the interpreter's lock: a thread that got it meanwhile would wait with it in its next CUDA call.
+    fork_between = ctypes.PyDLL(os.path.join(startup.FOLDER, "libcuda.so.1")).causeway_fork_between
+    fork_between.restype = ctypes.c_int
+    fork_between.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+    python = ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child")
+    around = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in python]
+    reason = ctypes.create_string_buffer(4096)
+    sys.audit("os.fork")
+    child = fork_between(*around, reason, len(reason))
+    if child < 0:
+        raise CausewayError(f"the session cannot be forked: {reason.value.decode(errors='replace')}")
+    if child == 0:
+        if reason.value:
+            raise CausewayError(f"the fork has no session: {reason.value.decode(errors='replace')}")
+        torch = sys.modules.get("torch.cuda")
+        if torch is not None:
+            torch._is_in_bad_fork = lambda: False
+    return child
 
 
 def is_loaded() -> bool:

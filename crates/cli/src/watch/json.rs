@@ -61,6 +61,7 @@ fn of(session: &SessionStatus, rates: &Rates) -> Value {
         "user": &*session.owner.user,
         "job": &*session.owner.job,
         "worker": session.worker,
+        "parent": session.parent.map(|parent| parent.to_string()),
         "via": &*session.via,
         "open_seconds": seconds(session.open),
         "posted": done.posted,

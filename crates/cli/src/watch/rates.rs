@@ -97,6 +97,7 @@ pub mod tests {
             release: ReleaseStatus::default(),
             owner: SessionOwner::default(),
             gpudirect: GpuDirectStatus::default(),
+            parent: None,
         };
         let device = DeviceStatus {
             index: 0,

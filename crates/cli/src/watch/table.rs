@@ -27,6 +27,9 @@ pub const DONE: &[Column] = &[
     }),
     ("waited", |session, _| format!("{:.1} s", session.activity.wait_time as f64 / 1e9)),
     ("failed", |session, _| session.activity.failed.to_string()),
+    ("forked from", |session, _| {
+        or_none(&session.parent.map(|parent| parent.to_string()).unwrap_or_default())
+    }),
     ("worker", |session, _| session.worker.to_string()),
     ("from", |session, _| session.peer.to_string()),
 ];

@@ -6,8 +6,8 @@ use core::ffi::{CStr, c_char, c_int};
 use causeway_pipeline::profile::Pair;
 use causeway_pipeline::{Direction, Plan, Table};
 
-use crate::process;
-use crate::remote::session;
+use crate::remote::session::{self, fork};
+use crate::{call_gate, guard, process};
 
 /// For `causeway tune` and `causeway bench pipeline`: carries copies as this table says, in the language of
 /// `CAUSEWAY_PIPELINE`, and the built-in one where it says nothing; a null pointer brings back what the
@@ -17,6 +17,7 @@ use crate::remote::session;
 /// `text` must be null or point to a string that ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_use_pipeline(text: *const c_char) -> c_int {
+    let _call = call_gate::begin();
     // SAFETY: as this function demands.
     let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
     let Ok(table) = text.map(|text| Table::parse(&text)).transpose() else { return 1 };
@@ -36,6 +37,7 @@ pub unsafe extern "C" fn causeway_pipeline_plan(
     bytes: usize,
     out: *mut [usize; 4],
 ) -> c_int {
+    let _call = call_gate::begin();
     let Ok(session) = session::with(0) else { return 1 };
     let direction = if to_device != 0 { Direction::ToDevice } else { Direction::FromDevice };
     let Plan { buffers, buffer_bytes, lanes, threads } = session.plans.plan(direction, bytes);
@@ -52,12 +54,88 @@ pub unsafe extern "C" fn causeway_pipeline_plan(
 /// `size` bytes at `out` must be writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_pipeline_pair(out: *mut c_char, size: usize) -> usize {
+    let _call = call_gate::begin();
     let Ok(session) = session::with(0) else { return 0 };
     let Pair { server, device, module, client } = &session.plans.pair;
     let text = format!("{server}\n{device}\n{module}\n{client}");
     // SAFETY: as this function demands.
     unsafe { out.cast::<u8>().copy_from(text.as_ptr(), text.len().min(size)) };
     text.len()
+}
+
+/// Forks the process as `fork` does, together with its session: the child goes on with a copy of the GPU's
+/// state, at the same addresses. Returns as `fork` does; -1 where nothing was forked. `reason` gets a text
+/// that ends with a zero and is cut to the room there is: empty, or why nothing was forked, or in the child
+/// why it has no session, so that its CUDA calls fail.
+///
+/// # Safety
+/// `size` bytes at `reason` must be writable. What the program does before and after `fork` it has to do
+/// here, too.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_fork(reason: *mut c_char, size: usize) -> libc::pid_t {
+    // SAFETY: as this function demands.
+    unsafe { causeway_fork_between(None, None, None, reason, size) }
+}
+
+/// The same with what an interpreter does around its forks: calls `before` first, and `in_parent` or
+/// `in_child` right after the fork; `in_parent` also where nothing was forked. Each may be null. The Python
+/// package has Python's own called, in one call that keeps the interpreter's lock: another thread that got it
+/// would wait with it for this one.
+///
+/// # Safety
+/// As for [`causeway_fork`]. The functions must return.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_fork_between(
+    before: Option<extern "C" fn()>,
+    in_parent: Option<extern "C" fn()>,
+    in_child: Option<extern "C" fn()>,
+    reason: *mut c_char,
+    size: usize,
+) -> libc::pid_t {
+    let call = |function: Option<extern "C" fn()>| function.into_iter().for_each(|function| function());
+    call(before);
+    // SAFETY: as this function demands.
+    if unsafe { outcome(fork::prepare, reason, size) } != 0 {
+        call(in_parent);
+        return -1;
+    }
+    // SAFETY: the child goes on with what the calling thread has; what other threads do to the library's
+    // state is whole, and the program knows of its own.
+    let child = unsafe { libc::fork() };
+    let error = std::io::Error::last_os_error();
+    if child == 0 {
+        call(in_child);
+        // SAFETY: as this function demands.
+        unsafe { outcome(fork::in_child, reason, size) };
+        return child;
+    }
+    // In this order: what the program does then may use CUDA.
+    guard::run(|| fork::in_parent((child > 0).then_some(child)));
+    call(in_parent);
+    if child < 0 {
+        // SAFETY: as this function demands.
+        unsafe { outcome(|| Err(format!("the system makes no process: {error}")), reason, size) };
+    }
+    child
+}
+
+/// Runs a step of a fork, and writes why it has failed.
+///
+/// # Safety
+/// `size` bytes at `reason` must be writable.
+unsafe fn outcome(step: impl FnOnce() -> Result<(), String>, reason: *mut c_char, size: usize) -> c_int {
+    let failed = || Err("it failed inside the library".to_owned());
+    let outcome = guard::run(step).unwrap_or_else(failed);
+    let text = outcome.as_ref().err().map_or("", String::as_str);
+    if let Some(space) = size.checked_sub(1) {
+        let length = text.len().min(space);
+        // SAFETY: as this function demands; both are within `size`.
+        unsafe {
+            reason.cast::<u8>().copy_from(text.as_ptr(), length);
+            reason.add(length).write(0);
+        }
+    }
+    outcome.is_err().into()
 }
 
 /// What has been counted so far, as the JSON that `CAUSEWAY_STATS` names a file for. The length of the text,
@@ -67,6 +145,7 @@ pub unsafe extern "C" fn causeway_pipeline_pair(out: *mut c_char, size: usize) -
 /// `size` bytes at `out` must be writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_statistics(out: *mut c_char, size: usize) -> usize {
+    let _call = call_gate::begin();
     if !process::is_ready() {
         return 0;
     }

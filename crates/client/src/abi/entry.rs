@@ -10,7 +10,7 @@ use causeway_api::sys::CUresult;
 use crate::log::{self, Level, error, info};
 use crate::submit::callbacks;
 use crate::trace::{self, Category};
-use crate::{guard, process, statistics};
+use crate::{call_gate, guard, process, statistics};
 
 /// The address of an exported symbol.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,8 @@ fn admit_in_function(symbol: &str) -> Result<(), CUresult> {
 /// Runs an entry point: `index` is its place in [`FUNCTIONS`].
 #[inline]
 pub fn enter(index: usize, body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
-    if !process::is_ready()
+    let _call = call_gate::begin();
+    if !process::accepts_calls()
         && let Err(refusal) = process::admit(FUNCTIONS[index].symbol)
     {
         log_call(index, refusal);
@@ -106,7 +107,7 @@ fn log_call(index: usize, result: CUresult) {
 
 /// Answers for an entry point that is not supported, and says so once.
 pub fn unsupported(index: usize) -> CUresult {
-    if !process::is_ready()
+    if !process::accepts_calls()
         && let Err(refusal) = process::admit(FUNCTIONS[index].symbol)
     {
         return refusal;

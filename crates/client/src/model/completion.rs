@@ -202,6 +202,11 @@ pub fn watch(
     })
 }
 
+/// Whether the report of a server is awaited.
+pub fn is_any_awaited() -> bool {
+    !WATCHES.lock().is_empty()
+}
+
 /// A server is lost, and will report nothing any more.
 pub fn server_lost(server: usize) {
     let lost: Vec<_> = WATCHES.lock().extract_if(|_, watch| watch.server == server).collect();

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, LazyLock};
 
 use causeway_api::sys::CUresult;
+use causeway_sync::fork::in_background;
 use causeway_sync::spin;
 
 use crate::locks::{Monitor, Mutex, MutexGuard, rank};
@@ -83,6 +84,11 @@ pub(crate) static TRANSFERS: Transfers = Transfers {
 #[inline]
 pub fn any_pending() -> bool {
     TRANSFERS.count.load(Ordering::Acquire) != 0
+}
+
+/// Whether any bytes are on their way into or from the program's memory, as far as this end knows.
+pub fn are_pending() -> bool {
+    any_pending() || bytes() != 0
 }
 
 /// Whether any thread waits for a transfer.
@@ -318,6 +324,7 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
+        let _work = in_background();
         if let Some((start, end)) = UPLOADS.ranges.change(|ranges| ranges.remove(&self.0)) {
             UPLOADS.bytes.fetch_sub(end - start, Ordering::AcqRel);
         }

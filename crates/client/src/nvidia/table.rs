@@ -1,7 +1,7 @@
 //! Private table (`cuGetExportTable`): layout, and what all entries have in common.
 
-use crate::guard;
 use crate::log::debug;
+use crate::{call_gate, guard};
 use causeway_api::sys::CUresult;
 use core::ffi::c_void;
 use core::ptr;
@@ -32,6 +32,7 @@ impl<const N: usize> Table<N> {
 
 /// Runs the body of an entry: no panic may leave it.
 pub fn guarded(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
+    let _call = call_gate::begin();
     match guard::run(body) {
         Some(Ok(())) => CUresult::CUDA_SUCCESS,
         Some(Err(status)) => status,

@@ -101,7 +101,7 @@ pub fn find(identifier: &[u8; 16]) -> Option<Word> {
 /// As [`guarded`], for entries that need an open session.
 fn in_session(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
     guarded(|| {
-        if !process::is_ready() {
+        if !process::accepts_calls() {
             process::admit("")?;
         }
         body()

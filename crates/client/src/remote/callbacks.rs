@@ -13,6 +13,13 @@ pub trait SessionCallbacks: Sync {
     /// A server is lost: its streams reach nothing any more.
     fn on_server_lost(&self, server: usize);
 
+    /// Whether anything is to be done in this process, now or when a stream reaches a point.
+    fn is_any_task(&self) -> bool;
+
+    /// This process is the forked child of the one that opened the session, and goes on with a session of its
+    /// own: threads of the parent do not exist.
+    fn after_fork(&self);
+
     /// A server wants an image that it was offered.
     fn on_image_requested(&self, server: usize, number: u64);
 

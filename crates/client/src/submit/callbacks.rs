@@ -14,12 +14,13 @@ use core::cell::Cell;
 use core::ffi::c_void;
 use std::collections::HashMap;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::{CUresult, CUstream};
 use causeway_link::TransferOptions;
+use causeway_sync::fork::in_background;
 use causeway_sync::queue::Receiver;
 use causeway_sync::{LazyThread, delays, threads};
 use causeway_wire::codec::Encode;
@@ -110,6 +111,8 @@ struct Callbacks {
     tasks: LazyLock<Mutex<rank::Callbacks, Tasks>>,
     functions: LazyThread<ReadyTask>,
     accesses: LazyThread<ReadyTask>,
+    /// Tasks that are done next, or are being done.
+    queued: AtomicUsize,
 }
 
 static CALLBACKS: Callbacks = Callbacks {
@@ -117,6 +120,7 @@ static CALLBACKS: Callbacks = Callbacks {
     tasks: LazyLock::new(Mutex::default),
     functions: LazyThread::new(),
     accesses: LazyThread::new(),
+    queued: AtomicUsize::new(0),
 };
 
 /// A task whose stream has got there, or has failed before.
@@ -130,6 +134,17 @@ struct ReadyTask {
 /// Makes sure that there is a thread for functions of the program, before one may have to be called.
 pub fn must_have_thread() -> Result<(), CUresult> {
     ensure(&CALLBACKS.functions, "host functions")
+}
+
+/// Whether anything is to be done now, or when a stream reaches its point.
+pub fn is_any() -> bool {
+    CALLBACKS.queued.load(Ordering::Acquire) != 0 || !CALLBACKS.tasks.lock().is_empty()
+}
+
+/// Forgets the threads in a forked child.
+pub fn forget_threads() {
+    CALLBACKS.functions.forget();
+    CALLBACKS.accesses.forget();
 }
 
 fn ensure(thread: &LazyThread<ReadyTask>, name: &str) -> Result<(), CUresult> {
@@ -254,7 +269,9 @@ fn enqueue(task: Task, outcome: Result<(), CUresult>, waiting: Option<(usize, u6
         Task::Access { .. } => &CALLBACKS.accesses,
         Task::Function { .. } | Task::Callback { .. } | Task::Then { .. } => &CALLBACKS.functions,
     };
+    CALLBACKS.queued.fetch_add(1, Ordering::Relaxed);
     if thread.send(ReadyTask { task, outcome, waiting }).is_err() {
+        CALLBACKS.queued.fetch_sub(1, Ordering::Relaxed);
         error!("what a stream was to have done here is not, because its thread has ended");
     }
 }
@@ -263,11 +280,13 @@ fn enqueue(task: Task, outcome: Result<(), CUresult>, waiting: Option<(usize, u6
 fn serve(queue: &Receiver<ReadyTask>) {
     while let Some(ReadyTask { task, outcome, waiting }) = queue.receive() {
         delays::inject();
+        let _work = in_background();
         run(task, outcome, waiting.map(|(server, _)| server));
         delays::inject();
         if let Some((server, token)) = waiting {
             send_done(server, token);
         }
+        CALLBACKS.queued.fetch_sub(1, Ordering::Release);
     }
 }
 

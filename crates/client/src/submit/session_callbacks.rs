@@ -23,6 +23,14 @@ impl SessionCallbacks for Submit {
         callbacks::lost(server);
     }
 
+    fn is_any_task(&self) -> bool {
+        callbacks::is_any()
+    }
+
+    fn after_fork(&self) {
+        callbacks::forget_threads();
+    }
+
     fn on_image_requested(&self, server: usize, number: u64) {
         pending_images::requested(server, number);
     }

@@ -29,6 +29,7 @@ struct ThreadStreams(Vec<(Handle<Context>, Handle<Stream>)>);
 
 impl Drop for ThreadStreams {
     fn drop(&mut self) {
+        let _call = crate::call_gate::begin();
         if !crate::process::is_ready() {
             return;
         }

@@ -22,7 +22,7 @@ use crate::transport_choice::Reason;
 use crate::transports::{Dialling, Facts, TRANSPORTS, Transport, cannot_be_had};
 use causeway_access::{Invitation, Key, Target, current_user};
 use causeway_config::read::PROCESS;
-use causeway_config::table::JOB;
+use causeway_config::table::{FORK, JOB};
 use causeway_connection::channel::Connection;
 use causeway_connection::exchange::Exchange;
 use causeway_connection::socket::round_trip;
@@ -57,6 +57,9 @@ pub struct Session {
 /// `CAUSEWAY_LANES` where it is set, which [`connect`] refuses where it makes no sense; otherwise it is the
 /// most that [`ConnectOptions::lanes_by_distance`] may make of it.
 pub fn describe_process(commands: CommandTable, environment: Vec<(String, String)>) -> ClientHello {
+    let ours = Abilities::ours(&commands).resuming(resume_seconds());
+    let may_fork = PROCESS.is_on(&FORK).unwrap_or(false);
+    let features = if may_fork { ours.features.with(Features::FORKS) } else { ours.features };
     ClientHello {
         offer: OwnVersion::new(commands).offer,
         pid: std::process::id(),
@@ -67,9 +70,10 @@ pub fn describe_process(commands: CommandTable, environment: Vec<(String, String
             .unwrap_or_default(),
         environment,
         lanes: configured_lanes().ok().flatten().unwrap_or(MAX_LANES_FOR_DISTANCE),
-        abilities: Abilities::ours(&commands).resuming(resume_seconds()),
+        abilities: Abilities { features, ..ours },
         user: current_user().as_str().into(),
         job: job(),
+        fork: None,
     }
 }
 

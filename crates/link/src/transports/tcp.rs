@@ -32,6 +32,7 @@ fn dial(dialling: &mut Dialling<'_>) -> Result<Parts, NotJoined> {
         purpose: dialling.purpose,
         lanes: dialling.lanes,
     };
-    let options = TcpOptions { dialer: Some(Box::new(lanes)), resume: dialling.resume, taken_up: None };
+    let options =
+        TcpOptions { dialer: Some(Box::new(lanes)), resume: dialling.resume, ..TcpOptions::default() };
     Ok(parts(dialling.take_connection(), options)?)
 }

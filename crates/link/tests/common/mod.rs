@@ -178,7 +178,7 @@ fn accept_all(
                     continue;
                 }
                 let (link, receiver) = match local {
-                    None => Link::accepted_resumable(connection, resume).unwrap(),
+                    None => Link::accepted_resumable(connection, resume, false).unwrap(),
                     Some((listener, _)) => {
                         let (stream, _) = listener.accept().unwrap();
                         let timeouts = HandshakeTimeouts {

@@ -100,9 +100,17 @@ impl AuditLog {
         Ok(log)
     }
 
-    /// A session has begun.
-    pub fn session_begins(&self, session: SessionId, peer: Origin, hello: &ClientHello) {
-        self.write("session-begins", peer, Some(hello), json!({ "session": session.to_string() }));
+    /// A session starts, with the state of its `parent` if it is a fork of one.
+    pub fn session_begins(
+        &self,
+        session: SessionId,
+        peer: Origin,
+        hello: &ClientHello,
+        parent: Option<SessionId>,
+    ) {
+        let parent = parent.map(|parent| parent.to_string());
+        let fields = json!({ "session": session.to_string(), "parent": parent });
+        self.write("session-begins", peer, Some(hello), fields);
     }
 
     /// A session has ended, with what it has done.
@@ -279,7 +287,7 @@ mod tests {
         let address = crate::admission::NetworkAddress::Ip("10.0.0.1:5".parse().unwrap());
         let ada = Origin::Client { name: "ada".parse().unwrap(), key: KeyId([0; 8]), address };
         let session = SessionId([7; 16]);
-        log.session_begins(session, ada, &hello);
+        log.session_begins(session, ada, &hello, Some(SessionId([8; 16])));
         let kernel_time = Some(2_500_000_000);
         let done = Counts { launches: 3, peak_device_memory: 7, kernel_time, ..Counts::default() };
         let open = Duration::from_millis(1500);
@@ -290,6 +298,7 @@ mod tests {
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert_eq!((&lines[0]["event"], &lines[0]["job"]), (&json!("session-begins"), &json!("slurm 7")));
+        assert_eq!(lines[0]["parent"], json!("08080808"));
         assert_eq!((&lines[1]["client"], &lines[1]["launches"]), (&json!("ada"), &json!(3)));
         assert_eq!((&lines[1]["outcome"], &lines[1]["seconds"]), (&json!("killed"), &json!(1.5)));
         assert_eq!((&lines[1]["peak_device_memory"], &lines[1]["kernel_seconds"]), (&json!(7), &json!(2.5)));

@@ -156,6 +156,27 @@ impl DeviceMemory {
         let _ = self.reserve(session, peer, bytes, MemoryBounds::NONE);
     }
 
+    /// Whether a peer may have as much again as one of its sessions has.
+    ///
+    /// # Errors
+    /// When its limit is below that.
+    pub fn admits_copy(
+        &self,
+        session: SessionId,
+        peer: Source,
+        limit: Option<u64>,
+    ) -> Result<(), MemoryRefused> {
+        let accounts = self.0.lock();
+        let requested = accounts.sessions.get(&session).map_or(0, |account| account.bytes);
+        let used = accounts.used_by(peer);
+        match limit {
+            Some(limit) if used.checked_add(requested).is_none_or(|all| all > limit) => {
+                Err(MemoryRefused::OfPeer { peer, requested, used, limit })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A session has less.
     pub fn release(&self, session: SessionId, bytes: u64) {
         self.0.lock().release(session, bytes);
@@ -231,6 +252,11 @@ mod tests {
             "{refused}"
         );
         memory.reserve(session(3), bob, 10, DRIVER).unwrap();
+        // A fork has as much again as its parent.
+        let room = |limit| memory.admits_copy(session(1), ada, Some(limit));
+        assert_eq!((room(14), memory.admits_copy(session(1), ada, None)), (Ok(()), Ok(())));
+        let refused = room(13).unwrap_err();
+        assert_eq!(refused, MemoryRefused::OfPeer { peer: ada, requested: 4, used: 10, limit: 13 });
         memory.release(session(1), 3);
         assert_eq!(memory.info(ada, DRIVER), (10, 3));
         memory.session_ends(session(2));

@@ -28,7 +28,7 @@ pub const WAIT: Duration = Duration::from_millis(100);
 const TAKE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What a pipe holds, where the system allows: a piece of the state.
-const PIPE_SIZE: usize = 1 << 20;
+pub const PIPE_SIZE: usize = 1 << 20;
 
 /// The most bytes of a state in which there is a header.
 const MAX_BEGINNING: usize = MAX_HEADER + 64;
@@ -69,12 +69,7 @@ impl IncomingSession {
                 .to_owned());
         }
         // Before anything comes, so that a peer has no more of them than sessions.
-        let source = Source::of(peer);
-        let slot = match shared.clients.limits(source).sessions {
-            Some(limit) => shared.admission.take_session_of(source, limit),
-            None => shared.admission.take_session(source),
-        };
-        let slot = Some(slot.map_err(|why| why.to_string())?);
+        let slot = Some(shared.take_slot(peer).map_err(|why| why.to_string())?);
         // With the slot: a drain waits for who has one, and who comes later sees that it has begun.
         if shared.drain.is_started() {
             return Err(DRAINED.to_owned());

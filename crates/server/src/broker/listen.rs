@@ -267,6 +267,10 @@ impl Incoming {
     }
 }
 
+/// What the program of a fork is told that comes too late, or for the second time.
+const NO_STATE: &str = "the state of the session of which this process is a fork is not here any more: it is \
+                        kept for 15 s, for one process, while the parent waits";
+
 /// Runs a session, if there may be one more.
 fn begin_session(
     shared: &Arc<Shared>,
@@ -276,21 +280,26 @@ fn begin_session(
     mut connection: Connection,
     slot: HandshakeSlot,
 ) {
-    let session_slot = match shared.clients.limits(Source::of(peer)).sessions {
-        Some(limit) => shared.admission.take_session_of(Source::of(peer), limit),
-        None => shared.admission.take_session(Source::of(peer)),
+    let mut state = None;
+    let session_slot = match hello.fork {
+        Some(ticket) => shared.forks.take(ticket, Source::of(peer)).map_or_else(
+            || Err((Refusal::NotProved, NO_STATE.to_owned())),
+            |fork| {
+                state = Some((fork.parent, fork.state));
+                Ok(fork.slot)
+            },
+        ),
+        None => shared.take_slot(peer).map_err(|refused| (Refusal::from(&refused), refused.to_string())),
     };
-    let session_slot = session_slot
-        .map_err(|refused| (Refusal::from(&refused), refused.to_string()))
-        .and_then(|session_slot| {
-            // Only now: whoever drains waits for those that have session slots.
-            if shared.drain.is_started() {
-                let sessions = shared.admission.sessions() - 1;
-                drop(session_slot);
-                return Err((Refusal::Draining, Drain::refusal(sessions)));
-            }
-            Ok(session_slot)
-        });
+    let session_slot = session_slot.and_then(|session_slot| {
+        // Only now: whoever drains waits for those that have session slots.
+        if shared.drain.is_started() {
+            let sessions = shared.admission.sessions() - 1;
+            drop(session_slot);
+            return Err((Refusal::Draining, Drain::refusal(sessions)));
+        }
+        Ok(session_slot)
+    });
     let session_slot = match session_slot {
         Ok(session_slot) => session_slot,
         Err((why, text)) => {
@@ -303,7 +312,7 @@ fn begin_session(
     };
     if slot.finish() {
         drop(slot);
-        if let Some(worker) = session::run_session(shared, peer, hello, version, connection) {
+        if let Some(worker) = session::run_session(shared, peer, hello, version, connection, state) {
             return shared.relatives.session_ends(worker, || drop(session_slot));
         }
     }

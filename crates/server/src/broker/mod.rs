@@ -51,6 +51,7 @@
 //! | `worker_log` | Log forwarding from workers to the server's log |
 //! | `authorization` | Authorization of a conversation that lasts: whether the key that its caller has proved still counts |
 //! | `network_listener` | Network listener: a socket over TCP or vsock at which callers are accepted |
+//! | `forks` | Forks of sessions, from the request of the parent's program until the child's comes for its session |
 //! | `gpu_shares` | Shares of the GPU: which sessions run kernels now, of those whose clients have shares |
 
 pub mod access;
@@ -68,6 +69,7 @@ mod ending;
 mod enrolment;
 mod error;
 mod exports;
+mod forks;
 mod gpu_shares;
 mod gpu_state;
 mod gpus;
@@ -130,6 +132,7 @@ use crossbeam_channel::{Receiver, never};
 use device_memory::DeviceMemory;
 use drain::Drain;
 use exports::ExportRegistry;
+use forks::Forks;
 use gpu_shares::GpuShares;
 use gpu_state::GpuState;
 use gpus::Gpus;
@@ -218,6 +221,7 @@ impl Broker {
             monitor,
             stopping: AtomicBool::new(false),
             drain: Drain::default(),
+            forks: Forks::default(),
             totals,
             relatives,
             gpus: Gpus::default(),

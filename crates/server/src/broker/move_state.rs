@@ -13,6 +13,8 @@ pub struct MoveProgress {
     pub is_held: bool,
     /// The number of the checkpoint that is wanted.
     pub number: u32,
+    /// Whether nothing of it is under way, and its state is about to be written.
+    pub is_quiet: bool,
     /// The state that was written, or why it was not.
     pub checkpoint: Option<Result<WrittenState, String>>,
     /// Why the client has come back.
@@ -52,6 +54,7 @@ impl MoveState {
             ToBroker::Checkpointed { number, outcome } if number == progress.number => {
                 progress.checkpoint = Some(outcome);
             }
+            ToBroker::Quiet { number } if number == progress.number => progress.is_quiet = true,
             ToBroker::ClientReturned { text } => progress.returned = Some(text),
             ToBroker::Restored { refused } => {
                 progress.restored = Some(refused.map_or(Ok(()), Err));

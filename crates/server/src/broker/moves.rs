@@ -3,6 +3,9 @@
 //! The caller carries the state from one server to the other. The session is held until the caller decides; if the caller
 //! disconnects before that, the session continues here. On the other server the session belongs to the caller that brings it,
 //! within that caller's own limits; its client connects by a secret that only the state and the client have.
+//!
+//! A program that forks together with its session has it held by the same requests, and its state goes through a pipe to the
+//! worker of the child's session ([`Forks`](super::forks::Forks)).
 
 use std::fs::File;
 use std::io;
@@ -12,17 +15,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_wire::handshake::SessionId;
+use causeway_sync::threads;
+use causeway_wire::handshake::{LaneToken, Protection, SessionId};
 use causeway_wire::moves::{MAX_STATE_PIECE, MoveReply, MoveRequest};
 use causeway_wire::relocation::Relocation;
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use super::drain::may_drain;
+use super::drain::{Drain, may_drain};
+use super::forks::{Fork, Forks};
 use super::idle_release::{FOLDER, make_file};
-use super::incoming_session::{IncomingSession, WAIT};
+use super::incoming_session::{IncomingSession, PIPE_SIZE, WAIT};
 use super::move_state::{MoveProgress, MoveState};
 use super::shared::Shared;
 use super::trial::{Trial, must_be_tried};
-use crate::admission::Origin;
+use crate::admission::{Origin, Source};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, CheckpointStart, ToWorker, WrittenState};
 
@@ -43,27 +49,59 @@ pub struct Moves<'a> {
 /// A session that is to go.
 struct Leaving {
     session: SessionId,
+    shared: Arc<Shared>,
     control: Arc<Control>,
     progress: Arc<MoveState>,
     number: u32,
-    file: File,
     /// Since when the caller has found nothing new of its state.
     stalled_since: Option<Instant>,
+    /// Where the state goes on.
+    destination: Destination,
     /// Whether it ends here, to be taken up some time.
     stops: bool,
     trial: Option<Trial>,
     has_proceeded: bool,
 }
 
+/// Where the state of a session goes that is held.
+enum Destination {
+    /// Into a file, which the caller reads.
+    File(File),
+    /// To the worker of a fork, whose program comes with this ticket.
+    Fork(LaneToken),
+}
+
 fn refused(text: impl Into<String>) -> MoveReply {
     MoveReply::Refused { text: text.into().into() }
 }
 
+/// Has the forks that are awaited now be abandoned when their time is over, though the programs of their
+/// parents have ended.
+fn abandon_in_time(shared: &Arc<Shared>) {
+    if !shared.forks.is_any() {
+        return;
+    }
+    let own = Arc::clone(shared);
+    let started = threads::spawn("forks", move || {
+        std::thread::sleep(Forks::TIMEOUT);
+        own.forks.abandon_late();
+    });
+    if let Err(error) = started {
+        tracing::warn!("a fork whose program does not come is abandoned with the next one: {error}");
+    }
+}
+
 impl Drop for Leaving {
     fn drop(&mut self) {
-        if !self.has_proceeded {
-            // A worker that has ended needs no word.
-            let _ = messages::send(&self.control, &ToWorker::Stay { number: self.number }, None);
+        match &self.destination {
+            // The worker goes on when what it writes has no reader.
+            Destination::Fork(ticket) if !self.has_proceeded => self.shared.forks.abandon(*ticket),
+            Destination::File(_) if !self.has_proceeded => {
+                // A worker that has ended needs no word.
+                let _ = messages::send(&self.control, &ToWorker::Stay { number: self.number }, None);
+            }
+            Destination::Fork(_) => abandon_in_time(&self.shared),
+            Destination::File(_) => {}
         }
         self.progress.change(|progress| progress.is_held = false);
     }
@@ -85,6 +123,14 @@ impl<'a> Moves<'a> {
         self.incoming.take_if(|incoming| incoming.time_left().is_some_and(|left| left.is_zero()));
         match request {
             MoveRequest::Hold { session, relocation, stops } => self.hold(session, relocation, stops),
+            MoveRequest::HoldForFork { session, token, ticket } => self.hold_for_fork(session, token, ticket),
+            MoveRequest::Stay => {
+                if let Some(mut leaving) = self.leaving.take() {
+                    // Though the caller was about to fork.
+                    leaving.has_proceeded = false;
+                }
+                MoveReply::Done
+            }
             MoveRequest::TakeUp => {
                 // Its slot is free for this one.
                 self.incoming = None;
@@ -148,6 +194,64 @@ impl<'a> Moves<'a> {
             return refused("only the server's own user and root may move its sessions, on its own host");
         }
         self.leaving = None;
+        let made = self.make_file(0).and_then(|file| {
+            let own = file.try_clone().map_err(|error| error.to_string())?;
+            Ok((Destination::File(file), OwnedFd::from(own)))
+        });
+        let (destination, output) = match made {
+            Ok(made) => made,
+            Err(why) => return refused(why),
+        };
+        let start = CheckpointStart { number: 0, relocation, stops, is_fork: false };
+        self.begin(session, start, destination, output)
+    }
+
+    /// Holds the caller's own session for a fork of it. What the child's session needs beside the state is
+    /// taken first, so that the program learns before it forks that it cannot have that.
+    fn hold_for_fork(&mut self, session: SessionId, token: LaneToken, ticket: LaneToken) -> MoveReply {
+        self.leaving = None;
+        if !self.shared.sessions.has_token(session, token) {
+            tracing::warn!(peer = %self.peer, %session, "a caller without the session wants to fork it");
+            return refused(format!("there is no session {session} of this program here"));
+        }
+        let slot = match self.shared.take_slot(self.peer) {
+            Ok(slot) => slot,
+            Err(why) => return refused(why.to_string()),
+        };
+        if self.shared.drain.is_started() {
+            return refused(Drain::refusal(self.shared.admission.sessions() - 1));
+        }
+        let source = Source::of(self.peer);
+        let limit = self.shared.clients.limits(source).device_memory;
+        if let Err(why) = self.shared.device_memory.admits_copy(session, source, limit) {
+            return refused(why.to_string());
+        }
+        let (state, output) = match pipe_with(PipeFlags::CLOEXEC) {
+            Ok(ends) => ends,
+            Err(error) => return refused(format!("there is no pipe for the session's state: {error}")),
+        };
+        // Where a user has too many pipes it is slower.
+        let _ = fcntl_setpipe_size(&output, PIPE_SIZE);
+        self.shared.forks.add(ticket, source, Fork { parent: session, state, slot });
+        // No client goes anywhere.
+        let relocation =
+            Relocation { address: String::new(), protection: Protection::Encrypted, ticket, seconds: 0 };
+        let start = CheckpointStart { number: 0, relocation, stops: false, is_fork: true };
+        let reply = self.begin(session, start, Destination::Fork(ticket), output);
+        if self.leaving.is_none() {
+            self.shared.forks.abandon(ticket);
+        }
+        reply
+    }
+
+    /// Has the worker of a session hold it, and write its state to `output`.
+    fn begin(
+        &mut self,
+        session: SessionId,
+        start: CheckpointStart,
+        destination: Destination,
+        output: OwnedFd,
+    ) -> MoveReply {
         let Some((control, progress)) = self.shared.sessions.move_state(session) else {
             return refused(format!(
                 "there is no session {session} here, or a server before this one has it"
@@ -158,35 +262,26 @@ impl<'a> Moves<'a> {
             is_first.then(|| {
                 // What the worker says of one before is not taken for this one's.
                 progress.number = progress.number.wrapping_add(1);
-                (progress.checkpoint, progress.returned) = (None, None);
+                (progress.is_quiet, progress.checkpoint, progress.returned) = (false, None, None);
                 progress.number
             })
         });
         let Some(number) = number else {
-            return refused(format!("session {session} is being moved already"));
+            return refused(format!("session {session} is being moved or forked already"));
         };
-        let file = match self.make_file(0).and_then(|file| {
-            let own = file.try_clone().map_err(|error| error.to_string())?;
-            Ok((file, own))
-        }) {
-            Ok(files) => files,
-            Err(why) => {
-                progress.change(|progress| progress.is_held = false);
-                return refused(why);
-            }
-        };
-        tracing::info!(peer = %self.peer, %session, "a caller asks for the session's state");
-        let (file, own) = file;
-        let start = Box::new(CheckpointStart { number, relocation, stops });
-        let own = OwnedFd::from(own);
-        let sent = messages::send(&control, &ToWorker::Checkpoint(start), Some(&own));
+        let fork = start.is_fork;
+        tracing::info!(peer = %self.peer, %session, fork, "a caller asks for the session's state");
+        let stops = start.stops;
+        let start = Box::new(CheckpointStart { number, ..start });
+        let sent = messages::send(&control, &ToWorker::Checkpoint(start), Some(&output));
         self.leaving = Some(Leaving {
             session,
+            shared: Arc::clone(self.shared),
             control,
             progress,
             number,
-            file,
             stalled_since: None,
+            destination,
             stops,
             trial: None,
             has_proceeded: false,
@@ -204,13 +299,16 @@ impl<'a> Moves<'a> {
 impl Leaving {
     /// What has been written of the state from here on; where that is nothing yet, waits for it a little.
     fn read(&mut self, offset: u64) -> io::Result<MoveReply> {
+        let Destination::File(file) = &self.destination else {
+            return Ok(refused("the state of a fork goes to its own worker alone"));
+        };
         let started_at = Instant::now();
         let mut bytes = vec![0; MAX_STATE_PIECE];
         loop {
             // In this order: what was written before the end is found.
             let is_written =
                 self.progress.change(|progress| progress.checkpoint.is_some() || progress.has_ended);
-            let count = self.file.read_at(&mut bytes, offset)?;
+            let count = file.read_at(&mut bytes, offset)?;
             if count > 0 || is_written {
                 self.stalled_since = None;
                 bytes.truncate(count);
@@ -233,7 +331,14 @@ impl Leaving {
     fn reply(&mut self, request: &MoveRequest, shared: &Arc<Shared>, peer: Origin) -> MoveReply {
         match request {
             MoveRequest::IsHeld => {
-                let found = self.progress.wait_for(WAIT, |progress| checkpoint_of(progress));
+                let awaits_quiet = matches!(self.destination, Destination::Fork(_)) && !self.has_proceeded;
+                // The program that was to come for the state may have failed.
+                self.shared.forks.abandon_late();
+                let quiet = WrittenState { bytes: 0, has_variables: false };
+                let found = self.progress.wait_for(WAIT, |progress| {
+                    let is_quiet = (awaits_quiet && progress.is_quiet).then_some(Ok(quiet));
+                    checkpoint_of(progress).or(is_quiet)
+                });
                 match found {
                     Some(Ok(state)) if self.stops && must_be_tried(state) => self.tried(state, shared, peer),
                     Some(Ok(state)) => MoveReply::Held { bytes: state.bytes },
@@ -251,6 +356,10 @@ impl Leaving {
                     return reply;
                 }
                 self.has_proceeded = true;
+                if let Destination::Fork(_) = self.destination {
+                    // The worker writes it as soon as it is read, and goes on by itself.
+                    return MoveReply::Done;
+                }
                 match messages::send(&self.control, &ToWorker::Proceed { number: self.number }, None) {
                     Ok(()) => MoveReply::Done,
                     Err(_) => MoveReply::Ended,
@@ -276,8 +385,11 @@ impl Leaving {
         let outcome = match &self.trial {
             Some(trial) => trial.outcome(state, WAIT),
             None => {
+                let Destination::File(file) = &self.destination else {
+                    return refused("the state of a fork is not tried");
+                };
                 let owner = shared.sessions.peer(session).unwrap_or(peer);
-                Trial::start(&self.file, shared, owner).map(|trial| self.trial = Some(trial)).err().map(Err)
+                Trial::start(file, shared, owner).map(|trial| self.trial = Some(trial)).err().map(Err)
             }
         };
         match outcome {

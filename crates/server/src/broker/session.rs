@@ -44,23 +44,28 @@ struct Beginning {
     keys: Option<ConnectionKeys>,
     /// The client's connection, or one without a peer.
     connection: OwnedFd,
-    /// The state of a session that is taken up.
+    /// The state of a session that is taken up or forked.
     state: Option<OwnedFd>,
+    /// The session of which this one is a fork.
+    parent: Option<SessionId>,
     /// By what its client may come, of one that is taken up.
     ticket: Option<LaneToken>,
     moves: Arc<MoveState>,
     accounting: Accounting,
 }
 
-/// Runs one session from its request to the end of its worker, and returns the worker's number, if it had one.
+/// Runs one session from its request to the end of its worker, and returns the worker's number, if it had
+/// one. One that is a `fork` begins with the state of another.
 pub fn run_session(
     shared: &Arc<Shared>,
     peer: Origin,
     hello: ClientHello,
     version: u16,
     connection: Connection,
+    fork: Option<(SessionId, OwnedFd)>,
 ) -> Option<u32> {
     let client = describe_client(&hello);
+    let (parent, state) = fork.unzip();
     let (socket, keys) = match messages::take_apart(connection) {
         Ok(parts) => parts,
         Err(error) => {
@@ -76,7 +81,8 @@ pub fn run_session(
         version,
         keys: keys.clone(),
         connection: socket,
-        state: None,
+        state,
+        parent,
         ticket: None,
         moves: Arc::default(),
         accounting: Accounting::Session,
@@ -95,7 +101,7 @@ pub fn run_session(
         }
     };
     worker.unanswered = Some(Connection::new(TcpStream::from(socket), keys));
-    Some(worker.run(shared, session, peer, &hello))
+    Some(worker.run(shared, session, peer, &hello, parent))
 }
 
 /// Takes up a session that another worker has had, and runs it to the end of its own. `moves` hears of it.
@@ -118,11 +124,13 @@ pub fn run_restored(
         session: header.session,
         token: header.token,
         lanes: header.lanes,
-        hello: header.hello,
+        // It is no fork, whatever the state says.
+        hello: ClientHello { fork: None, ..header.hello },
         version: header.version,
         keys: None,
         connection: lost.into(),
         state: Some(state),
+        parent: None,
         ticket: Some(header.ticket),
         moves: Arc::clone(moves),
         accounting,
@@ -139,7 +147,7 @@ pub fn run_restored(
     if let Some(why) = moves.change(|progress| progress.unwanted) {
         let _ = messages::send(&worker.control, &ToWorker::Leave { why: why.to_owned() }, None);
     }
-    Some(worker.run(shared, beginning.session, peer, &beginning.hello))
+    Some(worker.run(shared, beginning.session, peer, &beginning.hello, None))
 }
 
 fn describe_client(hello: &ClientHello) -> String {
@@ -167,15 +175,27 @@ const MAX_PACED_LANES: u32 = 4;
 
 impl SessionWorker {
     /// Runs a session to the end of its worker, and returns the worker's number.
-    fn run(mut self, shared: &Arc<Shared>, session: SessionId, peer: Origin, hello: &ClientHello) -> u32 {
+    fn run(
+        mut self,
+        shared: &Arc<Shared>,
+        session: SessionId,
+        peer: Origin,
+        hello: &ClientHello,
+        parent: Option<SessionId>,
+    ) -> u32 {
         let client = describe_client(hello);
         let started_at = Instant::now();
         let number = self.child.id();
         let is_session = self.accounting == Accounting::Session;
         if is_session {
-            tracing::info!(%session, %peer, worker = number, "session of {client} begins");
+            match parent {
+                Some(parent) => {
+                    tracing::info!(%session, %peer, worker = number, %parent, "session of {client} begins");
+                }
+                None => tracing::info!(%session, %peer, worker = number, "session of {client} begins"),
+            }
             shared.totals.session_begins();
-            shared.audit.session_begins(session, peer, hello);
+            shared.audit.session_begins(session, peer, hello, parent);
         } else {
             tracing::debug!(%session, worker = number, "trial of a state of {client} begins");
         }
@@ -264,7 +284,7 @@ impl SessionWorker {
             move_ticket: beginning.ticket,
             moves: Arc::clone(&beginning.moves),
             is_trial: accounting == Accounting::Trial,
-            about: about(hello, peer, number),
+            about: about(hello, peer, number, beginning.parent),
             page: None,
             release: Release::default(),
             is_gpudirect_on: true,
@@ -317,7 +337,7 @@ fn spawn_worker(shared: &Shared, hello: &ClientHello) -> Result<(Started, Arc<Ow
 }
 
 /// What is shown of a session.
-fn about(hello: &ClientHello, peer: Origin, worker: u32) -> About {
+fn about(hello: &ClientHello, peer: Origin, worker: u32, parent: Option<SessionId>) -> About {
     About {
         program: hello.program.clone(),
         host: hello.host.clone(),
@@ -329,11 +349,12 @@ fn about(hello: &ClientHello, peer: Origin, worker: u32) -> About {
         ),
         peer,
         worker,
+        parent,
         started_at: Instant::now(),
     }
 }
 
-/// Hands a worker its session: the client's connection, or the state of a session that is taken up.
+/// Hands a worker its session: the client's connection, or the state of a session that is taken up or forked.
 fn send_start(
     shared: &Shared,
     beginning: &Beginning,
@@ -358,8 +379,7 @@ fn send_start(
         is_paced,
         is_time_shared,
     });
-    let is_restored = beginning.ticket.is_some();
-    let task = if is_restored { ToWorker::Restore(start) } else { ToWorker::Start(start) };
+    let task = if beginning.state.is_some() { ToWorker::Restore(start) } else { ToWorker::Start(start) };
     messages::send(control, &task, Some(&beginning.connection))?;
     match &beginning.state {
         Some(state) => messages::send(control, &ToWorker::State, Some(state)),

@@ -100,6 +100,8 @@ pub struct About {
     pub peer: Origin,
     /// The worker's process.
     pub worker: u32,
+    /// The session of which it is a fork.
+    pub parent: Option<SessionId>,
     /// When it began.
     pub started_at: Instant,
 }
@@ -155,6 +157,7 @@ fn status_of(session: SessionId, Session { about, release, is_gpudirect_on, .. }
         release: release.status(),
         owner: about.owner.clone(),
         gpudirect: GpuDirectStatus { is_on: *is_gpudirect_on, ..GpuDirectStatus::default() },
+        parent: about.parent,
     }
 }
 
@@ -376,6 +379,11 @@ impl Sessions {
             session.opened |= bit;
         }
         Some(Arc::clone(&session.control))
+    }
+
+    /// Whether this is the token of a session, which only its client and its worker know.
+    pub fn has_token(&self, id: SessionId, token: LaneToken) -> bool {
+        self.0.lock().get(&id).is_some_and(|session| session.token == token && !session.is_trial)
     }
 
     /// Lets the worker of another server come to a session with a ticket; false when there are too many.

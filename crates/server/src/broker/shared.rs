@@ -12,6 +12,7 @@ use super::config::BrokerConfig;
 use super::device_memory::DeviceMemory;
 use super::drain::Drain;
 use super::exports::{ExportRegistry, Exported};
+use super::forks::Forks;
 use super::gpu_shares::GpuShares;
 use super::gpu_state::GpuState;
 use super::gpus::Gpus;
@@ -22,7 +23,7 @@ use super::prestarted::PrestartedWorkers;
 use super::sessions::Sessions;
 use super::spawn::Spawner;
 use super::totals::Totals;
-use crate::admission::{Admission, Attempts, SessionSlots, Source};
+use crate::admission::{Admission, Attempts, Origin, SessionRefused, SessionSlot, SessionSlots, Source};
 use crate::protocol::messages::Token;
 use causeway_access::Key;
 use causeway_access::keys::clients::NotAccepted;
@@ -126,10 +127,26 @@ pub struct Shared {
     pub totals: Arc<Totals>,
     /// Whether a client would get a GPU.
     pub gpu: GpuState,
+    /// Sessions that are being forked.
+    pub forks: Forks,
     /// The brokers whose place this one has taken, and which takes its place.
     pub relatives: Relatives,
     /// How the devices are.
     pub gpus: Gpus,
     /// Who asks how the server is.
     pub askers: Mutex<SessionSlots>,
+}
+
+impl Shared {
+    /// A place for one more session of a peer.
+    ///
+    /// # Errors
+    /// Which limit is against it.
+    pub fn take_slot(&self, peer: Origin) -> Result<SessionSlot, SessionRefused> {
+        let source = Source::of(peer);
+        match self.clients.limits(source).sessions {
+            Some(limit) => self.admission.take_session_of(source, limit),
+            None => self.admission.take_session(source),
+        }
+    }
 }

@@ -142,6 +142,7 @@ impl WorkerRequests {
             | ToBroker::ReleaseRefused { .. }
             | ToBroker::ReleaseOutcome { .. }
             | ToBroker::Checkpointed { .. }
+            | ToBroker::Quiet { .. }
             | ToBroker::ClientReturned { .. }
             | ToBroker::Restored { .. }
             | ToBroker::Arrived => return,

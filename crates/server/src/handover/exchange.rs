@@ -476,6 +476,12 @@ impl Exchange {
         let _ = messages::send(&self.control, &ToBroker::Checkpointed { number, outcome }, None);
     }
 
+    /// Says that the session whose state was wanted is held.
+    pub fn report_quiet(&self, number: u32) {
+        // Without a broker it is not waited for.
+        let _ = messages::send(&self.control, &ToBroker::Quiet { number }, None);
+    }
+
     /// Says that the client has come back.
     pub fn report_return(&self, text: &str) {
         // Without a broker there is no reader.

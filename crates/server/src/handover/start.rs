@@ -27,6 +27,9 @@ use crate::protocol::control::Control;
 use crate::protocol::messages::{self, SessionStart, ToBroker, ToWorker};
 use crate::state_file::StateHeader;
 
+/// How long the program of a fork may take to go on, once it has a session.
+const FORK_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// A worker's task: a client that waits for an answer.
 #[derive(Debug)]
 pub struct WorkerStart {
@@ -84,7 +87,8 @@ impl WorkerStart {
             lanes: self.start.lanes,
             seconds,
             resume: seconds,
-            hello: self.start.hello.clone(),
+            // One that goes on elsewhere has a state of its own.
+            hello: ClientHello { fork: None, ..self.start.hello.clone() },
         }
     }
 
@@ -143,6 +147,8 @@ impl WorkerStart {
         messages::send(&self.control, &ToBroker::Answering, None)?;
         let abilities = Abilities::ours(&COMMANDS).resuming(self.start.keepalive.resume);
         let resume = abilities.common_resume(&self.start.hello.abilities);
+        let features = abilities.features.with(Features::FORKS);
+        let abilities = Abilities { features, ..abilities };
         let response = Response::Welcome(Welcome {
             version: self.start.version,
             session: self.start.session,
@@ -159,9 +165,15 @@ impl WorkerStart {
         socket.set_write_timeout(None)?;
         let peer_does = self.start.hello.abilities.features.contain(Features::KEEPALIVE);
         // Other clients may say nothing for as long as they like.
-        let idle_timeout = if peer_does { timeouts.link } else { Duration::MAX };
+        let idle_timeout = match self.start.hello.fork {
+            // Its parent waits until the state has been taken, too.
+            Some(_) => FORK_TIMEOUT,
+            None if peer_does => timeouts.link,
+            None => Duration::MAX,
+        };
         let identity = self.identity(resume);
-        let (link, receiver) = establish(&self.control, self.connection, idle_timeout, resume)?;
+        let may_fork = self.start.hello.abilities.features.contain(Features::FORKS);
+        let (link, receiver) = establish(&self.control, self.connection, idle_timeout, resume, may_fork)?;
         link.keep_alive(timeouts, peer_does);
         tracing::info!(session = %self.start.session, via = %link.kind(), "the client is served");
         let exchange = listen(self.control, &self.start, activity, &link, &socket, identity)?;
@@ -218,6 +230,7 @@ fn establish(
     connection: Connection,
     timeout: Duration,
     resume: Duration,
+    may_fork: bool,
 ) -> Result<(Link, Receiver), WorkerError> {
     let (mut lanes, started_at) = (Vec::new(), Instant::now());
     while lanes.is_empty() {
@@ -259,7 +272,7 @@ fn establish(
             None => {}
         }
     }
-    let (link, receiver) = Link::accepted_resumable(connection, resume)?;
+    let (link, receiver) = Link::accepted_resumable(connection, resume, may_fork)?;
     for (socket, keys) in lanes {
         link.attach_lane(Connection::new(TcpStream::from(socket), keys));
     }

@@ -18,6 +18,7 @@ fn header() -> StateHeader {
         abilities: Abilities::ours(&COMMANDS).resuming(60),
         user: "user".into(),
         job: "".into(),
+        fork: None,
     };
     StateHeader {
         release: "0.2.0".to_owned(),

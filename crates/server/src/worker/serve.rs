@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Starts the GPU and looks at it. No context is made.
 pub fn prepare(choice: GpuChoice) -> Prepared {
@@ -37,8 +37,10 @@ pub fn run(mut start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
         Err(text) if state.is_some() => return start.refuse_state(&text),
         Err(text) => return start.refuse(&text),
     };
-    if let Some(state) = state {
-        return take_up(start, gpu, &snapshot, state);
+    match state {
+        Some(state) if start.hello().fork.is_some() => return serve_fork(start, gpu, &snapshot, state),
+        Some(state) => return take_up(start, gpu, &snapshot, state),
+        None => {}
     }
     tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session open");
     let mut blob = Vec::new();
@@ -55,6 +57,47 @@ pub fn run(mut start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Serves a client that is the fork of another one, whose session's state comes from that one's worker.
+fn serve_fork(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: File) -> ExitCode {
+    let started_at = Instant::now();
+    let read = || -> Result<_, NotRestored> {
+        let (mut reader, _) = StateReader::begin(BufReader::with_capacity(1 << 20, state))?;
+        // The link is the other one's.
+        let (_, before, next) = checkpoint::read_link(&mut reader)?.into_parts();
+        checkpoint::compare(&before, snapshot)?;
+        Ok((reader, next))
+    };
+    let (mut reader, next) = match read() {
+        Ok(read) => read,
+        Err(why) => return start.refuse(&format!("the session cannot be forked: {why}")),
+    };
+    let mut blob = Vec::new();
+    snapshot.encode(&mut blob);
+    let keeps_images = start.keeps_images();
+    let (link, mut receiver, exchange) = match start.welcome(blob) {
+        Ok(welcomed) => welcomed,
+        Err(error) => {
+            tracing::warn!("the session does not open: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let images = keeps_images.then(|| CachedImages::new(Arc::clone(&exchange)));
+    let engine = engine_of(gpu, &link, images, &exchange);
+    if let Err(why) = checkpoint::restore(&engine, &mut reader, next) {
+        tracing::warn!("the session cannot be forked: {why}");
+        // The other worker writes no further.
+        drop(reader);
+        let text = format!("it cannot be forked: {why}");
+        let _ = link.send(|out| WorkerMessage::Fatal { text: text.into() }.encode(out));
+        // A connection that is closed with commands unread takes the message along.
+        receiver.await_goodbye(GOODBYE_TIMEOUT);
+        end_without_device(ExitCode::FAILURE);
+    }
+    let milliseconds = started_at.elapsed().as_millis() as u64;
+    tracing::info!(milliseconds, "the fork has the session's state");
+    serve(&engine, &link, receiver, None)
 }
 
 /// The longest that a session waits for its client where it is taken up: as long as `causeway checkpoint --wait` can say.

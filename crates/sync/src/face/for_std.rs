@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::futex;
 
+pub use super::condvar::Condvar;
 pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
-pub use parking_lot::{Condvar, Mutex, MutexGuard};
+pub use parking_lot::{Mutex, MutexGuard};
 pub use std::hint::spin_loop as spin;
 pub use std::thread::{JoinHandle, Thread, current, park, yield_now};
 pub use std::thread_local;
@@ -53,7 +54,7 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
 
 /// Sleeps on `changed` at most for `timeout`; whether it was woken before.
 pub(crate) fn wait_for<T>(changed: &Condvar, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
-    !changed.wait_for(guard, timeout).timed_out()
+    changed.wait_for(guard, timeout)
 }
 
 /// What a thread can sleep on in `poll`.

@@ -10,6 +10,8 @@
 //! passed or none: what hangs there is a thread that nobody wakes.
 
 #[cfg(not(any(loom, shuttle)))]
+mod condvar;
+#[cfg(not(any(loom, shuttle)))]
 mod for_std;
 #[cfg(any(loom, shuttle))]
 mod modelled;

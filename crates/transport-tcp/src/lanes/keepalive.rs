@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use causeway_connection::channel::{Socket, shut_down};
 use causeway_connection::keepalive::{INTERVAL, KeepaliveTimeouts, Liveness, Traffic, Watch};
 use causeway_connection::socket::{has_capacity, traffic};
+use causeway_sync::fork::in_background;
 use causeway_transport::{LinkError, Memory as _, Shared};
 
 use super::{Lane, Lanes, WAKE_FIRST};
@@ -27,8 +28,11 @@ impl Lanes {
     pub(super) fn keep_alive_until_end(&self, link: &Arc<Shared>, timeouts: KeepaliveTimeouts) {
         let mut watch = Watch::new(timeouts);
         while link.check().is_ok() {
-            link.send_keepalive();
-            self.send_keepalives(link);
+            {
+                let _work = in_background();
+                link.send_keepalive();
+                self.send_keepalives(link);
+            }
             let mut state = self.0.state.lock();
             if !state.over {
                 self.0.end.wait_for(&mut state, INTERVAL);

@@ -75,8 +75,19 @@ impl Features {
     /// ([`WorkerMessage::Moving`](crate::message::WorkerMessage::Moving)).
     pub const MOVES: Self = Self(2);
 
-    /// Those that this build has.
+    /// A client may fork together with its session
+    /// ([`MoveRequest::HoldForFork`](crate::moves::MoveRequest::HoldForFork)): its worker keeps by what
+    /// commands another one could make what it has. Of a server: it can do that.
+    pub const FORKS: Self = Self(4);
+
+    /// Those that this build always has.
     pub const OURS: Self = Self(Self::KEEPALIVE.0 | Self::MOVES.0);
+
+    /// These and `others`.
+    #[must_use]
+    pub fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
 
     /// What both ends can do.
     #[must_use]

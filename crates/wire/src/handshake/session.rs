@@ -71,6 +71,8 @@ pub struct ClientHello {
     pub user: Printable,
     /// The job of the client's batch system, as the client says; empty where there is none. For accounts.
     pub job: Printable,
+    /// By what the client gets the state of the session that it is a fork of, if it is one.
+    pub fork: Option<LaneToken>,
 }
 
 impl Encode for ClientHello {
@@ -84,6 +86,10 @@ impl Encode for ClientHello {
         self.abilities.encode_with(out, |more| {
             self.user.encode(more);
             self.job.encode(more);
+            // Servers of earlier releases pass over it, and their clients have nothing to ask for.
+            if let Some(ticket) = self.fork {
+                ticket.encode(more);
+            }
         });
     }
 }
@@ -100,7 +106,8 @@ impl ClientHello {
             0 => Default::default(),
             _ => (more.value()?, more.value()?),
         };
-        Ok(Self { offer, pid, host, program, environment, lanes, abilities, user, job })
+        let fork = if more.remaining() > 0 { Some(more.value()?) } else { None };
+        Ok(Self { offer, pid, host, program, environment, lanes, abilities, user, job, fork })
     }
 }
 

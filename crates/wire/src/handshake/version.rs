@@ -129,6 +129,7 @@ mod tests {
             abilities,
             user: Default::default(),
             job: Default::default(),
+            fork: None,
         };
         let text = ours.common_with_client(&hello).unwrap_err().to_string();
         assert!(text.contains("API list 000000000000012c") && text.contains("API list 000000000000000a"));

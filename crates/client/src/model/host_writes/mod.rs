@@ -42,4 +42,4 @@ mod store;
 pub use order::Writes;
 pub use ranges::Key;
 pub use store::Bounce;
-pub use store::{Store, carry_out};
+pub use store::{Store, carry_out, forget_thread};

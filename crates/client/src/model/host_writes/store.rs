@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::thread::JoinHandle;
 
+use causeway_sync::fork::in_background;
 use causeway_sync::queue::Receiver;
 use causeway_sync::{LazyThread, delays, threads};
 
@@ -31,9 +32,15 @@ fn start(queue: Receiver<Store>) -> io::Result<JoinHandle<()>> {
     threads::spawn("store", move || {
         while let Some(store) = queue.receive() {
             delays::inject();
+            let _work = in_background();
             carry_out((store.run)());
         }
     })
+}
+
+/// Forgets the thread in a forked child.
+pub fn forget_thread() {
+    STORES.forget();
 }
 
 /// Stores these, and those whose turn comes by that, at once or soon. Where no thread could be started, the

@@ -12,6 +12,7 @@ use crate::remote::session::{self, INLINE_BYTES, Session};
 use crate::statistics;
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
+use causeway_sync::fork::in_background;
 use causeway_sync::queue::Receiver;
 use causeway_sync::{LazyThread, Offers, threads};
 use causeway_wire::codec::Encode;
@@ -111,6 +112,16 @@ fn insert_named(
     Ok(image)
 }
 
+/// Forgets the thread in a forked child.
+pub fn forget_thread() {
+    PENDING.sender.forget();
+}
+
+/// Whether a server may still ask for an image.
+pub fn is_any() -> bool {
+    PENDING.offers.is_any()
+}
+
 /// The server has the image.
 pub fn known(number: u64) {
     if let Some(Bytes::Data(_, length)) = PENDING.offers.complete(number) {
@@ -129,6 +140,7 @@ pub fn requested(server: usize, number: u64) {
 /// Sends what servers ask for.
 fn serve(numbers: &Receiver<(usize, u64)>) {
     while let Some((server, number)) = numbers.receive() {
+        let _work = in_background();
         // The entry stays while its bytes are being read, so that whoever they belong to waits.
         match PENDING.offers.take(number) {
             Some(bytes) => send(server, number, &bytes),

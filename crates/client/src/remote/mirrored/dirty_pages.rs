@@ -15,24 +15,44 @@ use causeway_memory::pages::page_size;
 use causeway_memory::userfaultfd::{Mode, Userfaultfd};
 use core::ops::Range;
 use std::io;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 struct Watcher {
     faults: Userfaultfd,
     pagemap: Pagemap,
 }
 
+/// The kernel's help as far as it is known; null before it has been found out whether it gives any.
+static WATCHER: AtomicPtr<Option<Watcher>> = AtomicPtr::new(core::ptr::null_mut());
+
 /// The kernel's help, if it gives any.
 fn watcher() -> Option<&'static Watcher> {
-    static WATCHER: OnceLock<Option<Watcher>> = OnceLock::new();
-    let watcher = WATCHER.get_or_init(|| {
-        Watcher::new()
-            .inspect_err(|cause| {
-                info!("the system does not track written pages ({cause}); mirrored memory is compared");
-            })
-            .ok()
-    });
-    watcher.as_ref()
+    let mut known = WATCHER.load(Ordering::Acquire);
+    if known.is_null() {
+        let found = Watcher::new().inspect_err(|cause| {
+            info!("the system does not track written pages ({cause}); mirrored memory is compared");
+        });
+        let found = Box::into_raw(Box::new(found.ok()));
+        known = match WATCHER.compare_exchange(known, found, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => found,
+            Err(earlier) => {
+                // SAFETY: it came from `into_raw` just before, and no other thread has seen it.
+                drop(unsafe { Box::from_raw(found) });
+                earlier
+            }
+        };
+    }
+    // SAFETY: what is stored there is never freed but in `after_fork`, when there is no other thread.
+    unsafe { &*known }.as_ref()
+}
+
+/// Forgets, in a forked child, what tracks the pages of its parent. The child has no mirrored memory yet.
+pub fn after_fork() {
+    let known = WATCHER.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !known.is_null() {
+        // SAFETY: it came from `into_raw`, and the calling thread is the only one.
+        drop(unsafe { Box::from_raw(known) });
+    }
 }
 
 /// The whole pages around a range.

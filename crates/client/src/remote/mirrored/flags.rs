@@ -18,27 +18,37 @@ use causeway_api::calls;
 use causeway_api::handle::{Handle, MAX_SERVERS};
 use causeway_api::sys::CUresult;
 use causeway_memory::mirror::Changes;
+use causeway_sync::fork::in_background;
 use causeway_sync::threads;
 use core::time::Duration;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How long a kernel may wait for a word at most, and little enough work: two passes take some microseconds.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Sends flags from now on, as far as there is a thread for it.
 pub fn watch() {
-    static WATCH: Once = Once::new();
-    WATCH.call_once(|| {
-        if let Err(cause) = threads::spawn("flags", serve) {
-            info!("kernels do not see what is written while they run, for want of a thread: {cause}");
-        }
-    });
+    // Relaxed: who comes second needs nothing of what the first one has done.
+    if !IS_WATCHED.swap(true, Ordering::Relaxed)
+        && let Err(cause) = threads::spawn("flags", serve)
+    {
+        info!("kernels do not see what is written while they run, for want of a thread: {cause}");
+    }
+}
+
+/// Whether there is, or could be no, thread for it.
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Forgets the thread in a forked child.
+pub fn forget_thread() {
+    IS_WATCHED.store(false, Ordering::Relaxed);
 }
 
 fn serve() {
     let mut look = Look::default();
     while process::is_ready() {
         std::thread::sleep(INTERVAL);
+        let _work = in_background();
         if table::is_any() {
             // A lost link has been reported by the thread that lost it.
             (0..MAX_SERVERS).filter(|server| is_at_work(*server)).for_each(|server| {

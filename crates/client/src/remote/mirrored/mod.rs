@@ -40,6 +40,17 @@ use crate::remote::session;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 
+/// Whether the program has any memory now that kernels reach.
+pub fn is_any_now() -> bool {
+    table::is_any_now() || shared::is_any_now()
+}
+
+/// Forgets, in a forked child without such memory, what threads and the kernel did for its parent.
+pub fn after_fork() {
+    dirty_pages::after_fork();
+    flags::forget_thread();
+}
+
 /// Makes sure that kernels reach pinned memory, and returns its address on the device.
 pub fn mirror(range: &Range) -> Result<u64, CUresult> {
     if let Some(address) = shared::device_address(range.base) {

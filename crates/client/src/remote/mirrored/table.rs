@@ -36,6 +36,11 @@ pub fn is_any() -> bool {
     MIRRORED.any.load(Ordering::Relaxed)
 }
 
+/// Whether any memory has a mirror now.
+pub fn is_any_now() -> bool {
+    is_any() && with(|table| !table.by_device.is_empty())
+}
+
 /// Does something with the table, which must not wait for anybody.
 pub fn with<T>(work: impl FnOnce(&mut Table) -> T) -> T {
     work(MIRRORED.table.lock().get_or_insert_default())

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::BufRead;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use causeway_access::{Target, servers};
@@ -21,7 +21,7 @@ use causeway_link::{ConnectOptions, Relocations, SharedReceiver, TransportChoice
 use causeway_pipeline::{DEFAULT_LANES, Table};
 use causeway_sync::threads;
 use causeway_wire::codec::Decoder;
-use causeway_wire::handshake::OwnVersion;
+use causeway_wire::handshake::{Features, LaneToken, OwnVersion};
 
 use crate::locks::{Mutex, rank};
 use crate::log::{self, Level, debug, info};
@@ -129,7 +129,7 @@ fn request_sessions() -> Result<Vec<Granted>, String> {
     let (first, others) = targets.split_first().ok_or_else(|| format!("{origin} names no server"))?;
     device::while_opening(|| {
         let others: Vec<_> = others.iter().map(BackgroundConnect::begin).collect();
-        let first = request_session(first);
+        let first = request_session(first, None);
         let results: Vec<_> =
             core::iter::once(first).chain(others.into_iter().map(BackgroundConnect::end)).collect();
         results.into_iter().collect()
@@ -156,7 +156,7 @@ impl BackgroundConnect {
             wait_for_loader();
             if !is_taken.swap(true, Ordering::Relaxed) {
                 // A caller that has gone wants no answer.
-                let _ = sender.send(request_session(&target));
+                let _ = sender.send(request_session(&target, None));
             }
         });
         background
@@ -164,7 +164,7 @@ impl BackgroundConnect {
 
     fn end(self) -> Result<Granted, String> {
         if !self.is_taken.swap(true, Ordering::Relaxed) {
-            return request_session(&self.target);
+            return request_session(&self.target, None);
         }
         let panicked = || Err("requesting a session failed inside the library".to_owned());
         self.receiver.recv().unwrap_or_else(|_| panicked())
@@ -181,8 +181,8 @@ fn wait_for_loader() {
     let _ = FIRST.try_with(|first| drop(first.borrow()));
 }
 
-/// Asks one server for a session.
-fn request_session(target: &Target) -> Result<Granted, String> {
+/// Asks one server for a session; of a fork by the ticket of its parent's state.
+fn request_session(target: &Target, fork: Option<LaneToken>) -> Result<Granted, String> {
     let started = Instant::now();
     let mut for_worker = environment::for_worker();
     let taken =
@@ -190,6 +190,7 @@ fn request_session(target: &Target) -> Result<Granted, String> {
     for_worker.extend(taken);
     debug!("variables for the worker: {for_worker:?}");
     let mut hello = describe_process(COMMANDS, for_worker);
+    hello.fork = fork;
     let settings = PROCESS.of_server(target.name.as_deref());
     let mut options = ConnectOptions {
         via: settings.parsed::<TransportChoice>(&VIA).map_err(|cause| cause.to_string())?.unwrap_or_default(),
@@ -256,12 +257,30 @@ fn connect(callbacks: &'static dyn SessionCallbacks) -> Result<(), ConnectFailur
     let sessions =
         granted.into_iter().enumerate().map(|(server, granted)| open_one(server, granted, callbacks));
     for session in sessions.collect::<Result<Vec<_>, _>>()? {
-        window::offer(session.server, session.snapshot.device_window);
+        open_windows(session);
         SESSIONS[session.server].store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
     }
     watch_process();
     process::opened();
     Ok(())
+}
+
+/// Opens the session of a forked child, which has what the parent had, at the same addresses. The parent's is
+/// left as it is.
+pub(super) fn open_fork(parent: &Session, ticket: LaneToken) -> Result<&'static Session, String> {
+    let granted = request_session(&parent.target, Some(ticket))?;
+    let session = open_one(parent.server, granted, parent.callbacks)?;
+    SESSIONS[session.server].store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
+    Ok(session)
+}
+
+/// Reserves the addresses that a server has offered.
+fn open_windows(session: &Session) {
+    window::offer(session.server, session.snapshot.device_window);
+    crate::model::host_window::open(session.snapshot.host_window);
+    if let Err(cause) = crate::model::host_window::managed().open(session.snapshot.managed_window) {
+        info!("no addresses for managed memory of devices ({cause}): it is the host's");
+    }
 }
 
 /// Starts the session that a server has granted.
@@ -289,10 +308,6 @@ fn open_one(
     let transport = opened.link.kind();
     let plans_origin = PROCESS.of_server(target.name.as_deref()).origin(&PIPELINE);
     let first = snapshot.devices.first().map(|device| device.uuid_text()).unwrap_or_default();
-    crate::model::host_window::open(snapshot.host_window);
-    if let Err(cause) = crate::model::host_window::managed().open(snapshot.managed_window) {
-        info!("no addresses for managed memory of devices ({cause}): it is the host's");
-    }
     let session: &'static Session = Box::leak(Box::new(Session {
         server,
         target: target.clone(),
@@ -317,13 +332,15 @@ fn open_one(
             transport,
             opened.distance,
         ),
+        identity: (opened.welcome.session, opened.welcome.token),
+        can_fork: opened.welcome.abilities.features.contain(Features::FORKS),
         snapshot,
         synchronous: PROCESS.is_on(&SYNC).unwrap_or(false),
         launches_wait: environment::is_on(&CUDA_LAUNCH_BLOCKING),
         started,
         copies_from_device: Mutex::default(),
         direct: Direct::default(),
-        end: Once::new(),
+        end: OnceLock::new(),
         opening: opened.round_trips,
     }));
     session.link.start(Arc::new(receive::Events(session)));

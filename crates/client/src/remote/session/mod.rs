@@ -9,10 +9,12 @@
 
 pub mod connect;
 pub mod faults;
+pub mod fork;
 mod progress;
 mod receive;
 mod replies;
 
+use crate::call_gate;
 use crate::files;
 use crate::locks::{Mutex, must_be_free, rank};
 use crate::log::{error, info};
@@ -32,7 +34,7 @@ use causeway_config::table::STATS;
 use causeway_link::{Link, Reason, Relocations, SharedReceiver, TransferOptions, TransportChoice};
 use causeway_memory::SealedMemory;
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
-use causeway_wire::handshake::Locality;
+use causeway_wire::handshake::{LaneToken, Locality, SessionId};
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
 use causeway_wire::text::Printable;
 use core::cell::Cell;
@@ -41,7 +43,7 @@ use progress::Upload;
 use replies::{CommonCommands, Replies};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// Commands and replies with more bulk data than this carry it as a transfer over the bulk lanes.
@@ -77,6 +79,10 @@ pub struct Session {
     pub plans: Plans,
     /// The state of the server's driver when the session was opened.
     pub snapshot: Snapshot,
+    /// Its number, and the secret by which it is known to be this program's.
+    identity: (SessionId, LaneToken),
+    /// Whether its server can give a fork of this process a session.
+    can_fork: bool,
     /// Whether every command is waited for.
     synchronous: bool,
     /// Whether a launch returns only when its kernel is done (`CUDA_LAUNCH_BLOCKING`).
@@ -87,8 +93,8 @@ pub struct Session {
     pub copies_from_device: Mutex<rank::CopiesFromDevice, ()>,
     /// Whether network cards reach the devices' memory.
     direct: Direct,
-    /// Its loss has been said.
-    end: Once,
+    /// Why it is lost, once that has been said.
+    end: OnceLock<String>,
     /// The round trips that opening it took.
     opening: Vec<&'static str>,
 }
@@ -277,6 +283,11 @@ impl Session {
         &self.link
     }
 
+    /// Why it is lost, if it is.
+    fn reason(&self) -> Option<&str> {
+        self.end.get().map(String::as_str)
+    }
+
     /// The errors that wait to be reported.
     pub fn faults(&self) -> &Faults {
         &self.faults
@@ -394,5 +405,6 @@ pub fn report() -> String {
 
 /// Lets go of the connections in a forked child, which shares them with its parent.
 pub fn abandon_after_fork() {
+    call_gate::after_fork();
     all().for_each(|session| session.link.abandon_after_fork());
 }

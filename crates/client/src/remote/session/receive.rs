@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
 use causeway_link::{Awaited, IdleHook, LinkError, LinkEvents};
+use causeway_sync::fork::in_background;
 use causeway_sync::{delays, spin};
 use causeway_wire::message::{HOST_DONE_TRANSFER, Messages, WorkerMessage};
 use causeway_wire::relocation::Relocation;
@@ -64,6 +65,7 @@ pub fn run(session: &'static Session) {
 
 fn deal_with(session: &Session, message: WorkerMessage<'_>) {
     delays::inject();
+    let _work = in_background();
     match message {
         WorkerMessage::Reply { call, status, payload } => session.replied(call, status, payload),
         WorkerMessage::Failed { opcode, status } => {
@@ -159,7 +161,7 @@ impl Session {
     pub(super) fn lose(&self, why: core::fmt::Arguments<'_>) {
         // Said before any call can fail because of it: a program that ends at its first error must not end
         // before the reason is on its standard error. Who comes second waits here for the first.
-        self.end.call_once(|| {
+        self.end.get_or_init(|| {
             let concerned = match super::all().count() {
                 0 | 1 => String::new(),
                 _ => format!(" that concerns devices of server {}", self.server + 1),
@@ -168,6 +170,7 @@ impl Session {
                 "{why}. Every further CUDA call{concerned} fails with error {} (device unavailable)",
                 LOST.0
             );
+            why.to_string()
         });
         self.faults.lose();
         self.replies.fail_all(LOST);

@@ -139,6 +139,7 @@ mod tests {
             abilities: Abilities::ours(&COMMANDS),
             user: "ada".into(),
             job: "slurm 7".into(),
+            fork: None,
         };
         let gpu = GpuChoice::Auto { allows_software: true };
         let locality = Locality { boot_id: "b".into(), sockets: vec!["@causeway-1".into()] };

@@ -215,6 +215,11 @@ pub enum ToBroker {
         /// The state; or why there is none, and the session goes on.
         outcome: Result<WrittenState, String>,
     },
+    /// The session of which the state was wanted is held at a quiet point.
+    Quiet {
+        /// The number of the request.
+        number: u32,
+    },
     /// The client has come back: the session goes on here.
     ClientReturned {
         /// Why, for people.
@@ -239,7 +244,11 @@ impl ToBroker {
     pub fn is_about_move(&self) -> bool {
         matches!(
             self,
-            Self::Checkpointed { .. } | Self::ClientReturned { .. } | Self::Restored { .. } | Self::Arrived
+            Self::Checkpointed { .. }
+                | Self::Quiet { .. }
+                | Self::ClientReturned { .. }
+                | Self::Restored { .. }
+                | Self::Arrived
         )
     }
 
@@ -289,6 +298,7 @@ const RESTORED: u8 = 28;
 const ARRIVED: u8 = 29;
 const SLOT_REQUEST: u8 = 30;
 const SLOT_ENDED: u8 = 31;
+const QUIET: u8 = 32;
 
 /// The reply to a session that asks for device memory and need not ask.
 pub const UNLIMITED: &[u8] = b"unlimited";
@@ -407,6 +417,10 @@ impl Encode for ToBroker {
                 outcome.as_ref().ok().map(|state| (state.bytes, state.has_variables)).encode(out);
                 outcome.as_ref().err().cloned().unwrap_or_default().encode(out);
             }
+            Self::Quiet { number } => {
+                QUIET.encode(out);
+                number.encode(out);
+            }
             Self::ClientReturned { text } => {
                 RETURNED_CLIENT.encode(out);
                 text.encode(out);
@@ -470,6 +484,7 @@ impl<'a> Decode<'a> for ToBroker {
                 let state = state.map(|(bytes, has_variables)| WrittenState { bytes, has_variables });
                 Ok(Self::Checkpointed { number, outcome: state.ok_or(text) })
             }
+            QUIET => Ok(Self::Quiet { number: input.value()? }),
             RETURNED_CLIENT => Ok(Self::ClientReturned { text: input.value()? }),
             RESTORED => {
                 let refused = input.value::<Option<(String, bool)>>()?;

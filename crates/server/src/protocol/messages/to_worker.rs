@@ -184,9 +184,12 @@ pub struct CheckpointStart {
     pub relocation: Relocation,
     /// Whether this worker ends when the client has heard of it, since no worker has taken the session up yet.
     pub stops: bool,
+    /// Whether the state is that of another session, which a forked program has; then no client goes
+    /// anywhere.
+    pub is_fork: bool,
 }
 
-record!(CheckpointStart { number, relocation, stops });
+record!(CheckpointStart { number, relocation, stops, is_fork });
 
 /// What the broker says to a worker. Its first message confines the process, and the second one says what it
 /// is for.

@@ -1,5 +1,5 @@
 //! The quiet point of a session: its client's commands are held back until the state is written, and until it is known
-//! where it goes on.
+//! where it goes on. One that is forked goes on where it is as soon as its state is with the other worker.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::stages::Stages;
 use super::write::{self, NotWritten};
 use crate::handover::Decision;
 use crate::protocol::messages::{CheckpointStart, WrittenState};
-use crate::state_file::StateHeader;
+use crate::state_file::{CodeRecord, StateHeader};
 use crate::worker::engine::{Engine, IdleWork, ProtocolError, handle};
 use crate::worker::release_check::{Busy, Held as MemoryHeld};
 use crate::worker::suspension;
@@ -46,11 +46,16 @@ enum NotHeld {
     )]
     NotResumable,
     #[error(
+        "nothing of it is kept by which another worker could make it again: start the program with \
+         CAUSEWAY_FORK=1, or with CAUSEWAY_RESUME_TIMEOUT"
+    )]
+    NotForkable,
+    #[error(
         "its program uses a client library of a release that does not know of moves: update Causeway on the program's machine, and \
          start the program again"
     )]
     OldClient,
-    #[error("it cannot be carried to another server: {0}")]
+    #[error("it cannot be given to another worker: {0}")]
     Memory(MemoryHeld),
     #[error("{0}")]
     Hindrance(String),
@@ -130,10 +135,13 @@ fn checkpoint(
 ) -> Result<Held, NotHeld> {
     let session = engine.session();
     let identity = session.exchange().identity().ok_or(NotHeld::NotResumable)?;
-    if !session.link().is_resumable() || !engine.journal().is_recording() {
+    if start.is_fork {
+        if !engine.journal().is_recording() {
+            return Err(NotHeld::NotForkable);
+        }
+    } else if !session.link().is_resumable() || !engine.journal().is_recording() {
         return Err(NotHeld::NotResumable);
-    }
-    if !identity.hello.abilities.features.contain(Features::MOVES) {
+    } else if !identity.hello.abilities.features.contain(Features::MOVES) {
         return Err(NotHeld::OldClient);
     }
     carriable(engine)?;
@@ -147,6 +155,9 @@ fn checkpoint(
     carriable(engine)?;
     let code = code::find(engine).map_err(NotHeld::Code)?;
     stages.end("variables");
+    if start.is_fork {
+        return forked(engine, idle, start, code, file, started_at);
+    }
     let mut message = Vec::new();
     WorkerMessage::Moving(start.relocation.clone()).encode(&mut message);
     let link = session.link().hold(receiver, &message).ok_or(NotHeld::NotResumable)?;
@@ -169,6 +180,29 @@ fn checkpoint(
     }
     tracing::info!("the session goes on here");
     release(engine);
+    Ok(Held::Continues)
+}
+
+/// Gives the state of a session at rest to the worker of a fork, as that reads it. The link is the client's
+/// here: the other one begins with none.
+fn forked(
+    engine: &Arc<Engine>,
+    idle: &mut IdleWork<'_>,
+    start: &CheckpointStart,
+    code: Vec<CodeRecord>,
+    file: OwnedFd,
+    started_at: Instant,
+) -> Result<Held, NotHeld> {
+    let exchange = engine.session().exchange();
+    let identity = exchange.identity().ok_or(NotHeld::NotForkable)?;
+    exchange.report_quiet(start.number);
+    let has_variables = code.iter().any(|code| !code.variables.is_empty());
+    let link = LinkState::default();
+    let bytes = idle.asleep(|| write::write(engine, identity, link, code, file))?;
+    let milliseconds = started_at.elapsed().as_millis() as u64;
+    tracing::info!(bytes, milliseconds, "a fork has the session's state, and the session goes on");
+    release(engine);
+    exchange.report_checkpoint(start.number, Ok(WrittenState { bytes, has_variables }));
     Ok(Held::Continues)
 }
 
@@ -257,16 +291,19 @@ fn wait_for_quiet(
         }
         let until = Instant::now() + RUN_INTERVAL;
         while Instant::now() < until {
-            match receiver.recv_or_yield(idle, || Instant::now() >= until) {
+            // Without sleeping for a frame: a program that waits for the quiet point itself sends none.
+            match receiver.poll() {
                 Ok(Some(body)) => {
+                    idle.leave();
                     let is_more = handle(engine, body)?;
                     if !is_more {
                         return Err(NotHeld::Goodbye);
                     }
                 }
-                Ok(None) => {}
+                Ok(None) => idle.asleep(|| std::thread::sleep(POLL_INTERVAL)),
                 Err(error) => return Err(error.into()),
             }
         }
+        idle.leave();
     }
 }

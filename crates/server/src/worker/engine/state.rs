@@ -20,6 +20,7 @@ use causeway_gpu::Gpu;
 use causeway_link::Link;
 use causeway_sync::Delegated;
 use causeway_wire::codec::DecodeError;
+use causeway_wire::handshake::Features;
 use parking_lot::Mutex;
 use thiserror::Error;
 
@@ -106,7 +107,11 @@ impl Engine {
         exchange: Arc<Exchange>,
     ) -> Arc<Self> {
         let arena = link.regions().map(Arena::new);
-        let journal = if link.is_resumable() { Journal::recording() } else { Journal::default() };
+        // Only where another worker may have to make the session's objects again.
+        let may_fork = exchange
+            .identity()
+            .is_some_and(|identity| identity.hello.abilities.features.contain(Features::FORKS));
+        let journal = if link.is_resumable() || may_fork { Journal::recording() } else { Journal::default() };
         let session = Session::new(gpu, link, exchange);
         let rdma = RdmaCopies::new(&session);
         let engine = Arc::new(Self {

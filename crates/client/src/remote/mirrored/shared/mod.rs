@@ -120,6 +120,11 @@ fn release(piece: Piece) -> Result<(), CUresult> {
     unmapped
 }
 
+/// Whether a worker has any memory of the program now.
+pub fn is_any_now() -> bool {
+    SHARED.any.load(Ordering::Relaxed) && !SHARED.pieces.read().by_host.is_empty()
+}
+
 /// The address for kernels of memory that both have.
 #[inline]
 pub fn device_address(host: usize) -> Option<u64> {
