@@ -59,7 +59,7 @@ done
 
 # Teams of kernels from Python.
 mkdir "$bundle/team"
-cp mpi/python/*.py tests/mpi/{numba,triton}_team.py tests/mpi/python_{gpu,job,graphs}.py "$bundle/team/"
+cp mpi/python/*.py tests/mpi/{numba,triton}_team.py tests/mpi/verbs_queues.py tests/mpi/python_{gpu,job,graphs}.py "$bundle/team/"
 
 # To be compiled where NVSHMEM is.
 cp -r bench/nvshmem "$bundle/"

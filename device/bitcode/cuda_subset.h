@@ -56,8 +56,11 @@ __device__ inline unsigned int __activemask() {
     return threads;
 }
 
+// Not LLVM's function for it, whose result has had another type since: bitcode is linked by newer ones.
 __device__ inline unsigned int __match_any_sync(unsigned int threads, unsigned long long value) {
-    return __nvvm_match_any_sync_i64(threads, value);
+    unsigned int same;
+    asm volatile("match.any.sync.b64 %0, %1, %2;" : "=r"(same) : "l"(value), "r"(threads));
+    return same;
 }
 
 __device__ inline int __ffs(int value) { return __builtin_ffs(value); }

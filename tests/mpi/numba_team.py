@@ -10,7 +10,6 @@ Ends with 77 where there is no Numba."""
 import importlib.util
 import pathlib
 import site
-import struct
 import sys
 
 for folder in sys.argv[2:]:
@@ -35,6 +34,7 @@ from causeway_numba import (  # noqa: E402
     SET,
 )
 from numba import cuda  # noqa: E402
+from verbs_queues import BYTES, QUEUE_PAIR, Queues  # noqa: E402
 
 NUMBERS = 250
 ADDITIONS = 7
@@ -102,9 +102,6 @@ def main():
             assert len(set(befores[rank].copy_to_host())) == threads
 
 
-QUEUE_PAIR, SLOTS = 0x1234, 2
-
-
 @cuda.jit(lto=True)
 def post(qp, cq, address, completions, statuses):
     """Fills the queue, and finds no completion."""
@@ -127,59 +124,26 @@ def poll(qp, cq, address, completions, statuses):
         )
 
 
-def ring(buffer, slot_bytes, record, doorbell, slots):
-    """A `causeway::verbs::Ring` that nothing has been posted to."""
-    return struct.pack("<QIIQQQ", buffer, SLOTS, slot_bytes, record, doorbell, slots).ljust(256, b"\0")
-
-
 def verbs():
-    """A queue pair and a completion queue as `causeway_verbs` makes them, in memory that no card looks at."""
-    memory = cuda.to_device(numpy.zeros(8192, numpy.uint8))
-    start = memory.device_ctypes_pointer.value
-    names = "sends receives entries records slots more_slots abort data cq qp".split()
-    at = {name: start + 512 * index for index, name in enumerate(names)}
-    limit = 60 * 10**9
-    sends = ring(at["sends"], 64, at["records"], at["records"] + 64, at["slots"])
-    receives = ring(at["receives"], 16, at["records"], 0, at["more_slots"])
-    pair = struct.pack("<IIIIQQ", QUEUE_PAIR, 0, 60, 0, at["abort"], limit).ljust(64, b"\0")
-    pair += sends + receives
-    queue = struct.pack("<QIIQQQII", at["entries"], 4, 64, at["records"] + 128, at["abort"], limit, 1, 1)
-    queue = queue.ljust(128, b"\0") + struct.pack("<Q", at["qp"])
+    """Posts and polls with queues in memory that no card looks at."""
+    memory = cuda.to_device(numpy.zeros(BYTES, numpy.uint8))
 
-    def put(where, value):
-        array = numpy.frombuffer(value, numpy.uint8)
-        memory[at[where] - start : at[where] - start + len(value)].copy_to_device(array)
+    def write(offset, value):
+        memory[offset : offset + len(value)].copy_to_device(numpy.frombuffer(value, numpy.uint8))
 
-    def content(where, count, offset=0):
-        begin = at[where] - start + offset
-        return memory[begin : begin + count].copy_to_host().tobytes()
+    def read(offset, count):
+        return memory[offset : offset + count].copy_to_host().tobytes()
 
-    put("qp", pair)
-    put("cq", queue)
-    # Entries that the card has not written yet are of no operation.
-    put("entries", b"\xf1" * 256)
+    queues = Queues(memory.device_ctypes_pointer.value, read, write)
     completions = cuda.to_device(numpy.zeros(4, COMPLETION))
     statuses = cuda.to_device(numpy.full(5, 99, numpy.uint32))
-    words = [numpy.uint64(at[name]) for name in ("qp", "cq", "data")]
+    words = [numpy.uint64(queues.at[name]) for name in ("qp", "cq", "data")]
     arguments = (*words, numpy.uint64(completions.device_ctypes_pointer.value), statuses)
     post[1, 1](*arguments)
     found = statuses.copy_to_host().tolist()
     assert found == [OK, OK, AGAIN, OK, 0], f"posts came to {found}"
-    for index in range(2):
-        request = struct.pack(
-            ">IIIIQIIIIQ",
-            *(index << 8 | 0x08, QUEUE_PAIR << 8 | 3, 0x08, 0),
-            *(0x2000 + 0x1000 * index, 0x22, 0, 24, 0x11, at["data"]),
-        )
-        written = content("sends", 48, 64 * index)
-        assert written == request, f"request {index}: {written.hex()}"
-    assert content("receives", 16) == struct.pack(">IIQ", 32, 0x11, at["data"] + 64)
-    assert content("records", 8) == struct.pack(">II", 1, 2), "one receive and two requests are published"
-    doorbell = content("records", 8, 64)
-    assert doorbell == content("sends", 8, 64), "the doorbell has the last request's first bytes"
-    # The card completes the first one.
-    entry = bytes(56) + struct.pack(">IHBB", 0x08 << 24 | QUEUE_PAIR, 0, 0, 0)
-    put("entries", entry)
+    queues.check_posts()
+    queues.complete_first()
     poll[1, 32](*arguments)
     found = statuses.copy_to_host().tolist()[:3]
     assert found == [OK, 0, OK], f"polls came to {found}"

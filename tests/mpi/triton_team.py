@@ -1,11 +1,14 @@
 """Two ranks of one process whose kernels communicate, in Triton: the operations are linked to the kernel as LLVM's
-bitcode. Prints `ok` when both have what they were sent, in many rounds.
+bitcode. Then kernels post work requests to a queue pair in the GPU's memory, and poll a completion, where this program
+takes the part of the network card. Prints `ok` when both ranks have what they were sent, in many rounds, and the requests
+are those that were asked for.
 
     python3 triton_team.py build/cuda/causeway_device.bc
 
 Ends with 77 where there is no Triton or no PyTorch."""
 
 import pathlib
+import struct
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "mpi" / "python"))
@@ -18,11 +21,14 @@ except ImportError as error:
     sys.exit(77)
 import causeway_team  # noqa: E402
 import causeway_triton  # noqa: E402
+from verbs_queues import BYTES, QUEUE_PAIR, Queues  # noqa: E402
 
 NUMBERS, ROUNDS = 1024, 20
 
 ops = causeway_triton.operations(sys.argv[1])
 put_signal, signal_wait, barrier = ops.put_signal, ops.signal_wait, ops.barrier
+post_send, try_post_send, post_recv = ops.post_send, ops.try_post_send, ops.post_recv
+poll_cq, wait_cq = ops.poll_cq, ops.wait_cq
 
 
 @triton.jit
@@ -54,7 +60,7 @@ def main():
         data = team.register([part.data_ptr() for part in parts], 3 * 8 * NUMBERS)
         words = [torch.zeros(8, dtype=torch.int64, device="cuda") for _ in range(2)]
         cells = team.register([part.data_ptr() for part in words], 64)
-        statuses = [torch.full((1,), 99, dtype=torch.int32, device="cuda") for _ in range(2)]
+        statuses = [torch.full((1,), 99, dtype=torch.int32).cuda() for _ in range(2)]
 
         def kept(handle):
             return torch.frombuffer(bytearray(handle), dtype=torch.int64).cuda()
@@ -95,7 +101,67 @@ def main():
             other = seeds[1 - rank]
             assert (came == other * ROUNDS + at).all(), f"rank {rank} has {came}, seeds {seeds}"
             assert (added == other * rounds + at * ROUNDS).all(), f"rank {rank} added {added}, seeds {seeds}"
-    print("ok")
+
+
+OK, AGAIN = 0, 1
+RDMA_WRITE, SEND_SIGNALED = tl.constexpr(0x08), tl.constexpr(2)
+
+
+@triton.jit
+def post(arguments, statuses):
+    """Fills the queue, and finds no completion."""
+    qp, cq = tl.load(arguments), tl.load(arguments + 1)
+    address, completions = tl.load(arguments + 2), tl.load(arguments + 3)
+    status = post_send(qp, RDMA_WRITE, SEND_SIGNALED, 77, address, 24, 0x11, 0x2000, 0x22, 0, 0, 0)
+    tl.store(statuses, status)
+    status = post_send(qp, RDMA_WRITE, SEND_SIGNALED, 78, address, 24, 0x11, 0x3000, 0x22, 0, 0, 0)
+    tl.store(statuses + 1, status)
+    status = try_post_send(qp, RDMA_WRITE, SEND_SIGNALED, 79, address, 24, 0x11, 0x4000, 0x22, 0, 0, 0)
+    tl.store(statuses + 2, status)
+    tl.store(statuses + 3, post_recv(qp, 5, address + 64, 32, 0x11))
+    tl.store(statuses + 4, poll_cq(cq, 4, completions))
+
+
+@triton.jit
+def poll(arguments, statuses):
+    """Waits for the completion of the first request, after which there is room for one more."""
+    qp, cq = tl.load(arguments), tl.load(arguments + 1)
+    address, completions = tl.load(arguments + 2), tl.load(arguments + 3)
+    tl.store(statuses, wait_cq(cq, completions))
+    tl.store(statuses + 1, poll_cq(cq, 4, completions + 40))
+    status = try_post_send(qp, RDMA_WRITE, SEND_SIGNALED, 79, address, 24, 0x11, 0x4000, 0x22, 0, 0, 0)
+    tl.store(statuses + 2, status)
+
+
+def verbs():
+    """Posts and polls with queues in memory that no card looks at."""
+    memory = torch.zeros(BYTES, dtype=torch.uint8, device="cuda")
+
+    def write(offset, value):
+        memory[offset : offset + len(value)].copy_(torch.frombuffer(bytearray(value), dtype=torch.uint8))
+
+    def read(offset, count):
+        return memory[offset : offset + count].cpu().numpy().tobytes()
+
+    queues = Queues(memory.data_ptr(), read, write)
+    completions = torch.zeros(160, dtype=torch.uint8, device="cuda")
+    statuses = torch.full((5,), 99, dtype=torch.int32).cuda()
+    addresses = [queues.at[name] for name in ("qp", "cq", "data")]
+    arguments = torch.tensor([*addresses, completions.data_ptr()]).cuda()
+    post[(1,)](arguments, statuses, num_warps=4, extern_libs=ops.extern_libs)
+    found = statuses.cpu().tolist()
+    assert found == [OK, OK, AGAIN, OK, 0], f"posts came to {found}"
+    queues.check_posts()
+    queues.complete_first()
+    poll[(1,)](arguments, statuses, num_warps=4, extern_libs=ops.extern_libs)
+    found = statuses.cpu().tolist()[:3]
+    assert found == [OK, 0, OK], f"polls came to {found}"
+    number, syndrome, _, operation, queue_pair = struct.unpack_from(
+        "<QIIII", completions.cpu().numpy().tobytes()
+    )
+    assert (number, queue_pair, operation, syndrome) == (77, QUEUE_PAIR, 8, 0), completions
 
 
 main()
+verbs()
+print("ok")
