@@ -1,7 +1,8 @@
 // A kernel that writes work requests of a network card itself. Two queue pairs of one card, joined with each other:
 // the kernel of one writes into memory of the other, adds to a number there, and meets an error.
 //
-// `gpu_verbs` does that. `gpu_verbs rate` says how long posts take. `-b` behind them has a thread of the host ring the
+// `gpu_verbs` does that. `gpu_verbs rate` says how long posts take: of 1 to 16384 threads, and of one thread of each
+// block under a mutex, the form that was published first. `-b` behind them has a thread of the host ring the
 // doorbell, also where kernels could.
 #include <causeway/verbs.cuh>
 #include <causeway/verbs.h>
@@ -19,15 +20,17 @@ __global__ void post_one(QueuePair *qp, CompletionQueue *cq, SendRequest request
     if (*status == Status::ok) *status = wait_cq(cq, completion);
 }
 
-// Every thread posts so many requests, one in 16 and the last of which have a completion; the nanoseconds that took.
+// Every thread posts so many requests (in the published form the first one of each block), one in 16 and the last of which have a completion; the nanoseconds that took.
 // Threads begin with different ones of the 16: a queue full of requests without completions would never empty.
+template <class Form>
 __global__ void post_many(QueuePair *qp, CompletionQueue *cq, SendRequest request, unsigned each,
                           unsigned long long *nanoseconds, unsigned *wrong) {
+    if (Form::HAS_MUTEX && threadIdx.x != 0) return;
     unsigned long long begin = causeway::order::now();
     for (unsigned at = 0; at < each; at++) {
-        request.flags = (at + threadIdx.x) % 16 == 15 || at + 1 == each ? SEND_SIGNALED : 0;
+        request.flags = (at + blockIdx.x + threadIdx.x) % 16 == 15 || at + 1 == each ? SEND_SIGNALED : 0;
         for (;;) {
-            Status status = try_post_send(qp, request);
+            Status status = try_post_send<Form>(qp, request);
             if (status == Status::ok) break;
             WorkCompletion completions[8];
             unsigned found = status == Status::again ? poll_cq(cq, 8, completions) : 0;
@@ -96,28 +99,38 @@ static void post(const char *what, const End &end, const SendRequest &request) {
     cudaFreeHost(answer);
 }
 
-static void rate(const End &end, SendRequest request) {
-    struct Answer {
+// Posts of so many blocks, of which `posting` threads post: whether all have succeeded.
+template <class Form>
+static bool measure(const End &end, SendRequest request, unsigned blocks, unsigned threads, unsigned posting) {
+    static struct Answer {
         unsigned long long nanoseconds;
         unsigned wrong;
     } *answer;
-    cudaMallocHost(&answer, sizeof *answer);
+    if (answer == nullptr) cudaMallocHost(&answer, sizeof *answer);
+    memset(answer, 0, sizeof *answer);
+    unsigned each = posting == 1 ? 4096 : 256;
+    post_many<Form><<<blocks, threads>>>(queue_pair(end), completion_queue(end), request, each, &answer->nanoseconds,
+                                         &answer->wrong);
+    cudaError_t error = cudaDeviceSynchronize();
+    bool is_well = error == cudaSuccess && answer->wrong == 0;
+    double posts = static_cast<double>(posting) * each, us = answer->nanoseconds / 1000.0;
+    const char *who = Form::HAS_MUTEX ? "blocks, a thread of each, under a mutex" : "threads";
+    if (is_well) printf("%5u %s: %.3f us a post of a thread, %.2f million posts/s\n", posting, who, us / each, posts / us);
+    else printf("%u %s: %s, %u wrong\n", posting, who, cudaGetErrorString(error), answer->wrong);
+    fflush(stdout);
+    return is_well;
+}
+
+static bool rate(const End &end, SendRequest request) {
     request.bytes = 8;
-    for (unsigned threads = 1; threads <= 16384; threads *= 4) {
-        unsigned blocks = threads <= 256 ? 1 : threads / 256, each = threads == 1 ? 4096 : 256;
-        memset(answer, 0, sizeof *answer);
-        post_many<<<blocks, threads / blocks>>>(queue_pair(end), completion_queue(end), request, each,
-                                               &answer->nanoseconds, &answer->wrong);
-        cudaError_t error = cudaDeviceSynchronize();
-        if (error != cudaSuccess || answer->wrong != 0) {
-            printf("%u threads: %s, %u wrong\n", threads, cudaGetErrorString(error), answer->wrong);
-            break;
-        }
-        double posts = static_cast<double>(threads) * each, us = answer->nanoseconds / 1000.0;
-        printf("%5u threads: %.3f us a post of a thread, %.2f million posts/s\n", threads, us / each, posts / us);
-        fflush(stdout);
+    bool is_well = true;
+    for (unsigned threads = 1; is_well && threads <= 16384; threads *= 4) {
+        unsigned blocks = threads <= 256 ? 1 : threads / 256;
+        is_well = measure<ManyThreads>(end, request, blocks, threads / blocks, threads);
     }
-    cudaFreeHost(answer);
+    for (unsigned blocks = 1; is_well && blocks <= 64; blocks *= 4)
+        is_well = measure<OneAtATime>(end, request, blocks, 32, blocks);
+    return is_well;
 }
 
 int main(int count, char **arguments) {
@@ -142,7 +155,7 @@ int main(int count, char **arguments) {
     write.rkey = other.rkey;
     fflush(stdout);
     if (is_rate) {
-        rate(one, write);
+        if (!rate(one, write)) return 1;
     } else {
         for (int at = 0; at < COUNT; at++) one.numbers[at] = 3 * at, other.numbers[at] = 0;
         post("write", one, write);
