@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "causeway_comm.h"
 #include "gpu.h"
 
-enum { MESSAGES = 16, LONG = 300000, DESCRIPTOR = 79, NEVER = 14, LAST = 15 };
+enum { MESSAGES = 16, LONG = 300000, DESCRIPTOR = CAUSEWAY_COMM_DESCRIPTOR, NEVER = 14, LAST = 15 };
 
 // By tag: bytes that are sent, whether from a GPU, and the room of the receive.
 static const struct {

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "causeway_comm.h"
 #include "gpu.h"
 
 enum { MESSAGES = 40, GUARD = 16 };
@@ -52,7 +53,7 @@ static size_t below(size_t limit) {
 static size_t some_bytes(void) {
     switch (below(6)) {
     case 0: return below(3);
-    case 1: return 79;
+    case 1: return CAUSEWAY_COMM_DESCRIPTOR;
     case 2: return below(200);
     case 3: return 4090 + below(20);
     case 4: return below(70000);

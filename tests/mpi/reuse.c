@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "causeway_comm.h"
 #include "gpu.h"
 
 enum { WINDOW = 24, SLOT = 70000 };
@@ -41,7 +42,7 @@ static void check(const char *memory, size_t bytes, int round, int number) {
 
 // The sizes of a window's messages: mostly long, some short, one of nothing.
 static size_t size_of(int round, int number) {
-    static const size_t sizes[] = {SLOT, 79, 8, 65536, 4096, 0, 33333, 1, 4095};
+    static const size_t sizes[] = {SLOT, CAUSEWAY_COMM_DESCRIPTOR, 8, 65536, 4096, 0, 33333, 1, 4095};
     return sizes[(size_t)(round * 5 + number) % (sizeof sizes / sizeof *sizes)];
 }
 

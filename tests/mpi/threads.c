@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "causeway_comm.h"
 #include "gpu.h"
 
 enum { THREADS = 4, BYTES = 30000 };
@@ -37,7 +38,7 @@ static void *exchange(void *argument) {
     unsigned char *host = malloc(BYTES);
     void *out = gpu_allocate(DEVICE, BYTES), *in = gpu_allocate(DEVICE, BYTES);
     for (int round = 0; round < rounds; round++) {
-        size_t bytes = round % 3 == 0 ? 79 : BYTES - (size_t)round;
+        size_t bytes = round % 3 == 0 ? CAUSEWAY_COMM_DESCRIPTOR : BYTES - (size_t)round;
         for (size_t at = 0; at < bytes; at++)
             host[at] = (unsigned char)(at + (size_t)(rank * 7 + round * 3 + number));
         gpu_copy(out, host, bytes);
@@ -70,7 +71,7 @@ static void *match(void *argument) {
     int number = (int)(intptr_t)argument, to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
     unsigned char *out = calloc(LONG, 1), *in = calloc(LONG, 1);
     for (int time = 0; time < TIMES; time++) {
-        int bytes = time % 2 == 0   ? 79
+        int bytes = time % 2 == 0   ? CAUSEWAY_COMM_DESCRIPTOR
                     : time % 4 == 1 ? 0
                                     : LONG >> time % 7,
             tag = TAG * (number + 1) + time % TAG, count;

@@ -3,19 +3,13 @@
 //! The rule is told in the book (`docs/src/concepts/messages.md`), and checked over all interleavings of
 //! small programs by `tests/matching_model/main.rs`. It leaves all matching to the MPI: a message whose bytes
 //! lie on a GPU is a [`Descriptor`] of fixed length that travels on the user's communicator and tag. What is
-//! here is the rest: how much room a receive must give the MPI ([`receive_size`]), what has come
-//! ([`classify`]), and where messages wait that a probe had to take out of the MPI's queue ([`Unexpected`]).
+//! here is the rest: what has come ([`classify`]), and where messages wait that a probe had to take out of the
+//! MPI's queue ([`Unexpected`]).
 
 use std::collections::VecDeque;
 
 use crate::job::{Job, PROOF_BYTES};
 use crate::tracer::Traffic;
-
-/// Bytes of memory that a receive with so many bytes of the user's must give the MPI, which may have a
-/// descriptor for it.
-pub fn receive_size(size: u64) -> u64 {
-    size.max(DESCRIPTOR_BYTES as u64)
-}
 
 /// What has come for a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,7 +33,7 @@ pub fn classify(job: &Job, own: u32, start: &[u8], length: u64, size: u64) -> Ar
     }
 }
 
-/// Bytes of a descriptor.
+/// Bytes of a descriptor. `mpi/causeway_comm.h` and `mpi/python/causeway_comm.py` repeat it.
 pub const DESCRIPTOR_BYTES: usize = 79;
 
 const MAGIC: [u8; 8] = *b"CWmsg2\0\0";
@@ -52,12 +46,12 @@ const NO_STATE_WORD: u16 = u16::MAX;
 
 /// Word of a message that the receiver fetches.
 ///
-/// 79 bytes, little-endian: `CWmsg2` and two zeros, the world ranks of sender and receiver, the number of the
-/// sender's operation, the payload's bytes, what the memory and the traffic are (a byte, 8 that name its GPU,
-/// 8 that number the buffer, 8 that say where in it the payload begins), the word by which both ends know of
-/// the offer (2 bytes), 4 zeros, and a proof over all that. The length is a prime that few programs send, and
-/// the proof is made with the job's nonce: no other message is taken for a descriptor, and none of another
-/// job is.
+/// [`DESCRIPTOR_BYTES`], little-endian: `CWmsg2` and two zeros, the world ranks of sender and receiver, the
+/// number of the sender's operation, the payload's bytes, what the memory and the traffic are (a byte, 8 that
+/// name its GPU, 8 that number the buffer, 8 that say where in it the payload begins), the word by which both
+/// ends know of the offer (2 bytes), 4 zeros, and a proof over all that. The length is a prime that few
+/// programs send, and the proof is made with the job's nonce: no other message is taken for a descriptor, and
+/// none of another job is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Descriptor {
     /// The rank that sends, in the job.
@@ -214,6 +208,18 @@ impl<M> Unexpected<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn c_and_python_have_the_same_length() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../mpi");
+        for (file, line) in [
+            ("causeway_comm.h", format!("#define CAUSEWAY_COMM_DESCRIPTOR {DESCRIPTOR_BYTES}")),
+            ("python/causeway_comm.py", format!("DESCRIPTOR_BYTES = {DESCRIPTOR_BYTES}")),
+        ] {
+            let text = std::fs::read_to_string(format!("{folder}/{file}")).expect("it is in the tree");
+            assert!(text.lines().any(|found| found == line), "{file} has no line {line}");
+        }
+    }
 
     #[test]
     fn descriptors_are_those_of_this_job() {

@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(channels, [Channel::Staged, Channel::Vmm]);
         let table = read("CAUSEWAY_COMM_TABLE", "published").unwrap().table;
         assert_eq!(table, Some(Table::published()));
-        assert_eq!(read("CAUSEWAY_COMM_THRESHOLD", "79").unwrap().fetch_bytes, 79);
+        assert_eq!(read("CAUSEWAY_COMM_THRESHOLD", "8K").unwrap().fetch_bytes, 8192);
         assert_eq!(read("CAUSEWAY_COMM_HOSTS", "a, b,,10.0.0.1").unwrap().hosts, ["a", "b", "10.0.0.1"]);
         assert!(read("CAUSEWAY_COMM_EXPLAIN", "1").unwrap().explain);
         assert!(!read("CAUSEWAY_COMM_EXPLAIN", "").unwrap().explain);

@@ -18,20 +18,20 @@
     X(Reduce_scatter, reduce_scatter, REDUCTION_COUNTS, REDUCTION, SUM, SUM, OWN, ALL)          \
     X(Reduce_scatter_block, reduce_scatter_block, REDUCTION, REDUCTION, EACH, SUM, ONE, ALL)    \
     X(Gather, gather, EQUAL_ROOT, GATHER, BLOCK, ONE_OF_LEAF, EACH_OF_ROOT, ALL)                \
-    X(Gatherv, gatherv, COUNTS_IN_ROOT, GATHER, UNEVEN, ONE_OF_LEAF, LIST_OF_ROOT, ALL)         \
+    X(Gatherv, gatherv, COUNTS_IN_ROOT, GATHER, IRREGULAR, ONE_OF_LEAF, LIST_OF_ROOT, ALL)      \
     X(Scatter, scatter, EQUAL_ROOT, SCATTER, BLOCK, EACH_OF_ROOT, ONE_OF_LEAF, ALL)             \
-    X(Scatterv, scatterv, COUNTS_OUT_ROOT, SCATTER, UNEVEN, LIST_OF_ROOT, ONE_OF_LEAF, ALL)     \
+    X(Scatterv, scatterv, COUNTS_OUT_ROOT, SCATTER, IRREGULAR, LIST_OF_ROOT, ONE_OF_LEAF, ALL)  \
     X(Allgather, allgather, EQUAL, ALLGATHER, BLOCK, ONE, EACH, ALL)                            \
     X(Allgatherv, allgatherv, COUNTS_IN, ALLGATHER, SUM, ONE, LIST, ALL)                        \
     X(Alltoall, alltoall, EQUAL, ALLTOALL, BLOCK, EACH, EACH, ALL)                              \
-    X(Alltoallv, alltoallv, COUNTS_BOTH, ALLTOALL, UNEVEN, LIST, LIST, ALL)                     \
+    X(Alltoallv, alltoallv, COUNTS_BOTH, ALLTOALL, IRREGULAR, LIST, LIST, ALL)                  \
     X(Neighbor_allgather, neighbor_allgather, EQUAL, NEIGHBORS, UNKNOWN, ONE, EACH, SOME)       \
     X(Neighbor_allgatherv, neighbor_allgatherv, COUNTS_IN, NEIGHBORS, UNKNOWN, ONE, LIST, SOME) \
     X(Neighbor_alltoall, neighbor_alltoall, EQUAL, NEIGHBORS, UNKNOWN, EACH, EACH, SOME)        \
     X(Neighbor_alltoallv, neighbor_alltoallv, COUNTS_BOTH, NEIGHBORS, UNKNOWN, LIST, LIST, SOME)
 
 // A call with a list of types, which Fortran's are not (fortran/collectives.c).
-#define CALLS_OF_TYPES(X) X(Alltoallw, alltoallw, TYPES_BOTH, ALLTOALL, UNEVEN, LIST, LIST, ALL)
+#define CALLS_OF_TYPES(X) X(Alltoallw, alltoallw, TYPES_BOTH, ALLTOALL, IRREGULAR, LIST, LIST, ALL)
 
 #define COLLECTIVE_CALLS(X) CALLS_OF_ONE_TYPE(X) CALLS_OF_TYPES(X)
 

@@ -12,8 +12,8 @@ enum collective { ALL_COLLECTIVE_CALLS(COLLECTIVE_NAME) };
 // Which ranks get whose data.
 enum pattern { BROADCAST, REDUCTION, GATHER, SCATTER, ALLGATHER, ALLTOALL, NEIGHBORS, LOCAL };
 // The bytes of a call that all ranks know: those of its one count, of the sum of all counts, of a count for
-// each rank, or of one rank's block. Of an uneven call no rank knows them for the others.
-enum length { OF_COUNT, OF_SUM, OF_EACH, OF_BLOCK, OF_UNEVEN, OF_UNKNOWN };
+// each rank, or of one rank's block. Of an irregular call no rank knows them for the others.
+enum length { OF_COUNT, OF_SUM, OF_EACH, OF_BLOCK, OF_IRREGULAR, OF_UNKNOWN };
 
 // What a call sends, or what it receives: one count and type, or one for each rank.
 struct side {
@@ -115,7 +115,7 @@ struct members {
     bool is_supported;
     // Calls so far whose length no rank knows for the others, and whether a rank had memory on a GPU in one
     // of those on which the ranks agreed: the same at all ranks.
-    uint64_t uneven_calls;
+    uint64_t irregular_calls;
     bool has_gpus;
     // Short reductions so far of which it was not known whether the ranks can map each other's memory, and
     // whether they could in the last one that tried: the same at all ranks.

@@ -48,7 +48,7 @@ struct members *members_of(MPI_Comm comm) {
 }
 
 // The sum of the bytes of all counts of a side; 0 if one is invalid, which the MPI reports.
-static uint64_t bytes_of_all(const struct call *call, const struct side *side, uint32_t ranks) {
+static uint64_t total_bytes(const struct call *call, const struct side *side, uint32_t ranks) {
     MPI_Count count = 0;
     for (uint32_t at = 0; at < ranks; at++) {
         MPI_Count more = count_at(call, side, (int)at);
@@ -65,22 +65,22 @@ uint64_t bytes_known_to_all(const struct call *call, const struct members *membe
     bool is_sent = pattern_of(call) == GATHER ? !is_root : pattern_of(call) == SCATTER && is_root;
     switch (length_of_call(call)) {
     case OF_COUNT: return bytes_of(in->count, in->type);
-    case OF_SUM: return bytes_of_all(call, in, members->count);
+    case OF_SUM: return total_bytes(call, in, members->count);
     case OF_EACH: return bytes_of(in->count * (MPI_Count)members->count, in->type);
     case OF_BLOCK: return is_sent ? bytes_of(out->count, out->type) : bytes_of(in->count, in->type);
-    case OF_UNEVEN:
+    case OF_IRREGULAR:
     case OF_UNKNOWN: break;
     }
     return 0;
 }
 
-// Whether no rank knows the length of a call for the others.
-static bool is_uneven(const struct call *call) {
-    return length_of_call(call) == OF_UNEVEN;
+// Whether no rank knows the length of a call for the others (MPI_Alltoallv and its like).
+static bool is_irregular(const struct call *call) {
+    return length_of_call(call) == OF_IRREGULAR;
 }
 
 // Whether such calls are supported from GPU to GPU.
-static bool is_built(const struct call *call) {
+static bool supports_direct(const struct call *call) {
     return pattern_of(call) != NEIGHBORS && pattern_of(call) != LOCAL;
 }
 
@@ -108,13 +108,13 @@ static bool is_power_of_two(uint64_t call) {
     return (call & (call - 1)) == 0;
 }
 
-// Whether all ranks can make an uneven call, and it is long for one of them: by agreement.
-static int agree_on_uneven(const struct call *call, struct members *members, const struct moves *moves,
-                           bool *all_can, int *why_not) {
-    *all_can = false;
-    members->uneven_calls++;
-    bool is_agreement_due = members->has_gpus || is_power_of_two(members->uneven_calls);
-    *why_not = CAUSEWAY_COMM_CALL_NO_AGREEMENT;
+// Whether all ranks can make an irregular call, and it is long for one of them: by agreement.
+static int agree_on_irregular(const struct call *call, struct members *members, const struct moves *moves,
+                              bool *all_support, int *reason) {
+    *all_support = false;
+    members->irregular_calls++;
+    bool is_agreement_due = members->has_gpus || is_power_of_two(members->irregular_calls);
+    *reason = CAUSEWAY_COMM_CALL_NO_AGREEMENT;
     if (!is_agreement_due) return MPI_SUCCESS;
     struct moves_summary summary = summarize_moves(moves, members->count);
     // The maximum over all ranks.
@@ -122,81 +122,82 @@ static int agree_on_uneven(const struct call *call, struct members *members, con
     int error = PMPI_Allreduce(MPI_IN_PLACE, facts, 3, MPI_LONG, MPI_MAX, call->comm);
     members->has_gpus |= facts[1] != 0;
     bool is_long = (uint64_t)facts[2] >= causeway_comm_direct_bytes() >> 1;
-    *all_can = !facts[0] && facts[1] && is_long;
-    *why_not = is_long ? CAUSEWAY_COMM_CALL_RANK : CAUSEWAY_COMM_CALL_SHORT;
+    *all_support = !facts[0] && facts[1] && is_long;
+    *reason = is_long ? CAUSEWAY_COMM_CALL_RANK : CAUSEWAY_COMM_CALL_SHORT;
     return error;
 }
 
-static int move(const struct call *call, const struct causeway_comm_group *group, struct members *members,
-                uint64_t bytes, struct choice *choice, int *error) {
+static int exchange(const struct call *call, const struct causeway_comm_group *group, struct members *members,
+                    uint64_t bytes, struct choice *choice, int *error) {
     struct causeway_comm_range sends[group->ranks], receives[group->ranks];
     struct moves moves = {sends, receives};
-    bool all_can = true;
-    int why_not;
+    bool all_support = true;
+    int reason;
     lay_out_moves(call, group->rank, group->ranks, &moves);
-    if (is_uneven(call)) *error = agree_on_uneven(call, members, &moves, &all_can, &why_not);
+    if (is_irregular(call)) *error = agree_on_irregular(call, members, &moves, &all_support, &reason);
     if (*error != MPI_SUCCESS) return 0;
-    if (!all_can) choice->algorithm = why_not;
-    return all_can ? causeway_comm_exchange(group, sends, receives, bytes) : 1;
+    if (!all_support) choice->algorithm = reason;
+    return all_support ? causeway_comm_exchange(group, sends, receives, bytes) : 1;
 }
 
 // Two-level calls have more steps in which ranks wait for each other, some of them over the network, and gain
 // most by transferring one chunk while they copy another (docs/lab/2026-11-27-hosts.md).
-enum { LONGER_BETWEEN_HOSTS = 16 };
+enum { INTER_NODE_FACTOR = 16 };
 
-static bool is_short_between_hosts(const struct call *call, const struct members *members, uint64_t bytes) {
+static bool is_short_inter_node(const struct call *call, const struct members *members, uint64_t bytes) {
     uint64_t all = call->what == COLLECTIVE_Allgather ? bytes * members->count : bytes;
-    return all / LONGER_BETWEEN_HOSTS < causeway_comm_direct_bytes();
+    return all / INTER_NODE_FACTOR < causeway_comm_direct_bytes();
 }
 
 // Reductions of so many times less than the threshold of other calls are made if the ranks map each other's
 // memory: one kernel takes 18 us on two H100 from 8 B to 1 MiB, and copies to the host and back take 20 to 50
 // us (2026-11-27).
-enum { SHORTER = 16 };
+enum { SHORT_REDUCTION_FRACTION = 16 };
 
 // Whether a short reduction is tried: each one if the last one that was tried was made, and else calls 1, 2,
 // 4, 8 and every 16th, so that programs without GPUs hardly pay for it. The same at all ranks.
-static bool is_tried(struct members *members) {
+static bool tries_short_reduction(struct members *members) {
     if (members->maps_peers) return true;
     uint64_t call = ++members->short_reductions;
     return is_power_of_two(call) || call % 16 == 0;
 }
 
-// Records why a call is not made so.
-static bool not_made(struct choice *choice, int why) {
-    choice->algorithm = why;
+// Records why the MPI makes a call.
+static bool fall_back(struct choice *choice, int reason) {
+    choice->algorithm = reason;
     return false;
 }
 
 bool run_on_gpus(const struct call *call, struct choice *choice, int *error) {
     bool is_reduction = pattern_of(call) == REDUCTION;
     *choice = (struct choice){.algorithm = CAUSEWAY_COMM_CALL_UNSUPPORTED};
-    if (!in_job || !is_built(call)) return false;
+    if (!in_job || !supports_direct(call)) return false;
     struct members *members = members_of(call->comm);
-    if (!members->is_supported) return not_made(choice, CAUSEWAY_COMM_CALL_GROUP);
+    if (!members->is_supported) return fall_back(choice, CAUSEWAY_COMM_CALL_GROUP);
     if (has_root(call) && (call->root < 0 || call->root >= (int)members->count)) return false;
-    uint64_t bytes = bytes_known_to_all(call, members), from = causeway_comm_direct_bytes();
-    bool is_short = !is_uneven(call) && bytes < from;
-    if (is_short && (bytes == 0 || !is_reduction || bytes < from / SHORTER))
-        return not_made(choice, CAUSEWAY_COMM_CALL_SHORT);
+    uint64_t bytes = bytes_known_to_all(call, members), threshold = causeway_comm_direct_bytes();
+    bool is_short = !is_irregular(call) && bytes < threshold;
+    if (is_short && (bytes == 0 || !is_reduction || bytes < threshold / SHORT_REDUCTION_FRACTION))
+        return fall_back(choice, CAUSEWAY_COMM_CALL_SHORT);
     // The operation and the type are the same at all ranks.
     if (is_reduction && !causeway_comm_reduces(element_of(call->in.type), operation_of(call->op)))
-        return not_made(choice, CAUSEWAY_COMM_CALL_NO_KERNEL);
+        return fall_back(choice, CAUSEWAY_COMM_CALL_NO_KERNEL);
     *error = MPI_SUCCESS;
-    if (!is_uneven(call)) {
+    if (!is_irregular(call)) {
         struct node_groups *groups;
         *error = node_groups_of(call->comm, members, &groups);
         if (*error != MPI_SUCCESS) return true;
-        if (is_short && (groups->count > 1 || !is_tried(members)))
-            return not_made(choice, CAUSEWAY_COMM_CALL_SHORT);
+        if (is_short && (groups->count > 1 || !tries_short_reduction(members)))
+            return fall_back(choice, CAUSEWAY_COMM_CALL_SHORT);
         choice->hosts = groups->count;
         choice->is_leader = groups->is_leader;
         bool is_two_level = supports_two_level(call, groups);
-        if (is_two_level && is_short_between_hosts(call, members, bytes))
-            return not_made(choice, CAUSEWAY_COMM_CALL_SHORT_INTER_NODE);
+        if (is_two_level && is_short_inter_node(call, members, bytes))
+            return fall_back(choice, CAUSEWAY_COMM_CALL_SHORT_INTER_NODE);
         if (is_two_level) return run_two_level(call, members, groups, bytes, &choice->algorithm, error);
         // No rank could reach those of other nodes.
-        if (groups->count > 1 && !groups->has_network) return not_made(choice, CAUSEWAY_COMM_CALL_INTER_NODE);
+        if (groups->count > 1 && !groups->has_network)
+            return fall_back(choice, CAUSEWAY_COMM_CALL_INTER_NODE);
     }
     MPI_Comm comm = call->comm;
     struct causeway_comm_group group = {
@@ -205,16 +206,16 @@ bool run_on_gpus(const struct call *call, struct choice *choice, int *error) {
         .members = members->ranks,
         .exchange = exchange_control,
         .context = &comm,
-        .fetched_from = from,
+        .fetched_from = threshold,
     };
     choice->algorithm = CAUSEWAY_COMM_CALL_DIRECT;
-    int made = is_reduction ? reduce(call, &group) : move(call, &group, members, bytes, choice, error);
+    int status = is_reduction ? reduce(call, &group) : exchange(call, &group, members, bytes, choice, error);
     if (is_short) {
-        members->maps_peers = made <= 0;
+        members->maps_peers = status <= 0;
         if (members->maps_peers) members->short_reductions = 0;
     }
-    if (made > 0 && choice->algorithm == CAUSEWAY_COMM_CALL_DIRECT)
+    if (status > 0 && choice->algorithm == CAUSEWAY_COMM_CALL_DIRECT)
         *choice = (struct choice){.algorithm = is_short ? CAUSEWAY_COMM_CALL_SHORT : CAUSEWAY_COMM_CALL_RANK};
-    if (made < 0) *error = raise_error(call->comm, name_of(call), causeway_comm_error());
-    return made <= 0;
+    if (status < 0) *error = raise_error(call->comm, name_of(call), causeway_comm_error());
+    return status <= 0;
 }

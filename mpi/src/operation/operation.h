@@ -167,6 +167,11 @@ void release_memory(struct operation *operation);
 
 // start.c: delivery of received messages.
 
+// Bytes of the buffer that the MPI gets for a receive of so many bytes, as its message may have a descriptor.
+static inline uint64_t receive_buffer_bytes(uint64_t capacity) {
+    return capacity < CAUSEWAY_COMM_DESCRIPTOR ? CAUSEWAY_COMM_DESCRIPTOR : capacity;
+}
+
 // Delivers a received message of so many bytes, which begin at `start`: in the user's memory, or in another
 // buffer.
 void arrive(struct operation *operation, const void *start, uint64_t length);

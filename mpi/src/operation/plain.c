@@ -56,7 +56,7 @@ void drop_plain(struct plain *plain) {
 }
 
 bool is_short_plain(const struct plain *plain) {
-    return plain->capacity < CAUSEWAY_COMM_DESCRIPTOR;
+    return receive_buffer_bytes(plain->capacity) > plain->capacity;
 }
 
 // The size of a predefined type without gaps, or -1: of others, queries of the MPI take long. Cached results
@@ -108,10 +108,8 @@ bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, i
         plain->comm = comm;
         plain->is_active = true;
         plain->is_ended = plain->is_persistent = plain->is_apart = plain->is_freed = false;
-        bool has_capacity = !is_short_plain(plain);
-        *error = PMPI_Irecv(has_capacity ? buffer : plain->bytes,
-                            has_capacity ? (int)capacity : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE, source, tag,
-                            comm, request);
+        *error = PMPI_Irecv(is_short_plain(plain) ? plain->bytes : buffer,
+                            (int)receive_buffer_bytes(plain->capacity), MPI_BYTE, source, tag, comm, request);
         plain->request = *request;
         if (*error == MPI_SUCCESS) {
             insert_plain(plain);
@@ -200,10 +198,8 @@ bool receive_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source,
     if (capacity < 0 || plain_count > 0 || has_unexpected()) return false;
     struct plain plain = {.user = buffer, .capacity = (uint64_t)capacity, .comm = comm};
     MPI_Status found;
-    bool has_capacity = !is_short_plain(&plain);
-    *error = PMPI_Recv(has_capacity ? buffer : plain.bytes,
-                       has_capacity ? (int)capacity : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE, source, tag, comm,
-                       &found);
+    *error = PMPI_Recv(is_short_plain(&plain) ? plain.bytes : buffer,
+                       (int)receive_buffer_bytes(plain.capacity), MPI_BYTE, source, tag, comm, &found);
     if (*error != MPI_SUCCESS) return true;
     *error = end(&plain, &found);
     copy_status(&found, status);

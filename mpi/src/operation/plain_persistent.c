@@ -22,10 +22,8 @@ bool make_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, in
     plain->source = source;
     plain->tag = tag;
     plain->is_persistent = true;
-    bool has_capacity = !is_short_plain(plain);
-    *error = PMPI_Recv_init(has_capacity ? buffer : plain->bytes,
-                            has_capacity ? (int)capacity : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE, source, tag,
-                            comm, request);
+    *error = PMPI_Recv_init(is_short_plain(plain) ? plain->bytes : buffer,
+                            (int)receive_buffer_bytes(plain->capacity), MPI_BYTE, source, tag, comm, request);
     if (*error != MPI_SUCCESS) {
         free(plain);
         return true;

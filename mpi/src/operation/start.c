@@ -262,10 +262,9 @@ static int prepare_receive(struct operation *operation, void **buffer, MPI_Count
     *buffer = operation->user;
     *count = operation->count;
     *type = operation->type;
-    bool is_short = in_job && operation->capacity < CAUSEWAY_COMM_DESCRIPTOR;
+    uint64_t capacity = in_job ? receive_buffer_bytes(operation->capacity) : operation->capacity;
     bool has_gaps = operation->is_mixed || operation->runs != NULL;
-    bool is_replaced = operation->on_gpu || is_short || has_gaps;
-    uint64_t capacity = is_short ? CAUSEWAY_COMM_DESCRIPTOR : operation->capacity;
+    bool is_replaced = operation->on_gpu || has_gaps || capacity > operation->capacity;
     if (in_job || is_replaced) {
         *count = (MPI_Count)capacity;
         *type = MPI_BYTE;

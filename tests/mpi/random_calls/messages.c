@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "causeway_comm.h"
 #include "random_calls.h"
 
 enum { MESSAGES = 12, NEVER = 2, GUARD = 32, UNUSED_TAG = 500 };
@@ -39,7 +40,7 @@ struct messages {
 static size_t some_count(struct group *group, size_t size) {
     switch (below(group, 6)) {
     case 0: return below(group, 3);
-    case 1: return size == 1 ? 79 : below(group, 20);
+    case 1: return size == 1 ? CAUSEWAY_COMM_DESCRIPTOR : below(group, 20);
     case 2: return below(group, 1 + 60000 / size);
     case 3: return below(group, 1 + 700000 / size);
     default: return below(group, 1 + 2000 / size);

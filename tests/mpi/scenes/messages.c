@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "causeway_comm.h"
 #include "scenes.h"
 
 // A sends from a GPU and sits in a receive of the host's memory, which B answers only after it has received.
@@ -202,7 +203,7 @@ void exchange(void) {
 
 // Matched probes take a message out, which nobody else gets.
 void matched(void) {
-    static const size_t bytes[] = {79, 10, LONG, 5000, 79};
+    static const size_t bytes[] = {CAUSEWAY_COMM_DESCRIPTOR, 10, LONG, 5000, CAUSEWAY_COMM_DESCRIPTOR};
     static const enum memory from[] = {HOST, DEVICE, DEVICE, HOST, DEVICE};
     for (int into = 0; into < 2; into++) {
         if (rank == 0) {

@@ -1,6 +1,7 @@
 // Requests of messages: mixed with the MPI's own, and persistent ones.
 #include <stdlib.h>
 
+#include "causeway_comm.h"
 #include "scenes.h"
 
 // Requests of the MPI's and of messages from GPUs in one array, in all forms of waiting.
@@ -53,7 +54,7 @@ void mixed_requests(void) {
 // Requests that are started again and again.
 void persistent(void) {
     enum { COUNT = 4 };
-    static const size_t bytes[COUNT] = {100, 79, 70000, LONG};
+    static const size_t bytes[COUNT] = {100, CAUSEWAY_COMM_DESCRIPTOR, 70000, LONG};
     MPI_Request requests[2 * COUNT];
     char *in[COUNT], *out[COUNT];
     int peer = rank ^ 1;
@@ -90,7 +91,7 @@ void persistent(void) {
     MPI_Request never;
     MPI_Status status;
     int cancelled = 0;
-    MPI_Recv_init(in[1], 79, MPI_BYTE, peer, 1234, MPI_COMM_WORLD, &never);
+    MPI_Recv_init(in[1], CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE, peer, 1234, MPI_COMM_WORLD, &never);
     MPI_Start(&never);
     MPI_Cancel(&never);
     MPI_Wait(&never, &status);

@@ -207,11 +207,11 @@ struct Open {
     world: Arc<World>,
 }
 
-/// Exports memory on a GPU to a peer, until it is withdrawn, and writes the 79 bytes of the descriptor. A
+/// Exports memory on a GPU to a peer, until it is withdrawn, and writes the bytes of the descriptor. A
 /// number, or 0 if the peer does not respond or cannot map such memory.
 ///
 /// # Safety
-/// `descriptor` has capacity for 79 bytes.
+/// `descriptor` has capacity for [`DESCRIPTOR_BYTES`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_export(
     peer: u32,
@@ -242,7 +242,7 @@ pub extern "C" fn causeway_comm_withdraw(number: u64) {
 /// GPU. Its address in this process, and the handle that closes it; null if it cannot be mapped.
 ///
 /// # Safety
-/// `descriptor` has 79 bytes, and `handle` is valid.
+/// `descriptor` has [`DESCRIPTOR_BYTES`], and `handle` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_open(
     descriptor: *const [u8; DESCRIPTOR_BYTES],

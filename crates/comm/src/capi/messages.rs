@@ -202,11 +202,11 @@ pub unsafe extern "C" fn causeway_comm_messages(channel: *const c_char) -> u64 {
     }
 }
 
-/// Offers memory on a GPU to a peer, and writes the 79 bytes of the descriptor. The number of the offer, or 0
+/// Offers memory on a GPU to a peer, and writes the bytes of the descriptor. The number of the offer, or 0
 /// if no channel supports such memory: then the caller sends the message with the MPI.
 ///
 /// # Safety
-/// `descriptor` has capacity for 79 bytes. The memory does not change until the offer ends.
+/// `descriptor` has capacity for [`DESCRIPTOR_BYTES`]. The memory does not change until the offer ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_offer(
     peer: u32,
@@ -267,7 +267,7 @@ pub extern "C" fn causeway_comm_end_wait() {
 /// descriptor. Writes the length of the payload.
 ///
 /// # Safety
-/// `start` has `length` bytes if that is 79, and `payload` is valid for a number.
+/// `start` has `length` bytes if that is [`DESCRIPTOR_BYTES`], and `payload` is valid for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_classify(
     start: *const u8,
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn causeway_comm_classify(
 /// 0, and waits for it. A longer message is not fetched. 0, or -1.
 ///
 /// # Safety
-/// `descriptor` has 79 bytes, and `to` is valid for `capacity` bytes that nothing else uses.
+/// `descriptor` has [`DESCRIPTOR_BYTES`], and `to` is valid for `capacity` bytes that nothing else uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_fetch(
     descriptor: *const [u8; DESCRIPTOR_BYTES],

@@ -4,11 +4,16 @@ use std::collections::HashSet;
 
 use causeway_comm::Job;
 use causeway_comm::matching::{
-    Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Source, Unexpected, classify, receive_size,
+    Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Source, Unexpected, classify,
 };
 use causeway_comm::tracer::Traffic;
 
 use crate::state::{Call, Memory, Message, OWN, Outcome, Receive, State, THRESHOLD, Thread, Without, fits};
+
+/// Bytes of the buffer that the MPI gets for a receive of so many (`mpi/src/operation/operation.h`).
+fn receive_buffer_bytes(room: u64) -> u64 {
+    room.max(DESCRIPTOR_BYTES as u64)
+}
 
 pub struct World {
     job: Job,
@@ -153,10 +158,10 @@ impl World {
         let pattern = Pattern { communicator: 1, source, tag };
         let looks = self.without != Without::List && !has_looked;
         if let Some(number) = looks.then(|| state.list.take(pattern)).flatten() {
-            self.complete(state, receive, receive_size(room), number)?;
+            self.complete(state, receive, receive_buffer_bytes(room), number)?;
             return Ok(receive);
         }
-        let given = if self.without == Without::Room { room } else { receive_size(room) };
+        let given = if self.without == Without::Room { room } else { receive_buffer_bytes(room) };
         let waiting = state.waiting.iter().position(|number| fits(source, tag, &self.messages[*number]));
         match waiting {
             None => state.posted.push((receive, given)),
