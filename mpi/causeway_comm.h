@@ -2,8 +2,8 @@
 //
 // A process takes part in one job at a time. The sender offers memory on a GPU, and the receiver fetches it
 // (a rendezvous). The caller brings the descriptor of an offer to the receiver; the interposer sends it with
-// the MPI. A function that returns -1 for an error, or no object, leaves a message in causeway_comm_error, for
-// the calling thread.
+// the MPI. A function that returns -1 for an error, or no object, leaves a message in causeway_comm_error,
+// for the calling thread.
 #ifndef CAUSEWAY_COMM_H
 #define CAUSEWAY_COMM_H
 

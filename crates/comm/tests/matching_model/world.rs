@@ -3,9 +3,7 @@
 use std::collections::HashSet;
 
 use causeway_comm::Job;
-use causeway_comm::matching::{
-    Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Source, Unexpected, classify,
-};
+use causeway_comm::matching::{Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Source, Unexpected, classify};
 use causeway_comm::tracer::Traffic;
 
 use crate::state::{Call, Memory, Message, OWN, Outcome, Receive, State, THRESHOLD, Thread, Without, fits};
