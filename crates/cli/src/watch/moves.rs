@@ -16,7 +16,9 @@ use causeway_wire::relocation::Relocation;
 use clap::Args;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
 
-use super::checkpoint_file::{may_be_same, read_address, write_address};
+use super::checkpoint_file::{
+    SavedAt, may_be_same, other_machine, read_saved_at, this_machine, write_saved_at,
+};
 use super::query::{WatchArguments, WatchError, on_its_host};
 use super::sessions::find;
 use super::table;
@@ -459,7 +461,8 @@ fn write_checkpoint(
     let target = arguments.server.one_server()?;
     let session = find(&mut ServerConnection::connect(&target)?, &arguments.session)?;
     let mut held = Held::hold(on_its_host(&target)?, session, relocation, true)?;
-    write_address(file, &target.endpoint).map_err(in_file)?;
+    let saved_at = SavedAt { server: target.endpoint.clone(), machine: this_machine() };
+    write_saved_at(file, &saved_at).map_err(in_file)?;
     held.pass_on(|bytes| file.write_all(&bytes).map_err(in_file))?;
     held.during(|| file.sync_all())?.map_err(in_file)?;
     *is_whole = true;
@@ -489,10 +492,17 @@ pub fn restore(arguments: &RestoreArguments) -> Result<ExitCode, WatchError> {
     if !is_private {
         return Err(WatchError::NotPrivate(path.clone()));
     }
-    let (saved_at, start) = read_address(&mut file).map_err(in_file)?;
+    let (saved_at, start) = read_saved_at(&mut file).map_err(in_file)?;
     let target = arguments.server.one_server()?;
-    if let Some(saved_at) = saved_at.as_ref().filter(|saved_at| !may_be_same(saved_at, &target.endpoint)) {
-        return Err(WatchError::OtherAddress { server: target.to_string(), saved_at: saved_at.to_string() });
+    if let Some(saved_at) = &saved_at {
+        if !may_be_same(&saved_at.server, &target.endpoint) {
+            let saved_at = saved_at.server.to_string();
+            return Err(WatchError::OtherAddress { server: target.to_string(), saved_at });
+        }
+        if let Some(text) = other_machine(saved_at, &this_machine()) {
+            // Without a standard error it cannot be said.
+            let _ = writeln!(io::stderr(), "causeway: {text}");
+        }
     }
     let mut server = on_its_host(&target)?;
     let mut incoming = Incoming::begin(&mut server)?;
@@ -524,9 +534,9 @@ pub fn restore(arguments: &RestoreArguments) -> Result<ExitCode, WatchError> {
     let (file, name) = (path.display(), server.name());
     print(&match saved_at {
         _ if has_arrived => format!("the session of {file} goes on at {name}"),
-        Some(saved_at) => format!(
+        Some(SavedAt { server, .. }) => format!(
             "the session of {file} waits for its program at {name}: the program, unless it is suspended or has ended, connects to \
-             {saved_at}, or what it calls that server"
+             {server}, or what it calls that server"
         ),
         None => format!("the session of {file} waits for its program at {name}"),
     })?;
