@@ -207,7 +207,9 @@ fn what_says_nothing_or_something_else_is_no_server_and_not_waited_for() {
             let on = format!("causeway://{address}?insecure-no-key");
             let outcome = causeway_with(&[&command[..1], &["--on", &on], &command[1..]].concat());
             assert!(matches!(outcome.code(), Some(1 | 125)) && outcome.stderr.contains(wanted), "{outcome}");
-            assert_eq!(outcome.stderr.lines().count(), 1, "{outcome}");
+            // On a busy machine it waits longer, and says so.
+            let is_reason = |line: &&str| !line.starts_with("causeway: still waiting for an answer");
+            assert_eq!(outcome.stderr.lines().filter(is_reason).count(), 1, "{outcome}");
         }
     }
 }
