@@ -20,10 +20,11 @@ enum { SUCCESS = 0, INVALID_VALUE = 3, NOT_SUPPORTED = 9 };
 #define CHECK_THAT(condition) REQUIRE(condition, "line %d: %s does not hold", __LINE__, #condition)
 #define MUST(...) CHECK_THAT(call(__VA_ARGS__) == SUCCESS)
 
-static void *cublas, *cusolver;
+static void *cublas, *cusolver, *cusparse;
 
 template <typename... Arguments> static int call(const std::string &name, Arguments... arguments) {
-    void *function = dlsym(name.compare(0, 6, "cublas") == 0 ? cublas : cusolver, name.c_str());
+    const std::string library = name.substr(0, 6);
+    void *function = dlsym(library == "cublas" ? cublas : library == "cuspar" ? cusparse : cusolver, name.c_str());
     REQUIRE(function != nullptr, "%s is not there", name.c_str());
     return reinterpret_cast<int (*)(Arguments...)>(function)(arguments...);
 }
@@ -134,6 +135,28 @@ template <typename T> static void systems(Handle handle, Handle solver) {
         b.download();
         check_product<T>("getrs", view(a.host, a.leading, operation), view(b.host, b.leading), right, n, n, columns);
     }
+    // The matrix and the right sides stay as they are.
+    for (const char *lower : {"S", "D", "C", "Z", "H", "B", "X", "K", "E", "Y"}) {
+        const std::string name = std::string("cusolverDn") + Kind<T>::letter + lower + "gesv";
+        if (dlsym(cusolver, name.c_str()) == nullptr) continue;
+        Matrix<T> a(n, n, 1), b(n, columns, 2), x(n, columns, 3);
+        a.upload(), b.upload();
+        size_t bytes = 0;
+        MUST(name + "_bufferSize", solver, n, columns, a.get(), a.leading, pivots.get(), b.get(), b.leading, x.get(), x.leading,
+             (void *)nullptr, &bytes);
+        Matrix<CUdeviceptr> work(int(bytes / 8 + 1), 1);
+        int steps = -1;
+        MUST(name, solver, n, columns, a.get(), a.leading, pivots.get(), b.get(), b.leading, x.get(), x.leading, work.get(), bytes, &steps,
+             info.get());
+        check_info(info, 0);
+        CHECK_THAT(steps == 0);
+        const View given = view(a.host, a.leading), right = view(b.host, b.leading);
+        a.download(), b.download(), x.download();
+        check_product<T>("gesv", given, view(x.host, x.leading), right, n, n, columns);
+        check_product<T>("gesv's arguments", identity(), view(a.host, a.leading), given, n, n, n);
+        CHECK_THAT(call(name, solver, n, columns, a.get(), a.leading, pivots.get(), b.get(), b.leading, x.get(), x.leading, work.get(),
+                        bytes - 1, &steps, info.get()) == INVALID_VALUE);
+    }
     // Two matrices by arrays of addresses, and their inverses.
     Matrix<T> a(n, 2 * n), c(n, 2 * n);
     Matrix<CUdeviceptr> as(2, 1), cs(2, 1);
@@ -238,16 +261,93 @@ template <typename T> static void decompositions(Handle solver) {
     }
 }
 
+// Eigenvalues and vectors of a matrix that is not Hermitian; of a real one, also with real and imaginary parts apart.
+template <typename T> static void general(Handle solver) {
+    typedef typename Kind<T>::Real Real;
+    const int n = 7;
+    const bool is_real = sizeof(T) == sizeof(Real), is_single = sizeof(Real) == 4;
+    const int kind = is_single ? 0 : 1, complex_kind = kind + 4, own = is_real ? kind : complex_kind;
+    for (int split = 0; split <= int(is_real); split++) {
+        Matrix<T> a(n, n, 1), v(n, n, 2);
+        Matrix<std::complex<Real>> w(n, 1);
+        Matrix<int> info(1, 1);
+        a.upload();
+        const int values = split ? kind : complex_kind;
+        size_t device = 0, host = 0;
+        MUST("cusolverDnXgeev_bufferSize", solver, (void *)nullptr, 0, 1, (int64_t)n, own, a.get(), (int64_t)a.leading, values, w.get(), own,
+             (void *)nullptr, (int64_t)n, own, v.get(), (int64_t)v.leading, own, &device, &host);
+        CHECK_THAT(device > 0 && host > 0);
+        MUST("cusolverDnXgeev", solver, (void *)nullptr, 0, 1, (int64_t)n, own, a.get(), (int64_t)a.leading, values, w.get(), own,
+             (void *)nullptr, (int64_t)n, own, v.get(), (int64_t)v.leading, own, (void *)nullptr, device, (void *)nullptr, host, info.get());
+        check_info(info, 0);
+        w.download(), v.download();
+        std::vector<Number> found(n);
+        for (int i = 0; i < n; i++) {
+            const Real *parts = reinterpret_cast<const Real *>(w.host.data());
+            found[i] = split ? Number(parts[i], parts[n + i]) : Number(w.host[i]);
+        }
+        View stored = view(v.host, v.leading), vectors = [=](int row, int column) {
+            if (!is_real || found[column].imag() == 0) return stored(row, column);
+            const int first = column - (found[column].imag() < 0);
+            const Number pair(stored(row, first).real(), stored(row, first + 1).real());
+            return first == column ? pair : std::conj(pair);
+        };
+        check_product<T>("geev", view(a.host, a.leading), vectors, [=](int row, int column) { return vectors(row, column) * found[column]; }, n, n, n);
+    }
+}
+
+// Systems with a sparse matrix, a regular one and a singular one.
+template <typename T> static void sparse_systems(Handle solver) {
+    typedef typename Kind<T>::Real Real;
+    const int n = 6;
+    Handle descriptor;
+    MUST("cusparseCreateMatDescr", &descriptor);
+    Matrix<T> values(3 * n, 1), b(n, 1), x(n, 1);
+    Matrix<int> offsets(n + 1, 1), columns(3 * n, 1);
+    std::vector<T> whole(n * n);
+    int entries = 0;
+    for (int row = 0; row < n; row++) {
+        offsets.host[row] = entries;
+        // No entry on the diagonal of the first rows.
+        for (int column = 0; column < n; column++)
+            if (column == (row + 1) % n || column == (row + 4) % n || (row > 3 && column == row)) {
+                columns.host[entries] = column;
+                whole[row + column * n] = values.host[entries++];
+            }
+    }
+    offsets.host[n] = entries;
+    values.upload(), offsets.upload(), columns.upload(), b.upload();
+    for (const char *name : {"csrlsvqr", "csrlsvchol"}) {
+        int singularity = 5;
+        const std::string function = std::string("cusolverSp") + Kind<T>::letter + name;
+        MUST(function, solver, n, entries, descriptor, values.get(), offsets.get(), columns.get(), b.get(), Real(0), 0, x.get(), &singularity);
+        CHECK_THAT(singularity == -1);
+        x.download();
+        check_product<T>(name, view(whole, n), view(x.host, n), view(b.host, n), n, n, 1);
+    }
+    // Only the first two rows have entries, none of them in the first column.
+    for (int row = 3; row <= n; row++) offsets.host[row] = offsets.host[2];
+    offsets.upload();
+    int singularity = 5;
+    MUST(std::string("cusolverSp") + Kind<T>::letter + "csrlsvqr", solver, n, offsets.host[n], descriptor, values.get(), offsets.get(),
+         columns.get(), b.get(), Real(0), 0, x.get(), &singularity);
+    CHECK_THAT(singularity == 0);
+    MUST("cusparseDestroyMatDescr", descriptor);
+}
+
 template <typename T> static void all(Handle handle, Handle solver) {
     triangles<T>(handle);
     systems<T>(handle, solver);
     reflections<T>(solver);
     decompositions<T>(solver);
+    general<T>(solver);
+    sparse_systems<T>(solver);
 }
 
 int main(int argc, char **) {
     cublas = dlopen("libcublas.so.13", RTLD_NOW), cusolver = dlopen("libcusolver.so.12", RTLD_NOW);
-    CHECK_THAT(cublas != nullptr && cusolver != nullptr);
+    cusparse = dlopen("libcusparse.so.12", RTLD_NOW);
+    CHECK_THAT(cublas != nullptr && cusolver != nullptr && cusparse != nullptr);
     CUdevice device;
     CUcontext context;
     CHECK_DRIVER(cuInit(0));

@@ -418,6 +418,49 @@ pub unsafe fn eigen(
     unsafe { run(handle, &request) }
 }
 
+/// Eigenvalues of a general matrix, and if there is an argument for them the vectors. Where eigenvalues have a real
+/// type, all their imaginary parts follow the real ones.
+///
+/// # Safety
+/// The handle is null or valid.
+pub unsafe fn eigen_general(
+    handle: *const Handle,
+    order: i64,
+    a: Argument,
+    vectors: Option<Argument>,
+    (values, value_type): (*const u8, ScalarType),
+    info_address: *const u8,
+) -> Done {
+    let count = size(order)?;
+    let is_split = !value_type.is_complex();
+    if is_split && a.scalar_type.is_complex() {
+        return Err(Status::InvalidValue);
+    }
+    let values = vector(values, value_type, count);
+    let imaginary = Matrix {
+        address: values.address.wrapping_add(count.wrapping_mul(value_type.size())),
+        row_stride: 0,
+        column_stride: 1,
+        ..values
+    };
+    let request = SolveRequest {
+        rows: count,
+        columns: count,
+        c_rows: is_split.into(),
+        batch: 1,
+        a: stored(a, order, order)?,
+        b: vectors.map_or(Ok(Matrix::default()), |vectors| stored(vectors, order, order))?,
+        c: imaginary,
+        values,
+        info: info(info_address),
+        step: Step::EigenGeneral as u32,
+        flags: if vectors.is_none() { VALUES_ALONE } else { 0 },
+        ..SolveRequest::default()
+    };
+    // SAFETY: as the caller promises.
+    unsafe { run(handle, &request) }
+}
+
 /// Where singular vectors go: columns of U, and rows of the conjugate transpose of V.
 #[derive(Debug, Clone, Copy)]
 pub struct Vectors {

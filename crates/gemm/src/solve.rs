@@ -36,10 +36,13 @@ pub enum Step {
     MultiplyLower,
     /// The same with the upper triangle.
     MultiplyUpper,
+    /// Eigenvalues of A, and to B the vectors that A multiplies by them: of a real A and B, real and imaginary part of
+    /// one for each pair of conjugates. If C has a row, the imaginary parts go there.
+    EigenGeneral,
 }
 
 impl Step {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::SolveLower,
         Self::SolveUpper,
         Self::Cholesky,
@@ -52,6 +55,7 @@ impl Step {
         Self::Singular,
         Self::MultiplyLower,
         Self::MultiplyUpper,
+        Self::EigenGeneral,
     ];
 
     /// The step of this number.

@@ -29,10 +29,13 @@ pub enum SparseStep {
     Sum,
     /// `Y = alpha * inverse(A) * X`, dense X and Y, with a triangle of A.
     Solve,
+    /// The same with all of A. The count is 0, or the number from 1 on of the first column whose pivot is not above the
+    /// threshold.
+    Eliminate,
 }
 
 impl SparseStep {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::MultiplyDense,
         Self::ToDense,
         Self::FromDense,
@@ -40,6 +43,7 @@ impl SparseStep {
         Self::Product,
         Self::Sum,
         Self::Solve,
+        Self::Eliminate,
     ];
 
     /// The step of this number.

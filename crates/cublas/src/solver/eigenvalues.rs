@@ -228,6 +228,34 @@ solver_functions! {
         solve::eigen(handle, [job, fill], n, a, [values, info], 1)
     }
 
+    /// The workspace of eigenvalues of a general matrix.
+    fn cusolverDnXgeev_bufferSize(
+        _handle: *const Handle, _parameters: *const c_void, _left_job: u32, _right_job: u32, _n: i64, _type: u32,
+        _a: *const u8, _lda: i64, _value_type: u32, _values: *const u8, _left_type: u32, _left: *const u8,
+        _left_leading: i64, _right_type: u32, _right: *const u8, _right_leading: i64, _compute: u32,
+        device: *mut usize, host: *mut usize
+    ) {
+        write_value(device)?;
+        write_value(host)
+    }
+
+    /// Eigenvalues and vectors of a general matrix; those that it multiplies from the right are not computed.
+    fn cusolverDnXgeev(
+        handle: *const Handle, _parameters: *const c_void, left_job: u32, right_job: u32, n: i64, kind: u32,
+        a: *const u8, lda: i64, value_type: u32, values: *const u8, _left_type: u32, _left: *const u8,
+        _left_leading: i64, right_type: u32, right: *const u8, right_leading: i64, _compute: u32,
+        _device: *const u8, _device_len: usize, _host: *const u8, _host_len: usize, info: *const u8
+    ) {
+        let vectors = match (left_job, right_job) {
+            (0, 0) => None,
+            (0, 1) => Some(Argument::new(right, element(right_type)?, right_leading)),
+            (1, 0 | 1) => return Err(Status::NotSupported),
+            _ => return Err(Status::InvalidValue),
+        };
+        let (a, value_type) = (Argument::new(a, element(kind)?, lda), element(value_type)?);
+        solve::eigen_general(handle, n, a, vectors, (values, value_type), info)
+    }
+
     /// The workspace of eigenvalues of a batch.
     fn cusolverDnXsyevBatched_bufferSize(
         _handle: *const Handle, _parameters: *const c_void, _job: u32, _fill: u32, _n: i64, _type: u32,

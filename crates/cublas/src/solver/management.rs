@@ -50,6 +50,28 @@ solver_functions! {
         write_value(stream, Handle::settings(handle)?.stream)
     }
 
+    /// Makes a handle for sparse matrices, and a context if there is none.
+    fn cusolverSpCreate(handle: *mut *mut Handle) {
+        if handle.is_null() {
+            return Err(Status::InvalidValue);
+        }
+        launch::prepare()?;
+        write_value(handle, Handle::create())
+    }
+
+    /// Ends a handle.
+    fn cusolverSpDestroy(handle: *mut Handle) { Handle::destroy(handle) }
+
+    /// Sets the stream of later calls.
+    fn cusolverSpSetStream(handle: *const Handle, stream: usize) {
+        Handle::change(handle, |settings| settings.stream = stream)
+    }
+
+    /// The stream of later calls.
+    fn cusolverSpGetStream(handle: *const Handle, stream: *mut usize) {
+        write_value(stream, Handle::settings(handle)?.stream)
+    }
+
     /// The version.
     fn cusolverGetVersion(version: *mut c_int) {
         write_value(version, VERSION[0] * 1000 + VERSION[1] * 100 + VERSION[2])

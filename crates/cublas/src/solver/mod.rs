@@ -1,8 +1,10 @@
-//! cuSOLVER's functions for dense matrices: `libcusolver.so`.
+//! cuSOLVER's functions: `libcusolver.so`.
 
 mod dense;
 mod eigenvalues;
 mod management;
+mod refined;
+mod sparse;
 mod status;
 
 pub use status::NOT_SUPPORTED;

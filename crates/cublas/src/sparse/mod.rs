@@ -1,11 +1,11 @@
 //! cuSPARSE's functions: `libcusparse.so`.
 
 mod compressed;
-mod descriptors;
+pub mod descriptors;
 mod generic;
 mod management;
-mod objects;
-mod request;
+pub mod objects;
+pub mod request;
 mod status;
 
 pub use status::NOT_SUPPORTED;

@@ -6,12 +6,13 @@
 
 pub(super) mod complex;
 mod factors;
+mod general;
 mod jacobi;
 
 use std::cell::RefCell;
 
 use causeway_gemm::{
-    CONJUGATE, FROM_IDENTITY, MAX_ELEMENTS, Matrix, SolveRequest, Step, TRANSPOSE, UNIT_DIAGONAL,
+    CONJUGATE, FROM_IDENTITY, MAX_ELEMENTS, Matrix, ScalarType, SolveRequest, Step, TRANSPOSE, UNIT_DIAGONAL,
     VALUES_ALONE,
 };
 
@@ -106,6 +107,10 @@ fn sizes(step: Step, request: &SolveRequest) -> Result<[(usize, usize); 5], Rais
         Step::Qr => ((0, 0), (0, 0), few, 0, true),
         Step::MultiplyQ | Step::FormQ => (b, (0, 0), columns, 0, b.0 == rows && columns <= rows),
         Step::Eigen if has_vectors => ((rows, rows), (0, 0), rows, 0, true),
+        Step::EigenGeneral => {
+            let order = if has_vectors { rows } else { 0 };
+            ((order, order), (request.c_rows, columns), rows, 0, request.c_rows <= 1)
+        }
         Step::Eigen => ((0, 0), (0, 0), rows, 0, true),
         Step::Singular if has_vectors => {
             let c = request.c_rows;
@@ -139,6 +144,9 @@ fn uses(step: Step, request: &SolveRequest) -> ([bool; 5], [bool; 5]) {
         Step::MultiplyQ => ([true, true, false, true, false], [false, true, false, false, false]),
         Step::FormQ => ([true, false, false, true, false], [false, true, false, false, false]),
         Step::Eigen => ([true, false, false, false, false], [false, vectors, false, true, false]),
+        Step::EigenGeneral => {
+            ([true, false, false, false, false], [false, vectors, request.c_rows > 0, true, false])
+        }
         Step::Singular => ([true, false, false, false, false], [false, vectors, vectors, true, false]),
     }
 }
@@ -247,6 +255,19 @@ unsafe fn compute(
             0
         }
         Step::Eigen => jacobi::eigen(&mut a, &mut values, &mut b, is_stopped),
+        Step::EigenGeneral => {
+            let is_real = |matrix: &Matrix| {
+                !ScalarType::from_number(matrix.scalar_type).is_some_and(ScalarType::is_complex)
+            };
+            let results = general::Results {
+                values: &mut values,
+                imaginary: &mut c,
+                vectors: &mut b,
+                is_real: is_real(&request.a),
+                has_real_vectors: is_real(&request.b),
+            };
+            general::eigen(&mut a, results, is_stopped)
+        }
         Step::Singular => jacobi::singular(&a, &mut values, &mut b, &mut c, is_stopped),
     }
 }

@@ -4,6 +4,7 @@
 //! nothing is owned; what is computed in between runs on the worker's own stack. All is complex, in double precision,
 //! indices too.
 
+mod eliminate;
 mod entries;
 
 use std::cell::RefCell;
@@ -163,7 +164,10 @@ pub(super) unsafe fn compute(thread: *mut ThreadContext, request: &SparseRequest
 /// What a step reads.
 fn operands(step: SparseStep, request: &SparseRequest, beta: Complex) -> Option<[Part; READ]> {
     let has_second = matches!(step, SparseStep::Product | SparseStep::Sum);
-    let has_dense = matches!(step, SparseStep::MultiplyDense | SparseStep::FromDense | SparseStep::Solve);
+    let has_dense = matches!(
+        step,
+        SparseStep::MultiplyDense | SparseStep::FromDense | SparseStep::Solve | SparseStep::Eliminate
+    );
     let mut parts = [Part::default(); READ];
     for (first, matrix, is_used) in
         [(0, &request.a, step != SparseStep::FromDense), (3, &request.b, has_second)]
@@ -231,6 +235,18 @@ fn results(
         SparseStep::MultiplyDense | SparseStep::ToDense | SparseStep::Solve => {
             let result = dense_result(step, request, factors, left()?, x, std::mem::take(y))?;
             return Some([Vec::new(), Vec::new(), Vec::new(), result, Vec::new()]);
+        }
+        SparseStep::Eliminate => {
+            let fits =
+                a.rows == a.columns && (request.y.rows, request.y.columns) == (a.rows, request.x.columns);
+            if !fits || a.rows.checked_mul(request.x.columns)? != x.len() as u64 {
+                return None;
+            }
+            let mut result: Vec<Complex> = x.iter().map(|element| times(factors[0], *element)).collect();
+            let mut to = Dense { rows: a.rows as usize, elements: &mut result };
+            let singular = eliminate::solve(left()?, request.threshold, &mut to, is_stopped);
+            let count = vec![[singular.map_or(0.0, |column| column as f64 + 1.0), 0.0]];
+            return Some([Vec::new(), Vec::new(), Vec::new(), result, count]);
         }
         SparseStep::FromDense => entries::from_dense(&Dense { rows: request.x.rows as usize, elements: x }),
         SparseStep::Convert => left()?,
