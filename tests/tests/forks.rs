@@ -75,6 +75,23 @@ fn what_cannot_be_forked_is_refused_and_goes_on() {
 }
 
 #[test]
+fn limits_of_a_client_count_its_forks() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    let server = Server::start_with_key(&key);
+    let address = server.target().endpoint.to_string();
+    let mut command = Command::new(causeway());
+    forget_environment(&mut command);
+    command.args(["client", "add", "ada", "--device-memory", "20M", "--address", &address, "--key-file"]);
+    command.arg(key).env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME");
+    let ada = run(&mut command, LIMIT).must_succeed().stdout;
+    // The program has 8 MiB: that is enough for one child at a time.
+    run(forking(&server, "tcp", &["limit", "1", "device-memory"]).env("CAUSEWAY_ON", ada.trim()), LIMIT)
+        .must_succeed();
+    server.must_be_well();
+}
+
+#[test]
 fn a_fork_is_a_session_that_names_its_parent_and_outlives_it() {
     let folder = tempfile::tempdir().unwrap();
     let (end, audit) = (folder.path().join("end"), folder.path().join("audit.jsonl"));
