@@ -1,5 +1,6 @@
 // Calls keep the order in which they were made, also when several threads make them one after the other: threads take turns by
 // a mutex and a condition variable, and every turn's work depends on the turn before, without any wait for the device.
+// A launch has the attributes that its function had when it was made, however much of the stream is still to be done.
 #include "check.h"
 
 #include <condition_variable>
@@ -64,6 +65,40 @@ static void run(int id) {
     }
 }
 
+__global__ void in_shared_memory(unsigned *counter, int words, int rounds) {
+    extern __shared__ unsigned room[];
+    for (int round = 0; round < rounds; round++) room[(words - 1 + round) % words] = round;
+    atomicAdd(counter, room[(words - 2 + rounds) % words] - rounds + 2);
+}
+
+// The function may have more shared memory for one launch than for the next, as libraries set it before each. The stream is
+// behind: its first command is a long copy, and then come more commands than a driver takes at once.
+static void attributes_between_launches() {
+    constexpr int PAIRS = 1'500, MORE = 90 << 10, LESS = 60 << 10;
+    const size_t bytes = 32 << 20;
+    unsigned *counter;
+    char *source, *target;
+    CHECK_CUDA(cudaMalloc(&counter, sizeof *counter));
+    CHECK_CUDA(cudaMemset(counter, 0, sizeof *counter));
+    CHECK_CUDA(cudaMalloc(&target, bytes));
+    CHECK_CUDA(cudaMallocHost(&source, bytes));
+    CHECK_CUDA(cudaDeviceSynchronize());
+    CHECK_CUDA(cudaMemcpyAsync(target, source, bytes, cudaMemcpyHostToDevice, stream));
+    for (int launch = 0; launch < 2 * PAIRS; launch++) {
+        int size = launch % 2 ? LESS : MORE;
+        CHECK_CUDA(cudaFuncSetAttribute(in_shared_memory, cudaFuncAttributeMaxDynamicSharedMemorySize, size));
+        in_shared_memory<<<1, 1, size, stream>>>(counter, size / sizeof(unsigned), 100);
+        CHECK_LAUNCH();
+    }
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    unsigned count;
+    CHECK_CUDA(cudaMemcpy(&count, counter, sizeof count, cudaMemcpyDeviceToHost));
+    REQUIRE(count == 2 * PAIRS, "%u of %d launches with other attributes ran", count, 2 * PAIRS);
+    CHECK_CUDA(cudaFreeHost(source));
+    CHECK_CUDA(cudaFree(target));
+    CHECK_CUDA(cudaFree(counter));
+}
+
 int main() {
     const size_t bytes = COUNT * sizeof(unsigned);
     CHECK_CUDA(cudaMalloc(&data, bytes));
@@ -83,6 +118,7 @@ int main() {
     CHECK_CUDA(cudaMemcpy(result.data(), data, bytes, cudaMemcpyDeviceToHost));
     for (int i = 0; i < COUNT; i++)
         REQUIRE(result[i] == expected, "after %d turns element %d should be %u, is %u", TURNS, i, expected, result[i]);
+    attributes_between_launches();
     CHECK_CUDA(cudaEventDestroy(handed_over));
     CHECK_CUDA(cudaStreamDestroy(stream));
     CHECK_CUDA(cudaFree(data));

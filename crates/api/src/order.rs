@@ -16,14 +16,20 @@ pub enum Order {
     InStream {
         /// The stream.
         stream: Handle<Stream>,
-        /// The value of the handle of an event or executable graph that the command shares with commands of
-        /// other streams, and what it does with it.
+        /// The value of the handle of an event, executable graph or function that the command shares with
+        /// commands of other streams, and what it does with it.
         shared: Option<(u64, Access)>,
     },
-    /// Changes a graph, executable or not, for what comes after it.
+    /// Changes a graph, executable or not, or the attributes of a function or kernel, for what comes after it
+    /// and not for the launches before.
     Changes {
-        /// The value of the graph's handle.
-        graph: u64,
+        /// The value of its handle.
+        object: u64,
+    },
+    /// Looks at the attributes of a function, as the changes before it have made them.
+    Reads {
+        /// The value of its handle.
+        object: u64,
     },
     /// Looks at events, or destroys one.
     Uses {

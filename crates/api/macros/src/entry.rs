@@ -156,11 +156,14 @@ pub enum Order {
     InStream {
         /// The argument with the stream.
         stream: String,
-        /// `reads X` or `writes X`: an event or executable graph that the command shares with other streams.
+        /// `reads X` or `writes X`: an event, executable graph or function that the command shares with other
+        /// streams.
         shared: Option<(Access, String)>,
     },
-    /// `changes GRAPH`: changes a graph, for what comes after it.
+    /// `changes OBJECT`: changes a graph, or a function's or kernel's attributes, for what comes after it.
     Changes(String),
+    /// `reads FUNCTION`: looks at the attributes of a function.
+    Reads(String),
     /// `uses EVENT` or `uses EVENT EVENT`: looks at events, or destroys one.
     Uses(String, Option<String>),
     /// `watches STREAM`: looks at a stream and changes nothing.

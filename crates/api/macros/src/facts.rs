@@ -115,7 +115,7 @@ fn requests<'a>(name: &str, text: &str, entries: impl Iterator<Item = &'a &'a En
 /// Watching and using events puts nothing into a stream either, not even by what they make the back end do.
 fn is_inert(entry: &Entry) -> bool {
     match entry.command_facts().order {
-        Order::Inert | Order::Watches(_) | Order::WatchesContext | Order::Uses(..) => true,
+        Order::Inert | Order::Watches(_) | Order::WatchesContext | Order::Uses(..) | Order::Reads(_) => true,
         Order::Free | Order::Barrier | Order::Changes(_) | Order::InStream { .. } => false,
     }
 }
@@ -146,9 +146,13 @@ fn order(entry: &Entry) -> TokenStream {
             };
             quote!(Order::InStream { stream: _request.#stream, shared: #shared })
         }
-        Order::Changes(graph) => {
-            let graph = ident(graph);
-            quote!(Order::Changes { graph: _request.#graph.value() })
+        Order::Changes(object) => {
+            let object = ident(object);
+            quote!(Order::Changes { object: _request.#object.value() })
+        }
+        Order::Reads(object) => {
+            let object = ident(object);
+            quote!(Order::Reads { object: _request.#object.value() })
         }
         Order::Uses(event, other) => {
             let event = ident(event);

@@ -13,7 +13,7 @@ pub fn facts(entry: &Entry, text: Option<&str>) -> Result<Option<Facts>, String>
         (true, None) => {
             return Err(
                 "a posted or called line says its order after `:` (free, inert, barrier, in STREAM, \
-                        changes GRAPH, uses EVENT, watches STREAM or watches context)"
+                        changes OBJECT, reads FUNCTION, uses EVENT, watches STREAM or watches context)"
                     .to_owned(),
             );
         }
@@ -28,7 +28,7 @@ pub fn facts(entry: &Entry, text: Option<&str>) -> Result<Option<Facts>, String>
             [verb @ ("reads" | "writes"), name] => match &mut order {
                 Order::InStream { shared: shared @ None, .. } => {
                     let access = if *verb == "reads" { Access::Read } else { Access::Write };
-                    *shared = Some((access, handle(entry, name, &["CUevent", "CUgraphExec"])?));
+                    *shared = Some((access, handle(entry, name, &["CUevent", "CUgraphExec", "CUfunction"])?));
                 }
                 _ => return Err(format!("`{verb}` follows `in STREAM`, once")),
             },
@@ -49,7 +49,11 @@ fn order(entry: &Entry, tokens: &[&str]) -> Result<Order, String> {
         ["inert"] => Order::Inert,
         ["barrier"] => Order::Barrier,
         ["in", stream] => Order::InStream { stream: handle(entry, stream, &["CUstream"])?, shared: None },
-        ["changes", graph] => Order::Changes(handle(entry, graph, &["CUgraph", "CUgraphExec"])?),
+        ["changes", object] => {
+            let kinds = ["CUgraph", "CUgraphExec", "CUfunction", "CUkernel"];
+            Order::Changes(handle(entry, object, &kinds)?)
+        }
+        ["reads", function] => Order::Reads(handle(entry, function, &["CUfunction"])?),
         ["uses", event] => Order::Uses(handle(entry, event, &["CUevent"])?, None),
         ["uses", one, other] => {
             Order::Uses(handle(entry, one, &["CUevent"])?, Some(handle(entry, other, &["CUevent"])?))

@@ -62,6 +62,8 @@ ranks! {
     LibraryImages,
     /// Functions of a module.
     ModuleFunctions,
+    /// Changes of a function's attributes.
+    FunctionChanges,
     /// Functions of a kernel, by context.
     KernelFunctions,
     /// Variables of a module.

@@ -8,7 +8,8 @@
 //! The dependencies are CUDA's own: commands of one stream are in order; the legacy default stream is in
 //! order with every blocking stream; a use of an event comes after its record; and what destroys objects or
 //! looks at a whole context comes after everything before it. Code comes before its use: a command that names
-//! a module, or what comes from one, waits while the module is being loaded, and nothing else does.
+//! a module, or what comes from one, waits while the module is being loaded, and nothing else does. A launch has
+//! the attributes that its function had when it was given: a deferred one holds up changes of them.
 
 use causeway_api::calls::Request;
 use causeway_api::handle::{Context, Handle, Stream};
@@ -28,16 +29,21 @@ pub enum CommandOrder {
         /// The stream's [key](key).
         stream: u64,
         /// An event that the command records or waits for, or the executable graph that it launches: launches
-        /// and changes of it come one after the other, as records do.
-        event: Option<u64>,
+        /// and changes of it come one after the other, as records do; or the function that it launches.
+        shared: Option<u64>,
         /// Whether the command records the event, or launches the graph.
-        records: bool,
+        writes: bool,
     },
-    /// Changes a graph, whose nodes are counted as they come, or an executable one, for the launches to come
-    /// and not for those before.
+    /// Changes a graph, whose nodes are counted as they come, an executable one, or the attributes of a function
+    /// or kernel, for the launches to come and not for those before.
     Changes {
         /// Its handle.
-        graph: u64,
+        object: u64,
+    },
+    /// Looks at the attributes of a function.
+    Reads {
+        /// Its handle.
+        object: u64,
     },
     /// Looks at a stream and changes nothing: deferred behind the stream's commands, holds up none.
     Watches {
@@ -67,10 +73,11 @@ pub fn command_order(order: Order, context: Handle<Context>) -> CommandOrder {
         Order::Barrier => CommandOrder::Barrier,
         Order::InStream { stream, shared } => CommandOrder::InStream {
             stream: key(stream, context),
-            event: shared.map(|(object, _)| object),
-            records: matches!(shared, Some((_, Access::Write))),
+            shared: shared.map(|(object, _)| object),
+            writes: matches!(shared, Some((_, Access::Write))),
         },
-        Order::Changes { graph } => CommandOrder::Changes { graph },
+        Order::Changes { object } => CommandOrder::Changes { object },
+        Order::Reads { object } => CommandOrder::Reads { object },
         Order::Uses { event, other } => {
             CommandOrder::UsesEvent { event: event.value(), other: other.map(|other| other.value()) }
         }
@@ -101,15 +108,31 @@ fn is_legacy(key: u64) -> bool {
     key & LEGACY == LEGACY
 }
 
-/// To which legacy default stream of the session each stream belongs, and whether it takes part in that one's
-/// order.
+/// What is known of objects that matters for the order: to which legacy default stream of the session each stream
+/// belongs, and whether it takes part in that one's order; of which kernel a function is.
 #[derive(Default)]
-pub struct StreamKinds {
+pub struct ObjectKinds {
     /// The key of the legacy default stream of the stream's context; nothing for a non-blocking stream.
     legacy_of: HashMap<u64, Option<u64>>,
+    /// The kernel of a function that is a kernel's in some context.
+    kernel_of: HashMap<u64, u64>,
 }
 
-impl StreamKinds {
+impl ObjectKinds {
+    /// Notes what a command makes when it is received.
+    pub fn note_made(&mut self, request: &Request<'_>, context: Handle<Context>) {
+        if let Some((stream, flags)) = request.new_stream() {
+            self.created(stream, context, flags);
+        } else if let Request::kernel_function(made) = request {
+            self.kernel_of.insert(made.function.value(), made.kernel.value());
+        }
+    }
+
+    /// Under which handle the uses of an object are known: a kernel's functions have what is set of the kernel.
+    fn shared(&self, object: u64) -> u64 {
+        self.kernel_of.get(&object).copied().unwrap_or(object)
+    }
+
     /// Notes a stream when its creation in `context` is received.
     pub fn created(&mut self, stream: Handle<Stream>, context: Handle<Context>, flags: u32) {
         let legacy = (flags & NON_BLOCKING == 0).then(|| key(Handle::NULL, context));
@@ -146,13 +169,14 @@ pub struct Blockers {
     legacy_streams: HashSet<u64>,
     /// In which contexts deferred commands work.
     contexts: HashSet<u64>,
-    /// Events that a deferred command records (`true`) or waits for; graphs that one changes or launches.
-    events: HashMap<u64, bool>,
+    /// Events that a deferred command records (`true`) or waits for; graphs that one changes or launches;
+    /// functions or their kernels whose attributes one changes (`true`), or that one launches.
+    shared: HashMap<u64, bool>,
 }
 
 impl Blockers {
     /// Whether `request`, which takes part in the order as `order`, must stay behind another command.
-    pub fn holds_up(&self, order: CommandOrder, request: &Request<'_>, kinds: &StreamKinds) -> bool {
+    pub fn holds_up(&self, order: CommandOrder, request: &Request<'_>, kinds: &ObjectKinds) -> bool {
         self.holds_up_object(request) || self.holds_up_command(order, kinds)
     }
 
@@ -165,7 +189,7 @@ impl Blockers {
             || request.names(|handle| self.making.contains(&handle) || self.unmade.contains(&handle))
     }
 
-    fn holds_up_command(&self, order: CommandOrder, kinds: &StreamKinds) -> bool {
+    fn holds_up_command(&self, order: CommandOrder, kinds: &ObjectKinds) -> bool {
         if !self.any {
             return false;
         }
@@ -174,24 +198,25 @@ impl Blockers {
             CommandOrder::Barrier => true,
             CommandOrder::WatchesContext { context } => self.contexts.contains(&context),
             CommandOrder::Watches { stream } => self.holds_up_stream(stream, kinds),
-            CommandOrder::InStream { stream, event, records } => {
+            CommandOrder::InStream { stream, shared, writes } => {
                 self.holds_up_stream(stream, kinds)
-                    || event.is_some_and(|event| match self.events.get(&event) {
+                    || shared.is_some_and(|object| match self.shared.get(&kinds.shared(object)) {
                         // Waiting for an event comes after its record; recording it again also after the
                         // waits.
-                        Some(recorded) => records || *recorded,
+                        Some(written) => writes || *written,
                         None => false,
                     })
             }
-            CommandOrder::Changes { graph } => self.events.contains_key(&graph),
+            CommandOrder::Changes { object } => self.shared.contains_key(&kinds.shared(object)),
+            CommandOrder::Reads { object } => self.shared.get(&kinds.shared(object)) == Some(&true),
             CommandOrder::UsesEvent { event, other } => {
-                self.events.contains_key(&event)
-                    || other.is_some_and(|event| self.events.contains_key(&event))
+                self.shared.contains_key(&event)
+                    || other.is_some_and(|event| self.shared.contains_key(&event))
             }
         }
     }
 
-    fn holds_up_stream(&self, stream: u64, kinds: &StreamKinds) -> bool {
+    fn holds_up_stream(&self, stream: u64, kinds: &ObjectKinds) -> bool {
         self.streams.contains(&stream)
             || self.legacy_streams.contains(&stream)
             || kinds.legacy_of(stream).is_some_and(|legacy| self.streams.contains(&legacy))
@@ -225,7 +250,7 @@ impl Blockers {
         order: CommandOrder,
         context: Handle<Context>,
         request: &Request<'_>,
-        kinds: &StreamKinds,
+        kinds: &ObjectKinds,
     ) {
         request.makes(|handle| {
             self.unmade.insert(handle);
@@ -233,20 +258,20 @@ impl Blockers {
         self.add_command(order, context, kinds);
     }
 
-    fn add_command(&mut self, order: CommandOrder, context: Handle<Context>, kinds: &StreamKinds) {
+    fn add_command(&mut self, order: CommandOrder, context: Handle<Context>, kinds: &ObjectKinds) {
         // What is free to be issued in any order holds up only those who name what it makes.
         if order != CommandOrder::Free {
             self.any = true;
             self.contexts.insert(context.value());
         }
-        if let CommandOrder::Changes { graph } = order {
-            self.events.insert(graph, true);
+        if let CommandOrder::Changes { object } = order {
+            self.shared.insert(kinds.shared(object), true);
         }
-        if let CommandOrder::InStream { stream, event, records } = order {
+        if let CommandOrder::InStream { stream, shared, writes } = order {
             self.streams.insert(stream);
             self.legacy_streams.extend(kinds.legacy_of(stream));
-            if let Some(event) = event {
-                *self.events.entry(event).or_default() |= records;
+            if let Some(object) = shared {
+                *self.shared.entry(kinds.shared(object)).or_default() |= writes;
             }
         }
     }
@@ -269,18 +294,18 @@ mod tests {
     }
 
     fn work(stream: u64) -> CommandOrder {
-        CommandOrder::InStream { stream, event: None, records: false }
+        CommandOrder::InStream { stream, shared: None, writes: false }
     }
 
     fn record(stream: u64) -> CommandOrder {
-        CommandOrder::InStream { stream, event: Some(E), records: true }
+        CommandOrder::InStream { stream, shared: Some(E), writes: true }
     }
 
     fn wait(stream: u64) -> CommandOrder {
-        CommandOrder::InStream { stream, event: Some(E), records: false }
+        CommandOrder::InStream { stream, shared: Some(E), writes: false }
     }
 
-    fn blocked_by(deferred: &[CommandOrder], kinds: &StreamKinds) -> Blockers {
+    fn blocked_by(deferred: &[CommandOrder], kinds: &ObjectKinds) -> Blockers {
         let mut blockers = Blockers::default();
         deferred.iter().for_each(|order| blockers.add_command(*order, contexts()[0].0, kinds));
         blockers
@@ -288,7 +313,7 @@ mod tests {
 
     #[test]
     fn only_the_same_stream_is_held_up() {
-        let kinds = StreamKinds::default();
+        let kinds = ObjectKinds::default();
         let blockers = blocked_by(&[work(A)], &kinds);
         assert!(blockers.holds_up_command(work(A), &kinds));
         assert!(blockers.holds_up_command(CommandOrder::Watches { stream: A }, &kinds));
@@ -306,7 +331,7 @@ mod tests {
         let [(context, legacy), (_, other)] = contexts();
         assert_ne!(legacy, other);
         assert_eq!((handle(legacy), handle(A)), (Handle::NULL, Handle::from_value(A)));
-        let mut kinds = StreamKinds::default();
+        let mut kinds = ObjectKinds::default();
         kinds.created(Handle::from_value(A), context, 0);
         kinds.created(Handle::from_value(B), context, NON_BLOCKING);
         let blockers = blocked_by(&[work(legacy)], &kinds);
@@ -326,7 +351,7 @@ mod tests {
 
     #[test]
     fn an_event_is_used_after_its_parked_record() {
-        let kinds = StreamKinds::default();
+        let kinds = ObjectKinds::default();
         let blockers = blocked_by(&[record(A)], &kinds);
         assert!(blockers.holds_up_command(wait(B), &kinds));
         assert!(blockers.holds_up_command(record(B), &kinds));
@@ -336,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_parked_wait_holds_up_a_new_record_but_not_another_wait() {
-        let kinds = StreamKinds::default();
+        let kinds = ObjectKinds::default();
         let blockers = blocked_by(&[wait(A)], &kinds);
         assert!(blockers.holds_up_command(record(B), &kinds));
         assert!(!blockers.holds_up_command(wait(B), &kinds));
@@ -345,10 +370,10 @@ mod tests {
     #[test]
     fn a_graph_is_changed_between_the_launches_before_and_after() {
         const G: u64 = 10 << 56 | 1;
-        let kinds = StreamKinds::default();
-        let launch = |stream| CommandOrder::InStream { stream, event: Some(G), records: true };
+        let kinds = ObjectKinds::default();
+        let launch = |stream| CommandOrder::InStream { stream, shared: Some(G), writes: true };
         let launched = blocked_by(&[launch(A)], &kinds);
-        let change = |graph| CommandOrder::Changes { graph };
+        let change = |object| CommandOrder::Changes { object };
         assert!(
             launched.holds_up_command(change(G), &kinds) && !launched.holds_up_command(change(1), &kinds)
         );
@@ -361,8 +386,28 @@ mod tests {
     }
 
     #[test]
+    fn the_attributes_of_a_function_change_between_its_launches() {
+        use causeway_api::calls::kernel_function;
+        const K: u64 = 12 << 56 | 1;
+        const F: u64 = 13 << 56 | 1;
+        let mut kinds = ObjectKinds::default();
+        let made = kernel_function { function: Handle::from_value(F), kernel: Handle::from_value(K) };
+        kinds.note_made(&Request::kernel_function(made), contexts()[0].0);
+        let launch = |stream| CommandOrder::InStream { stream, shared: Some(F), writes: false };
+        let (change, look) = (|object| CommandOrder::Changes { object }, CommandOrder::Reads { object: F });
+        let launched = blocked_by(&[launch(A)], &kinds);
+        assert!(!launched.holds_up_command(launch(B), &kinds) && !launched.holds_up_command(look, &kinds));
+        assert!(launched.holds_up_command(change(F), &kinds) && launched.holds_up_command(change(K), &kinds));
+        assert!(!launched.holds_up_command(change(F + 1), &kinds));
+        for changed in [F, K] {
+            let changed = blocked_by(&[launch(A), change(changed)], &kinds);
+            assert!(changed.holds_up_command(launch(B), &kinds) && changed.holds_up_command(look, &kinds));
+        }
+    }
+
+    #[test]
     fn watching_holds_up_nothing() {
-        let kinds = StreamKinds::default();
+        let kinds = ObjectKinds::default();
         let blockers = blocked_by(&[CommandOrder::Watches { stream: A }, CommandOrder::Barrier], &kinds);
         assert!(!blockers.holds_up_command(work(A), &kinds));
     }
@@ -384,7 +429,7 @@ mod tests {
             let stream = Handle::from_value(A);
             Request::launch(launch { function, shape, stream, attributes: Vec::new(), params: &[] })
         };
-        let kinds = StreamKinds::default();
+        let kinds = ObjectKinds::default();
         let mut blockers = Blockers::default();
         let held = |blockers: &Blockers, request: &Request<'_>| {
             blockers.holds_up(command_order(request.order(), Handle::NULL), request, &kinds)

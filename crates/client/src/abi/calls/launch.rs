@@ -65,16 +65,21 @@ pub fn set_attribute(
     if allowed.as_ref().is_some_and(|allowed| !allowed.contains(&value)) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    if state.is_set(attribute, device, value) {
-        return Ok(());
+    if allowed.is_some() {
+        return state.change(|| {
+            if !state.is_set(attribute, device, value) {
+                send::post_in(context, request)?;
+                state.note_attribute(attribute, device, value);
+            }
+            Ok(())
+        });
     }
-    match allowed {
-        Some(_) => send::post_in(context, request)?,
-        None => send::call_in(context, request)?,
+    if !state.is_set(attribute, device, value) {
+        send::call_in(context, request)?;
+        // The driver takes any number for yes.
+        let is_flag = attribute == CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+        state.note_attribute(attribute, device, if is_flag { i32::from(value != 0) } else { value });
     }
-    // The driver takes any number for yes.
-    let is_flag = attribute == CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
-    state.note_attribute(attribute, device, if is_flag { i32::from(value != 0) } else { value });
     Ok(())
 }
 

@@ -40,6 +40,8 @@ pub struct FunctionState {
     pub parameter_bytes: usize,
     /// The context whose functions can be launched there alone; null for a kernel, which is of no context.
     pub context: Handle<Context>,
+    /// Whose turn it is to change attributes without waiting for the server.
+    changes: Mutex<rank::FunctionChanges, ()>,
     /// What the program has set of its attributes: device, attribute and value.
     set: Mutex<rank::FunctionAttributes, Vec<(CUdevice, i32, i32)>>,
     /// Whether it says anything about the clusters of its launches.
@@ -123,6 +125,7 @@ fn insert(
         name: CString::new(info.name.as_str()).unwrap_or_default(),
         parameter_bytes: info.parameter_bytes(),
         context,
+        changes: Mutex::default(),
         set: Mutex::default(),
         rules_clusters: AtomicBool::new(false),
         functions: Mutex::default(),
@@ -216,6 +219,13 @@ impl FunctionState {
     /// of one context.
     fn device_of_settings(&self, device: CUdevice) -> CUdevice {
         if self.context.is_null() { device } else { ANY_DEVICE }
+    }
+
+    /// Runs `change`, which posts a change of an attribute and notes it, while no other thread does: else the
+    /// later of two changes at the server need not be the one that is noted.
+    pub fn change<T>(&self, change: impl FnOnce() -> T) -> T {
+        let _changes = self.changes.lock();
+        change()
     }
 
     /// Notes that the server has set an attribute. What is set of a kernel is set of its functions on that device,

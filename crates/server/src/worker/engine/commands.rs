@@ -41,9 +41,7 @@ impl Engine {
             self.rdma.complete_exposed_copy(&self.session, self.uploads.incoming(), copy);
         }
         let mut state = self.state.lock();
-        if let Some((stream, flags)) = request.new_stream() {
-            state.queue.stream_created(stream, head.context, flags);
-        }
+        state.queue.note_made(&request, head.context);
         if self.is_ready(&state, order, &request) {
             self.issue(&mut state, head, order, &request, command.payload);
         } else {
@@ -219,9 +217,7 @@ impl Engine {
         let head = Head { call: 0, context, opcode: entry.opcode, received_at: None };
         self.session.enter_context(context)?;
         let mut state = self.state.lock();
-        if let Some((stream, flags)) = request.new_stream() {
-            state.queue.stream_created(stream, context, flags);
-        }
+        state.queue.note_made(&request, context);
         let outcome = if let Executor::Background { .. } = request.executor() {
             let bytes = entry.image.as_ref().map(|image| image.contents()).unwrap_or_default();
             let mut reply = Vec::new();

@@ -5,7 +5,7 @@
 //! of another context: it must find the bytes, as it does with a GPU that is near. So the end of such a copy is marked by an
 //! event of ours, a *fence*, and the first command that each other stream gets afterwards waits for it on the device.
 
-use crate::worker::order::{self, StreamKinds};
+use crate::worker::order::{self, ObjectKinds};
 use causeway_api::handle::{Context, Event, Handle, Native, Stream};
 use causeway_api::sys::CUevent_flags;
 use causeway_gpu::{CuResult, Gpu};
@@ -63,7 +63,7 @@ impl Fences {
         gpu: &dyn Gpu,
         context: Handle<Context>,
         stream: u64,
-        kinds: &StreamKinds,
+        kinds: &ObjectKinds,
         native: impl Fn() -> CuResult<Native<Stream>>,
     ) -> CuResult<()> {
         for fence in &mut self.0 {

@@ -1,6 +1,6 @@
 //! Deferred commands by stream, and the progress of each stream.
 
-use crate::worker::order::{self, Blockers, CommandOrder, StreamKinds};
+use crate::worker::order::{self, Blockers, CommandOrder, ObjectKinds};
 use crate::worker::session::{Head, Session};
 use causeway_api::calls::Request;
 use causeway_api::handle::{Context, Handle, Stream};
@@ -44,19 +44,19 @@ pub(super) struct CommandQueue {
     deferred: VecDeque<Deferred>,
     deferred_bytes: usize,
     blockers: Blockers,
-    kinds: StreamKinds,
+    kinds: ObjectKinds,
     progress: FxHashMap<u64, Progress>,
 }
 
 impl CommandQueue {
-    /// The streams' kinds.
-    pub fn kinds(&self) -> &StreamKinds {
+    /// What is known of the objects.
+    pub fn kinds(&self) -> &ObjectKinds {
         &self.kinds
     }
 
-    /// A command makes a stream.
-    pub fn stream_created(&mut self, stream: Handle<Stream>, context: Handle<Context>, flags: u32) {
-        self.kinds.created(stream, context, flags);
+    /// A command has been received, and may make what the order has to know of.
+    pub fn note_made(&mut self, request: &Request<'_>, context: Handle<Context>) {
+        self.kinds.note_made(request, context);
     }
 
     /// A stream has been destroyed.
