@@ -19,6 +19,7 @@ run: a title must contain one of them.
     gpu-test.sh --quick yardstick gpt conv    fewer repetitions of some pieces of the yardstick
     gpu-test.sh --quick apps cublas cufft     overhead of some of the applications of bench/apps
     gpu-test.sh bench                         causeway bench over each module, beside what is required
+    gpu-test.sh suites ddp                    two GPUs: PyTorch's own tests of torch.distributed
 
 Results are appended to gpu-results.md, the numbers written to gpu-results.json, and what passed and failed to
 gpu-results.xml (JUnit), in $OUT or beside the bundle."""
@@ -45,6 +46,7 @@ from gpu_test.parts.nvml import run_nvml
 from gpu_test.parts.programs import run_programs
 from gpu_test.parts.python import run_python
 from gpu_test.parts.servers import run_servers
+from gpu_test.parts.suites import run_suites
 from gpu_test.parts.two_gpus import run_two_gpus
 from gpu_test.parts.yardstick import run_yardstick
 from gpu_test.report import Report
@@ -67,6 +69,7 @@ PARTS = {
     "apps": run_apps,
     "bench": run_bench,
     "two-gpus": run_two_gpus,
+    "suites": run_suites,
 }
 
 

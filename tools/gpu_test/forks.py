@@ -1,9 +1,9 @@
-"""forks.py CAUSEWAY [GIB]: a language model that is loaded, forked with its session, and generates in both processes.
+"""forks.py CAUSEWAY [GIB]: a language model that is loaded, forked with its session, and generates in both.
 
-By itself it needs the program `causeway` with the client's libraries beside it, the Python package `causeway_gpu`
-(`packaging/python`, or the path in FORKS_PACKAGE), PyTorch and a GPU. GIB is memory that the model has besides.
-Prints the time of the fork, the memory of both sessions, and whether what both generate is what the program
-generates natively."""
+By itself it needs the program `causeway` with the client's libraries beside it, the Python package
+`causeway_gpu` (`packaging/python`, or the path in FORKS_PACKAGE), PyTorch and a GPU. GIB is memory that the
+model has besides. Prints the time of the fork, the memory of both sessions, and whether what both generate is
+what the program generates natively."""
 
 import json
 import os
@@ -27,10 +27,16 @@ def model(gib):
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
     layers = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0, batch_first=True), LAYERS, enable_nested_tensor=False
+        nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0, batch_first=True),
+        LAYERS,
+        enable_nested_tensor=False,
     )
-    parts = nn.ModuleDict({"embed": nn.Embedding(VOCABULARY, WIDTH), "layers": layers, "head": nn.Linear(WIDTH, VOCABULARY)})
-    ballast = torch.randint(0, 256, (int(gib * (1 << 30)),), dtype=torch.uint8, device="cuda") if gib else None
+    parts = nn.ModuleDict(
+        {"embed": nn.Embedding(VOCABULARY, WIDTH), "layers": layers, "head": nn.Linear(WIDTH, VOCABULARY)}
+    )
+    ballast = (
+        torch.randint(0, 256, (int(gib * (1 << 30)),), dtype=torch.uint8, device="cuda") if gib else None
+    )
     return parts.cuda().eval(), ballast
 
 
@@ -75,7 +81,12 @@ def program(gib, is_forked):
             # The parent must not see it.
             ballast.zero_()
             torch.cuda.synchronize()
-        result = {"second": second, "child_fork_s": taken, "first_tokens_s": time.monotonic() - started, "sum": ballast_sum}
+        result = {
+            "second": second,
+            "child_fork_s": taken,
+            "first_tokens_s": time.monotonic() - started,
+            "sum": ballast_sum,
+        }
         os.write(writes, json.dumps(result).encode())
         time.sleep(3)
         os._exit(0)
@@ -91,7 +102,7 @@ def program(gib, is_forked):
 
 
 def watch(process, causeway, address):
-    """Runs until the program has ended; the peak memory of the GPU in use meanwhile, and the sessions then."""
+    """Runs until the program has ended; the GPU's memory in use at most, and the sessions then."""
     from gpu_test.commands import run
 
     peak, sessions = 0, []
@@ -118,29 +129,54 @@ def main():
     causeway = pathlib.Path(sys.argv[1]).resolve()
     gib = sys.argv[2] if len(sys.argv) > 2 else "0"
     script = [sys.executable, __file__]
-    package = os.environ.get("FORKS_PACKAGE", pathlib.Path(__file__).resolve().parents[2] / "packaging" / "python")
+    package = os.environ.get(
+        "FORKS_PACKAGE", pathlib.Path(__file__).resolve().parents[2] / "packaging" / "python"
+    )
     environment = os.environ | {"CAUSEWAY_FORK": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     environment["PYTHONPATH"] = f"{package}:{environment.get('PYTHONPATH', '')}"
     failed = 0
     native = None
     if os.environ.get("FORKS_NATIVE", "1") == "1":
-        output = subprocess.run([*script, "native", gib], env=environment, check=True, capture_output=True, text=True).stdout
+        output = subprocess.run(
+            [*script, "native", gib], env=environment, check=True, capture_output=True, text=True
+        ).stdout
         native = json.loads(output.splitlines()[-1])
         print(f"native: loaded and generated in {native['load_s']:.2f} s", flush=True)
     for via in ("tcp", "shm"):
         with tempfile.TemporaryDirectory() as folder:
             log = pathlib.Path(folder, "server.log")
-            server = Server(causeway, os.environ.get("FORKS_GPU", "auto"), log, arguments=["--log-level", "debug"])
+            server = Server(
+                causeway, os.environ.get("FORKS_GPU", "auto"), log, arguments=["--log-level", "debug"]
+            )
             try:
-                command = [causeway, "run", "--on", server.address, "--via", via, "--", *script, "forked", gib]
+                command = [
+                    causeway,
+                    "run",
+                    "--on",
+                    server.address,
+                    "--via",
+                    via,
+                    "--",
+                    *script,
+                    "forked",
+                    gib,
+                ]
                 process = subprocess.Popen(
-                    [str(word) for word in command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                    [str(word) for word in command],
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
                 )
                 peak, sessions = watch(process, causeway, server.address)
                 output, errors = process.communicate()
             finally:
                 server.stop()
-            lines = [line for line in log.read_text().splitlines() if "the session's state" in line or "fork" in line]
+            lines = [
+                line
+                for line in log.read_text().splitlines()
+                if "the session's state" in line or "fork" in line
+            ]
         if process.returncode != 0 or not output.strip():
             failed += 1
             print(f"FAILED {via}: it ended with {process.returncode}: {errors.strip()[-900:]}")
@@ -153,9 +189,9 @@ def main():
             failed += not same
             print(
                 f"{'ok    ' if same else 'FAILED'} {via}: loaded in {report['load_s']:.2f} s, forked in "
-                f"{report['parent_fork_s']:.3f} s (parent) and {report.get('child_fork_s', -1):.3f} s (child), the child's first "
-                f"tokens after {report.get('first_tokens_s', -1):.3f} s; {peak} MiB of the GPU in use at most; sessions with "
-                f"their parents: {sessions}",
+                f"{report['parent_fork_s']:.3f} s (parent), {report.get('child_fork_s', -1):.3f} s (child), "
+                f"the child's first tokens after {report.get('first_tokens_s', -1):.3f} s; {peak} MiB of the "
+                f"GPU in use at most; sessions with their parents: {sessions}",
                 flush=True,
             )
         for line in lines[-24:]:

@@ -15,6 +15,7 @@ from gpu_test.parts.counts import waiting_calls
 from gpu_test.parts.programs import differing, matches, parse_programs
 from gpu_test.parts.python import Pair, difference, verdict
 from gpu_test.parts.servers import rates
+from gpu_test.parts.suites import in_sample_order
 from gpu_test.parts.yardstick import Figures
 from gpu_test.report import Report
 
@@ -29,6 +30,15 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(parts, [("programs", ["errors", "streams"]), ("nvml", [])])
         with self.assertRaisesRegex(ValueError, "no part is called errors"):
             read_parts(["errors"])
+
+
+class Suites(unittest.TestCase):
+    def test_a_sample_has_nothing_to_do_with_the_names(self):
+        names = [f"test_{number:03}" for number in range(100)]
+        order = in_sample_order(names)
+        self.assertEqual(in_sample_order(reversed(names)), order)
+        self.assertEqual(sorted(order), names)
+        self.assertTrue({int(name[5:]) // 25 for name in order[:20]} == {0, 1, 2, 3}, order[:20])
 
 
 class Programs(unittest.TestCase):
