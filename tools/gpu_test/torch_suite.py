@@ -46,7 +46,7 @@ def main():
         )
         return 2
     test = unittest.TextTestRunner(verbosity=2).run(TestDistBackendWithSpawn(sys.argv[1]))
-    return SKIPPED if test.skipped else 0 if test.wasSuccessful() else 1
+    return SKIPPED if test.skipped else int(bool(test.failures or test.errors))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ PART_LIMIT_S = 480
 CORES_OF_A_TEST = 3
 
 
-def verdict(outcome):
+def result(outcome):
     """ok, skipped or FAIL."""
     if outcome.timed_out or outcome.status not in (0, SKIPPED):
         return "FAIL"
@@ -62,7 +62,7 @@ def run_suites(session):
             if time.monotonic() >= deadline and outcomes[way].timed_out:
                 del outcomes[way]
                 break
-            if verdict(outcomes[way]) != "FAIL":
+            if result(outcomes[way]) != "FAIL":
                 break
             (folder / f"{name}.{way}.txt").write_text(outcomes[way].output + outcomes[way].errors)
         return name, via, outcomes
@@ -72,8 +72,8 @@ def run_suites(session):
     at_once = max(1, (os.cpu_count() or 1) // CORES_OF_A_TEST)
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         for name, via, outcomes in pool.map(one, names, itertools.cycle(session.modules)):
-            verdicts = {way: verdict(outcome) for way, outcome in outcomes.items()}
-            remote, native = verdicts.get(via, "left"), verdicts.get("native", "-")
+            results = {way: result(outcome) for way, outcome in outcomes.items()}
+            remote, native = results.get(via, "left"), results.get("native", "-")
             if remote == "FAIL" and native == "FAIL":
                 remote = "fails natively, too"
             counts[remote] += 1
