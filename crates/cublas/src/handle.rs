@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use causeway_gemm::{Scalar, ScalarType};
 
 use crate::driver;
-use crate::status::{Done, Status};
+use crate::launch;
+use crate::status::{Done, Status, write_value};
 
 /// What a handle points at.
 pub struct Handle {
@@ -33,9 +34,17 @@ pub struct Settings {
 const RESULT_BYTES: usize = 16;
 
 impl Handle {
-    /// A new one, in memory that [`Self::destroy`] gives back.
-    pub fn create() -> *mut Self {
-        Box::into_raw(Box::new(Self { settings: Mutex::default() }))
+    /// Makes one, in memory that [`Self::destroy`] gives back, and a context if there is none.
+    ///
+    /// # Safety
+    /// The pointer is null, or leads to a pointer.
+    pub unsafe fn create(to: *mut *mut Self) -> Done {
+        if to.is_null() {
+            return Err(Status::InvalidValue);
+        }
+        launch::prepare()?;
+        // SAFETY: as the caller promises.
+        unsafe { write_value(to, Box::into_raw(Box::new(Self { settings: Mutex::default() }))) }
     }
 
     /// Ends a handle.

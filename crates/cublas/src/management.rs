@@ -5,8 +5,7 @@ use core::ffi::{c_int, c_void};
 use crate::driver::{self, Copy2d};
 use crate::exports::functions;
 use crate::handle::{Handle, Settings};
-use crate::launch;
-use crate::status::{Done, Status};
+use crate::status::{Done, Status, write_value};
 
 /// The version that is reported, to programs of CUDA 12 as well: some refuse one that is older than their own.
 const VERSION: [c_int; 3] = [13, 0, 0];
@@ -14,33 +13,14 @@ const VERSION_NUMBER: c_int = VERSION[0] * 10000 + VERSION[1] * 100 + VERSION[2]
 /// The runtime of that version.
 const RUNTIME_VERSION: usize = 13000;
 
-/// Writes a result, if there is memory for it.
-///
-/// # Safety
-/// The pointer is null, or leads to a value.
-unsafe fn give<T>(to: *mut T, value: T) -> Done {
-    if to.is_null() {
-        return Err(Status::InvalidValue);
-    }
-    // SAFETY: as the caller promises.
-    unsafe { to.write(value) };
-    Ok(())
-}
-
 unsafe fn get<T>(handle: *const Handle, to: *mut T, value: impl FnOnce(&Settings) -> T) -> Done {
     // SAFETY: as the caller promises.
-    unsafe { give(to, value(&Handle::settings(handle)?)) }
+    unsafe { write_value(to, value(&Handle::settings(handle)?)) }
 }
 
 functions! {
     /// Makes a handle, and a context if there is none.
-    fn cublasCreate_v2(handle: *mut *mut Handle) {
-        if handle.is_null() {
-            return Err(Status::InvalidValue);
-        }
-        launch::prepare()?;
-        give(handle, Handle::create())
-    }
+    fn cublasCreate_v2(handle: *mut *mut Handle) { Handle::create(handle) }
 
     /// Ends a handle.
     fn cublasDestroy_v2(handle: *mut Handle) { Handle::destroy(handle) }
@@ -104,16 +84,16 @@ functions! {
     }
 
     /// The version.
-    fn cublasGetVersion_v2(_handle: *const Handle, version: *mut c_int) { give(version, VERSION_NUMBER) }
+    fn cublasGetVersion_v2(_handle: *const Handle, version: *mut c_int) { write_value(version, VERSION_NUMBER) }
 
     /// A part of the version: `libraryPropertyType`.
     fn cublasGetProperty(property: u32, value: *mut c_int) {
-        give(value, *VERSION.get(property as usize).ok_or(Status::InvalidValue)?)
+        write_value(value, *VERSION.get(property as usize).ok_or(Status::InvalidValue)?)
     }
 
     /// As `cublasGetProperty`.
     fn cublasLtGetProperty(property: u32, value: *mut c_int) {
-        give(value, *VERSION.get(property as usize).ok_or(Status::InvalidValue)?)
+        write_value(value, *VERSION.get(property as usize).ok_or(Status::InvalidValue)?)
     }
 
     /// Sets what is logged. Nothing is.
@@ -123,7 +103,7 @@ functions! {
     fn cublasSetLoggerCallback(_callback: *const c_void) { Ok(()) }
 
     /// The callback of the log: none.
-    fn cublasGetLoggerCallback(callback: *mut *const c_void) { give(callback, core::ptr::null()) }
+    fn cublasGetLoggerCallback(callback: *mut *const c_void) { write_value(callback, core::ptr::null()) }
 
     /// Copies a vector from host to device memory.
     fn cublasSetVector(n: c_int, size: c_int, x: *const u8, incx: c_int, y: *mut u8, incy: c_int) {

@@ -24,6 +24,19 @@ pub enum Status {
 /// The result of a function's body.
 pub type Done = Result<(), Status>;
 
+/// Writes a value where a caller wants it.
+///
+/// # Safety
+/// The pointer is null or leads to a value.
+pub unsafe fn write_value<T>(to: *mut T, value: T) -> Done {
+    if to.is_null() {
+        return Err(Status::InvalidValue);
+    }
+    // SAFETY: as the caller promises.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
 impl From<Done> for Status {
     fn from(done: Done) -> Self {
         done.err().unwrap_or(Self::Success)

@@ -6,19 +6,10 @@ use super::status::solver_functions;
 use crate::handle::Handle;
 use crate::operation::Argument;
 use crate::solve;
-use crate::status::{Done, Status};
+use crate::status::write_value;
 
 /// Elements of the workspace that callers allocate: some take none for an error.
 const WORKSPACE: i32 = 1;
-
-unsafe fn write_value(to: *mut i32) -> Done {
-    if to.is_null() {
-        return Err(Status::InvalidValue);
-    }
-    // SAFETY: as the caller promises.
-    unsafe { to.write(WORKSPACE) };
-    Ok(())
-}
 
 /// Exports the functions of one element type.
 macro_rules! dense {
@@ -30,7 +21,7 @@ macro_rules! dense {
         solver_functions! {
             /// The workspace of the factor of Cholesky.
             fn $potrf_size(_handle: *const Handle, _fill: u32, _n: i32, _a: *const u8, _lda: i32, to: *mut i32) {
-                write_value(to)
+                write_value(to, WORKSPACE)
             }
 
             /// The factor of Cholesky.
@@ -73,7 +64,7 @@ macro_rules! dense {
 
             /// The workspace of the factors of LU.
             fn $getrf_size(_handle: *const Handle, _m: i32, _n: i32, _a: *const u8, _lda: i32, to: *mut i32) {
-                write_value(to)
+                write_value(to, WORKSPACE)
             }
 
             /// The factors of LU.
@@ -97,7 +88,7 @@ macro_rules! dense {
 
             /// The workspace of the factors of QR.
             fn $geqrf_size(_handle: *const Handle, _m: i32, _n: i32, _a: *const u8, _lda: i32, to: *mut i32) {
-                write_value(to)
+                write_value(to, WORKSPACE)
             }
 
             /// The factors of QR.
@@ -114,7 +105,7 @@ macro_rules! dense {
                 _handle: *const Handle, _m: i32, _n: i32, _k: i32, _a: *const u8, _lda: i32,
                 _factors: *const u8, to: *mut i32
             ) {
-                write_value(to)
+                write_value(to, WORKSPACE)
             }
 
             /// Q in place of its reflections.
@@ -131,7 +122,7 @@ macro_rules! dense {
                 _handle: *const Handle, _side: u32, _operation: u32, _m: i32, _n: i32, _k: i32,
                 _a: *const u8, _lda: i32, _factors: *const u8, _c: *const u8, _ldc: i32, to: *mut i32
             ) {
-                write_value(to)
+                write_value(to, WORKSPACE)
             }
 
             /// A product with Q.

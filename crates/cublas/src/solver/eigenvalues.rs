@@ -8,17 +8,8 @@ use super::status::solver_functions;
 use crate::handle::Handle;
 use crate::operation::Argument;
 use crate::solve::{self, Vectors};
-use crate::status::{Done, Status};
+use crate::status::{Status, write_value};
 use crate::types::scalar_type;
-
-unsafe fn write_value<T: From<u8>>(to: *mut T) -> Done {
-    if to.is_null() {
-        return Err(Status::InvalidValue);
-    }
-    // SAFETY: as the caller promises. Some callers take no workspace for an error.
-    unsafe { to.write(T::from(1)) };
-    Ok(())
-}
 
 /// The element type of this number of `cudaDataType`, of those that are decomposed.
 fn element(number: u32) -> Result<ScalarType, Status> {
@@ -71,7 +62,7 @@ macro_rules! decompositions {
                 _handle: *const Handle, _job: u32, _fill: u32, _n: i32, _a: *const u8, _lda: i32,
                 _values: *const u8, to: *mut i32
             ) {
-                write_value(to)
+                write_value(to, 1)
             }
 
             /// Eigenvalues and vectors.
@@ -88,7 +79,7 @@ macro_rules! decompositions {
                 _handle: *const Handle, _job: u32, _fill: u32, _n: i32, _a: *const u8, _lda: i32,
                 _values: *const u8, to: *mut i32, _parameters: *const c_void
             ) {
-                write_value(to)
+                write_value(to, 1)
             }
 
             /// Eigenvalues and vectors by rotations.
@@ -105,7 +96,7 @@ macro_rules! decompositions {
                 _handle: *const Handle, _job: u32, _fill: u32, _n: i32, _a: *const u8, _lda: i32,
                 _values: *const u8, to: *mut i32, _parameters: *const c_void, _batch: i32
             ) {
-                write_value(to)
+                write_value(to, 1)
             }
 
             /// Eigenvalues and vectors of a batch.
@@ -118,7 +109,7 @@ macro_rules! decompositions {
             }
 
             /// The workspace of singular values.
-            fn $gesvd_size(_handle: *const Handle, _m: i32, _n: i32, to: *mut i32) { write_value(to) }
+            fn $gesvd_size(_handle: *const Handle, _m: i32, _n: i32, to: *mut i32) { write_value(to, 1) }
 
             /// Singular values and vectors.
             fn $gesvd(
@@ -138,7 +129,7 @@ macro_rules! decompositions {
                 _values: *const u8, _u: *const u8, _ldu: i32, _v: *const u8, _ldv: i32, to: *mut i32,
                 _parameters: *const c_void
             ) {
-                write_value(to)
+                write_value(to, 1)
             }
 
             /// Singular values and vectors by rotations.
@@ -159,7 +150,7 @@ macro_rules! decompositions {
                 _values: *const u8, _u: *const u8, _ldu: i32, _v: *const u8, _ldv: i32, to: *mut i32,
                 _parameters: *const c_void, _batch: i32
             ) {
-                write_value(to)
+                write_value(to, 1)
             }
 
             /// Singular values and vectors of a batch.
@@ -214,8 +205,8 @@ solver_functions! {
         _a: *const u8, _lda: i64, _value_type: u32, _values: *const u8, _compute: u32, device: *mut usize,
         host: *mut usize
     ) {
-        write_value(device)?;
-        write_value(host)
+        write_value(device, 1)?;
+        write_value(host, 1)
     }
 
     /// Eigenvalues and vectors.
@@ -235,8 +226,8 @@ solver_functions! {
         _left_leading: i64, _right_type: u32, _right: *const u8, _right_leading: i64, _compute: u32,
         device: *mut usize, host: *mut usize
     ) {
-        write_value(device)?;
-        write_value(host)
+        write_value(device, 1)?;
+        write_value(host, 1)
     }
 
     /// Eigenvalues and vectors of a general matrix; those that it multiplies from the right are not computed.
@@ -262,8 +253,8 @@ solver_functions! {
         _a: *const u8, _lda: i64, _value_type: u32, _values: *const u8, _compute: u32, device: *mut usize,
         host: *mut usize, _batch: i64
     ) {
-        write_value(device)?;
-        write_value(host)
+        write_value(device, 1)?;
+        write_value(host, 1)
     }
 
     /// Eigenvalues and vectors of a batch.
@@ -284,8 +275,8 @@ solver_functions! {
         _u: *const u8, _ldu: i64, _v_type: u32, _v: *const u8, _ldv: i64, _compute: u32, device: *mut usize,
         host: *mut usize
     ) {
-        write_value(device)?;
-        write_value(host)
+        write_value(device, 1)?;
+        write_value(host, 1)
     }
 
     /// Singular values and vectors.
@@ -308,8 +299,8 @@ solver_functions! {
         _u: *const u8, _ldu: i64, _v_type: u32, _v: *const u8, _ldv: i64, _compute: u32, device: *mut usize,
         host: *mut usize
     ) {
-        write_value(device)?;
-        write_value(host)
+        write_value(device, 1)?;
+        write_value(host, 1)
     }
 
     /// Singular values and vectors, with an estimate of their error: none.

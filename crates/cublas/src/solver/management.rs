@@ -4,23 +4,13 @@ use core::ffi::{c_int, c_void};
 
 use super::status::solver_functions;
 use crate::handle::Handle;
-use crate::launch;
-use crate::status::{Done, Status};
+use crate::status::{Done, Status, write_value};
 
 /// The version that is reported: that of CUDA 13.0.
 const VERSION: [c_int; 3] = [12, 0, 0];
 
 /// What handles of parameters point at: nothing depends on them.
 static PARAMETERS: u64 = 0;
-
-unsafe fn write_value<T>(to: *mut T, value: T) -> Done {
-    if to.is_null() {
-        return Err(Status::InvalidValue);
-    }
-    // SAFETY: as the caller promises.
-    unsafe { to.write(value) };
-    Ok(())
-}
 
 unsafe fn write_parameters(to: *mut *const c_void) -> Done {
     // SAFETY: as the caller promises.
@@ -29,13 +19,7 @@ unsafe fn write_parameters(to: *mut *const c_void) -> Done {
 
 solver_functions! {
     /// Makes a handle, and a context if there is none.
-    fn cusolverDnCreate(handle: *mut *mut Handle) {
-        if handle.is_null() {
-            return Err(Status::InvalidValue);
-        }
-        launch::prepare()?;
-        write_value(handle, Handle::create())
-    }
+    fn cusolverDnCreate(handle: *mut *mut Handle) { Handle::create(handle) }
 
     /// Ends a handle.
     fn cusolverDnDestroy(handle: *mut Handle) { Handle::destroy(handle) }
@@ -51,13 +35,7 @@ solver_functions! {
     }
 
     /// Makes a handle for sparse matrices, and a context if there is none.
-    fn cusolverSpCreate(handle: *mut *mut Handle) {
-        if handle.is_null() {
-            return Err(Status::InvalidValue);
-        }
-        launch::prepare()?;
-        write_value(handle, Handle::create())
-    }
+    fn cusolverSpCreate(handle: *mut *mut Handle) { Handle::create(handle) }
 
     /// Ends a handle.
     fn cusolverSpDestroy(handle: *mut Handle) { Handle::destroy(handle) }

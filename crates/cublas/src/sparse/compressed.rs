@@ -11,10 +11,10 @@ use causeway_gemm::{
 use super::descriptors::object;
 use super::objects::{MatDescr, size, value_type};
 use super::request::{WORKSPACE, compressed, count, run};
-use super::status::{sparse_functions, write_value};
+use super::status::sparse_functions;
 use crate::driver;
 use crate::handle::{Handle, deliver};
-use crate::status::{Done, Status};
+use crate::status::{Done, Status, write_value};
 
 use ScalarType::{C32, C64, F32, F64, I32};
 use SparseFormat::{Columns, Pairs, PairsByColumns, Rows};

@@ -5,8 +5,8 @@ use causeway_gemm::{ScalarType, SparseFormat, SparseMatrix};
 use super::objects::{
     Dn, MatDescr, SpMat, SpVec, index_base, index_number, index_type, size, value_number, value_type,
 };
-use super::status::{sparse_functions, write_value};
-use crate::status::{Done, Status};
+use super::status::sparse_functions;
+use crate::status::{Done, Status, write_value};
 
 /// What a descriptor points at.
 ///

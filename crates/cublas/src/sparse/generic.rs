@@ -8,10 +8,10 @@ use causeway_gemm::{
 use super::descriptors::{change, object, selection};
 use super::objects::{Dn, SpMat, SpVec, applied, value_type};
 use super::request::{WORKSPACE, count, run};
-use super::status::{sparse_functions, write_value};
+use super::status::sparse_functions;
 use crate::handle::Handle;
 use crate::operation::ONE;
-use crate::status::{Done, Status};
+use crate::status::{Done, Status, write_value};
 use crate::types::Operation;
 
 /// What descriptors of products and solutions point at: nothing depends on them.

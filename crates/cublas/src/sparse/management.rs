@@ -2,23 +2,16 @@
 
 use core::ffi::c_int;
 
-use super::status::{sparse_functions, write_value};
+use super::status::sparse_functions;
 use crate::handle::Handle;
-use crate::launch;
-use crate::status::Status;
+use crate::status::{Status, write_value};
 
 /// The version that is reported: that of CUDA 13.0.
 const VERSION: [c_int; 3] = [12, 6, 3];
 
 sparse_functions! {
     /// Makes a handle, and a context if there is none.
-    fn cusparseCreate(handle: *mut *mut Handle) {
-        if handle.is_null() {
-            return Err(Status::InvalidValue);
-        }
-        launch::prepare()?;
-        write_value(handle, Handle::create())
-    }
+    fn cusparseCreate(handle: *mut *mut Handle) { Handle::create(handle) }
 
     /// Ends a handle.
     fn cusparseDestroy(handle: *mut Handle) { Handle::destroy(handle) }

@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_char};
 
 use crate::exports::number;
-use crate::status::{Done, Status};
+use crate::status::Done;
 
 /// `CUSPARSE_STATUS_NOT_SUPPORTED`
 pub const NOT_SUPPORTED: u32 = 10;
@@ -47,16 +47,3 @@ macro_rules! sparse_functions {
 }
 
 pub(crate) use sparse_functions;
-
-/// Writes a value where a caller wants it.
-///
-/// # Safety
-/// The pointer is null or leads to a value.
-pub unsafe fn write_value<T>(to: *mut T, value: T) -> Done {
-    if to.is_null() {
-        return Err(Status::InvalidValue);
-    }
-    // SAFETY: as the caller promises.
-    unsafe { to.write(value) };
-    Ok(())
-}
