@@ -65,7 +65,7 @@ def run_file(name, way, wrap, folder, deadline):
     return outcome
 
 
-def verdict(outcome):
+def result_of(outcome):
     """ok, skipped or FAIL."""
     if outcome.timed_out or outcome.status not in (0, SKIPPED):
         return "FAIL"
@@ -123,7 +123,7 @@ class Pair:
 
     def __init__(self, name, outcomes):
         self.name, self.outcomes = name, outcomes
-        self.verdicts = {way: verdict(outcome) for way, outcome in outcomes.items()}
+        self.verdicts = {way: result_of(outcome) for way, outcome in outcomes.items()}
         both_ok = list(self.verdicts.values()) == ["ok", "ok"]
         self.difference = difference(outcomes["native"], outcomes["remote"]) if both_ok else None
         self.failed = "FAIL" in self.verdicts.values() or self.difference is not None

@@ -13,20 +13,13 @@ import time
 
 from gpu_test.bundle import BUNDLE
 from gpu_test.commands import run
+from gpu_test.parts.python import result_of
 
 PROGRAM = BUNDLE / "gpu_test" / "torch_suite.py"
-SKIPPED = 77  # the exit status of a test that skips itself
 TEST_LIMIT_S = 90
 PART_LIMIT_S = 480
 # A test starts three Python processes, each of which imports PyTorch.
 CORES_OF_A_TEST = 3
-
-
-def result(outcome):
-    """ok, skipped or FAIL."""
-    if outcome.timed_out or outcome.status not in (0, SKIPPED):
-        return "FAIL"
-    return "skipped" if outcome.status == SKIPPED else "ok"
 
 
 def in_sample_order(names):
@@ -62,7 +55,7 @@ def run_suites(session):
             if time.monotonic() >= deadline and outcomes[way].timed_out:
                 del outcomes[way]
                 break
-            if result(outcomes[way]) != "FAIL":
+            if result_of(outcomes[way]) != "FAIL":
                 break
             (folder / f"{name}.{way}.txt").write_text(outcomes[way].output + outcomes[way].errors)
         return name, via, outcomes
@@ -72,7 +65,7 @@ def run_suites(session):
     at_once = max(1, (os.cpu_count() or 1) // CORES_OF_A_TEST)
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         for name, via, outcomes in pool.map(one, names, itertools.cycle(session.modules)):
-            results = {way: result(outcome) for way, outcome in outcomes.items()}
+            results = {way: result_of(outcome) for way, outcome in outcomes.items()}
             remote, native = results.get(via, "left"), results.get("native", "-")
             if remote == "FAIL" and native == "FAIL":
                 remote = "fails natively, too"

@@ -13,7 +13,7 @@ from gpu_test.parts import everyday, mpi, two_gpus
 from gpu_test.parts.bench import MIB, Checker, Results, check_all
 from gpu_test.parts.counts import waiting_calls
 from gpu_test.parts.programs import differing, matches, parse_programs
-from gpu_test.parts.python import Pair, difference, verdict
+from gpu_test.parts.python import Pair, difference, result_of
 from gpu_test.parts.servers import rates
 from gpu_test.parts.suites import in_sample_order
 from gpu_test.parts.yardstick import Figures
@@ -82,7 +82,7 @@ class PythonFiles(unittest.TestCase):
         )
 
     def test_a_file_fails_that_is_skipped_remotely_alone(self):
-        self.assertEqual([verdict(ended(status)) for status in (0, 77, 1)], ["ok", "skipped", "FAIL"])
+        self.assertEqual([result_of(ended(status)) for status in (0, 77, 1)], ["ok", "skipped", "FAIL"])
         self.assertTrue(Pair("f", {"native": ended(), "remote": ended(77)}).failed)
         self.assertFalse(Pair("f", {"native": ended(77), "remote": ended(77)}).failed)
         self.assertFalse(Pair("f", {"remote": ended()}).failed)

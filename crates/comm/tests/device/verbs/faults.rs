@@ -7,16 +7,11 @@ use causeway_comm::device::verbs::{
     CompletionQueue, Doorbell, QueuePair, QueuePairOptions, VerbsError, completion,
 };
 
+use super::pair::cause::{
+    FLUSHED, LOCAL_LENGTH, LOCAL_PROTECTION, REMOTE_ACCESS, REMOTE_INVALID_REQUEST, REMOTE_OPERATION,
+    RETRY_EXCEEDED, RNR_RETRY_EXCEEDED,
+};
 use super::pair::{ABORTED, AGAIN, FAILED, MEMORY, OK, Pair, TIMED_OUT, TRY, WAIT};
-
-const LOCAL_LENGTH: u32 = 0x01;
-const LOCAL_PROTECTION: u32 = 0x04;
-const FLUSHED: u32 = 0x05;
-const REMOTE_INVALID_REQUEST: u32 = 0x12;
-const REMOTE_ACCESS: u32 = 0x13;
-const REMOTE_OPERATION: u32 = 0x14;
-const RETRY_EXCEEDED: u32 = 0x15;
-const RNR_RETRY_EXCEEDED: u32 = 0x16;
 
 fn options() -> QueuePairOptions {
     QueuePairOptions { sends: 16, receives: 8, inline: 28 }

@@ -25,6 +25,18 @@ pub const FAILED: u32 = 3;
 pub const ABORTED: u32 = 4;
 pub const TIMED_OUT: u32 = 5;
 
+/// Causes of failed completions, `IBV_WC_*_ERR` as the card numbers them.
+pub mod cause {
+    pub const LOCAL_LENGTH: u32 = 0x01;
+    pub const LOCAL_PROTECTION: u32 = 0x04;
+    pub const FLUSHED: u32 = 0x05;
+    pub const REMOTE_INVALID_REQUEST: u32 = 0x12;
+    pub const REMOTE_ACCESS: u32 = 0x13;
+    pub const REMOTE_OPERATION: u32 = 0x14;
+    pub const RETRY_EXCEEDED: u32 = 0x15;
+    pub const RNR_RETRY_EXCEEDED: u32 = 0x16;
+}
+
 /// Bytes of memory at each end.
 pub const MEMORY: usize = 1 << 16;
 

@@ -11,20 +11,16 @@ use std::time::Duration;
 use causeway_comm::device::verbs::layout::{SendRequest, WorkCompletion, operation, send_flags};
 use causeway_comm::device::verbs::{Doorbell, NicOptions, QueuePairOptions};
 
+use super::pair::cause::{
+    FLUSHED, LOCAL_LENGTH, REMOTE_ACCESS, REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED,
+    RNR_RETRY_EXCEEDED,
+};
 use super::pair::{End, FAILED, OK, TRY, WAIT, wait};
 use super::softcard::SoftCard;
 use crate::machine::{Lanes, Ranks, is_cuda};
 
 /// Where the other process finds this one; without it `the_other_process` does nothing.
 const SOCKET: &str = "CAUSEWAY_TEST_CARD_SOCKET";
-
-const LOCAL_LENGTH: u32 = 0x01;
-const FLUSHED: u32 = 0x05;
-const REMOTE_INVALID_REQUEST: u32 = 0x12;
-const REMOTE_ACCESS: u32 = 0x13;
-const REMOTE_OPERATION: u32 = 0x14;
-const RETRY_EXCEEDED: u32 = 0x15;
-const RNR_RETRY_EXCEEDED: u32 = 0x16;
 
 fn end(gpu: &Ranks) -> End {
     let options = QueuePairOptions { sends: 16, receives: 8, inline: 28 };
