@@ -67,6 +67,17 @@ def check(tree: Path) -> int:
     return 1 if wrong else 0
 
 
+def stage(built: Path, tree: Path) -> int:
+    """Makes a tree, and says what is wrong with its files whatever machine they were built for."""
+    layout.stage(built, tree)
+    wrong = [
+        sentence for file in layout.objects(tree) for sentence in elf.misbuilt(file.name, elf.needs(file))
+    ]
+    for sentence in wrong:
+        print(sentence, file=sys.stderr)
+    return 1 if wrong else 0
+
+
 def make_wheel(tree: Path, out: Path, tag: str = wheel.PORTABLE) -> None:
     """Makes the wheel and says where it is."""
     files = wheel.contents(tree, ROOT / "packaging/python", ROOT, version(), tag)
@@ -151,7 +162,7 @@ def main(arguments: list[str]) -> int:
     try:
         match [arguments[0], *map(Path, arguments[1:])] if arguments else []:
             case ["stage", built, tree]:
-                layout.stage(built, tree)
+                return stage(built, tree)
             case ["check", tree]:
                 return check(tree)
             case ["wheel", tree, out]:

@@ -17,6 +17,10 @@ OF_OTHERS = {"libcuda.so.1", "libnvidia-ml.so.1", "libcauseway_comm.so", "libmpi
 # memory at the same addresses; without that nothing fails but moves of sessions.
 EXPORTS = {"causeway": {"mmap", "mmap64"}}
 
+# What a library says that it is called, where that is not its file's name. A program that opens `libcublas.so` is given the
+# stand-in that it has loaded already, as the loader compares these names.
+SONAMES = {"libcauseway_cublas.so": "libcublas.so"}
+
 # How the functions and the data begin that come from there, none of which has a version.
 WITHOUT_VERSIONS = ("MPI_", "PMPI_", "OMPI_", "ompi_", "causeway_")
 
@@ -69,9 +73,22 @@ def needs(file: Path) -> Needs:
     )
 
 
+def misbuilt(name: str, found: Needs) -> list[str]:
+    """What is wrong with a file however it was built: it hides what others look for, or has another library's name."""
+    sentences = []
+    if hidden := EXPORTS.get(name, set()) - found.exported:
+        sentences.append(
+            f"{name} does not export {', '.join(sorted(hidden))}, without which NVIDIA's driver gives each worker other addresses"
+            " and sessions cannot move: see crates/cli/src/mmap.rs"
+        )
+    if ".so" in name and found.soname not in ("", name, SONAMES.get(name)):
+        sentences.append(f"{name} says that it is called {found.soname}")
+    return sentences
+
+
 def wrong(name: str, found: Needs, most_glibc: str) -> list[str]:
     """What keeps a file from running on a machine with that glibc, or should not be handed out."""
-    sentences = []
+    sentences = misbuilt(name, found)
     if found.glibc > number(most_glibc):
         is_needed = ".".join(map(str, found.glibc))
         sentences.append(f"{name} needs glibc {is_needed}, and may need {most_glibc} at most")
@@ -83,11 +100,4 @@ def wrong(name: str, found: Needs, most_glibc: str) -> list[str]:
         sentences.append(f"{name} needs {', '.join(sorted(others))}, which not every system has")
     if left := found.sections & {".symtab", ".debug_info", ".debug_line"}:
         sentences.append(f"{name} is not stripped: it has {', '.join(sorted(left))}")
-    if hidden := EXPORTS.get(name, set()) - found.exported:
-        sentences.append(
-            f"{name} does not export {', '.join(sorted(hidden))}, without which NVIDIA's driver gives each worker other addresses"
-            " and sessions cannot move: see crates/cli/src/mmap.rs"
-        )
-    if ".so" in name and found.soname not in ("", name):
-        sentences.append(f"{name} says that it is called {found.soname}")
     return sentences

@@ -62,6 +62,11 @@ class Elf(unittest.TestCase):
         self.assertIn("not stripped", elf.wrong("libcuda.so.1", needs(sections=sections), "2.28")[0])
         self.assertIn("called libcuda.so.1", elf.wrong("libnvidia-ml.so.1", needs(), "2.28")[0])
 
+    def test_a_stand_in_has_the_name_that_programs_open(self):
+        built = elf.parse(READELF.format(version="GLIBC_2.28", needed="", sections="").replace("cuda.so.1", "cublas.so"))
+        self.assertEqual(elf.misbuilt("libcauseway_cublas.so", built), [])
+        self.assertIn("called libcublas.so", elf.misbuilt("libcauseway_comm.so", built)[0])
+
     def test_symbols_that_glibc_of_the_build_has_not_are_told(self):
         symbols = (
             "    13: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND gettid\n"
