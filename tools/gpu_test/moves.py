@@ -1,4 +1,5 @@
-"""moves.py CAUSEWAY PROGRAMS [CASE...]: sessions that move between two servers, and into files.
+"""moves.py CAUSEWAY PROGRAMS [CASE...]: sessions that move between two servers, and into files, and servers
+that are replaced under them.
 
 By itself it needs the program `causeway` with the client's libraries beside it, and a folder with the test
 programs."""
@@ -6,6 +7,7 @@ programs."""
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,10 +42,10 @@ class Fleet:
     def command(self, words, at):
         return run([self.causeway, *words, "--on", self.servers[at].address], LIMIT_S)
 
-    def start(self, program, environment=None, at=0):
+    def start(self, program, environment=None, at=0, via="tcp"):
         """A program at one of them."""
         environment = {"CAUSEWAY_RESUME_TIMEOUT": "60", **(environment or {})}
-        command = [self.causeway, "run", "--on", self.servers[at].address, "--via", "tcp", "--", *program]
+        command = [self.causeway, "run", "--on", self.servers[at].address, "--via", via, "--", *program]
         with open(self.folder / "output", "w") as output, open(self.folder / "errors", "w") as errors:
             return subprocess.Popen(
                 [str(word) for word in command],
@@ -91,6 +93,18 @@ class Fleet:
         if restored.status != 0:
             raise Wrong(f"it is not taken up: {restored.errors.strip()[-600:]}")
         return f"{saved.output.strip()}; {size} bytes; {restored.output.strip()}"
+
+    def upgrade(self, at):
+        """Puts the installed program in the place of a server; its sessions stay."""
+        replaced = "a new server has taken the place of this one"
+        started = time.monotonic()
+        os.kill(self.servers[at].process.pid, signal.SIGHUP)
+        while replaced not in self.logs[at].read_text():
+            if time.monotonic() > started + LIMIT_S:
+                raise Wrong("no new server has taken the place of the old one")
+            time.sleep(0.01)
+        self.session(at)  # The new server knows it.
+        return f"replaced in {time.monotonic() - started:.2f} s"
 
     def finish(self, process):
         """Waits for the end of a program, which must be a good one."""
@@ -168,6 +182,32 @@ def training(mode):
     return case
 
 
+def upgraded(mode, via):
+    """A training during which its server is replaced, and another program comes to the new server."""
+
+    def case(fleet, _):
+        script = pathlib.Path(__file__).with_name("moved_training.py")
+        environment = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "STEP_S": "0"}
+        undisturbed = fleet.start([sys.executable, script, STEPS, mode], environment, via=via)
+        expected = fleet.finish(undisturbed).splitlines()[-1]
+        kept = fleet.start([sys.executable, script, STEPS, mode], environment | {"STEP_S": "0.1"}, via=via)
+        try:
+            fleet.wait_for(kept, f"step {MOVE_AT} ")
+            report = fleet.upgrade(0)
+            words = fleet.servers[0].command([sys.executable, script, "3", "mlp"], via)
+            other = run([str(word) for word in words], LIMIT_S)
+            if other.status != 0:
+                raise Wrong(f"the new server serves nobody: {other.ending()}; {other.errors.strip()[-600:]}")
+            digest = fleet.finish(kept).splitlines()[-1]
+        finally:
+            stop(kept)
+        if digest != expected:
+            raise Wrong(f"another result: {expected}, {digest}")
+        return [report, digest]
+
+    return case
+
+
 CASES = {
     "session": program("moved_session"),
     "variables": program("moved_variables"),
@@ -181,6 +221,8 @@ CASES = {
     "conv": training("conv"),
     "mlp with 10 GiB": training("mlp 10"),
     "mlp graph": training("mlp graph"),
+    "gpt upgraded, tcp": upgraded("gpt", "tcp"),
+    "conv graph upgraded, shm": upgraded("conv graph", "shm"),
 }
 
 
