@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use causeway_tests::built::{causeway, client_library, cuda_program, source_tree};
-use causeway_tests::client::by_itself;
+use causeway_tests::built::{causeway, cuda_program, source_tree};
+use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Running, eventually, run};
 use causeway_tests::server::{OPEN, Server, forget_environment};
 use rustix::process::Signal;
@@ -129,9 +129,14 @@ fn a_fork_is_a_session_that_names_its_parent_and_outlives_it() {
 const PYTHON: &str = r#"
 import ctypes, os, threading
 import causeway_gpu
-from causeway_gpu import startup
 
-library = os.path.join(startup.FOLDER, "libcuda.so.1")
+try:
+    causeway_gpu.fork()
+    exit("it has forked without a driver")
+except causeway_gpu.CausewayError as refusal:
+    assert "after the first use of CUDA" in str(refusal), refusal
+assert causeway_gpu.stats() == {}
+library = "libcuda.so.1"
 cuda, keeps_lock = ctypes.CDLL(library), ctypes.PyDLL(library)
 check = lambda status: status == 0 or exit(f"error {status}")
 hooks = []
@@ -193,25 +198,18 @@ for round in range(3):
     assert os.waitpid(child, 0)[1] == 0 and found() == after
 ends = True
 thread.join()
+assert causeway_gpu.stats(), "the driver that `causeway run` has brought counts nothing"
+assert causeway_gpu.session.foreign_driver() is None, causeway_gpu.session.foreign_driver()
 print("PASS")
 "#;
 
 #[test]
 fn python_forks_beside_a_thread_that_keeps_its_lock() {
-    let folder = tempfile::tempdir().unwrap();
-    let (package, sources) =
-        (folder.path().join("causeway_gpu"), source_tree().join("packaging/python/causeway_gpu"));
-    std::fs::create_dir_all(package.join("lib/causeway")).unwrap();
-    std::os::unix::fs::symlink(client_library(), package.join("lib/causeway/libcuda.so.1")).unwrap();
-    for file in std::fs::read_dir(sources).unwrap().map(|file| file.unwrap().path()) {
-        if file.is_file() {
-            std::fs::copy(&file, package.join(file.file_name().unwrap())).unwrap();
-        }
-    }
     let server = Server::start_with(&OPEN);
-    let mut command = by_itself(&server.connect_string(), std::path::Path::new("python3"));
-    command.args(["-c", PYTHON]).env("PYTHONPATH", folder.path()).env("CAUSEWAY_FORK", "1");
-    command.env("CAUSEWAY_VIA", "tcp");
+    // The package has no driver of its own here: that of `causeway run` is the one.
+    let mut command = through_run(Some(&server.connect_string()), std::path::Path::new("python3"));
+    command.args(["-c", PYTHON]).env("PYTHONPATH", source_tree().join("packaging/python"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("CAUSEWAY_FORK", "1").env("CAUSEWAY_VIA", "tcp");
     let outcome = run(&mut command, LIMIT).must_succeed();
     assert!(outcome.stdout.contains("PASS"), "{outcome}");
     must_be_left(&server);

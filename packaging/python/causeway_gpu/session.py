@@ -63,8 +63,28 @@ def foreign_driver() -> str | None:
     """The path of a CUDA driver that this process has loaded and that is not Causeway's."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         paths = {line.split(maxsplit=5)[5].rstrip("\n") for line in maps if "/libcuda.so" in line}
-    ours = os.path.realpath(startup.FOLDER)
-    return next((path for path in sorted(paths) if os.path.dirname(os.path.realpath(path)) != ours), None)
+    return next((path for path in sorted(paths) if not is_ours(path)), None)
+
+
+def is_ours(path: str) -> bool:
+    """Whether a driver that this process has loaded is Causeway's: that of this package, or the one of `causeway run`."""
+    if os.path.dirname(os.path.realpath(path)) == os.path.realpath(startup.FOLDER):
+        return True
+    try:
+        return hasattr(ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW), "causeway_statistics")
+    except OSError:
+        return False
+
+
+def loaded_driver(kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL | None:
+    """Causeway's driver as programs of this process find it, whatever folder it came from; None if they find none, or
+    another one."""
+    try:
+        # By its name: the loader gives what it has loaded under it, and with NOLOAD nothing else.
+        driver = kind("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return None
+    return driver if hasattr(driver, "causeway_statistics") else None
 
 
 def library(name: str) -> ctypes.CDLL:
@@ -113,9 +133,9 @@ def devices() -> list[Device]:
 def stats() -> dict:
     """What this process has done on its servers so far, as `causeway run --stats` reports it at the end:
     calls, waits, bytes, how copies travelled. Empty before the first CUDA call."""
-    if not is_loaded():
+    driver = loaded_driver()
+    if driver is None:
         return {}
-    driver = library("libcuda.so.1")
     driver.causeway_statistics.restype = ctypes.c_size_t
     driver.causeway_statistics.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     room = 1 << 16
@@ -135,10 +155,11 @@ def fork() -> int:
     Needs `CAUSEWAY_FORK=1`, or `CAUSEWAY_RESUME_TIMEOUT`. Calls of other threads wait meanwhile; these threads are not in the
     child. Raises `CausewayError` if the session cannot be forked, before anything has happened; in the child, if its session
     cannot be opened. PyTorch refuses CUDA in a forked process; this check is off in the child."""
-    if not is_loaded():
-        raise CausewayError("this process has no session to fork: call fork() after the first use of CUDA, or os.fork() before it")
     # In one call that keeps the interpreter's lock: a thread that got it meanwhile would wait with it in its next CUDA call.
-    fork_between = ctypes.PyDLL(os.path.join(startup.FOLDER, "libcuda.so.1")).causeway_fork_between
+    driver = loaded_driver(ctypes.PyDLL)
+    if driver is None:
+        raise CausewayError("this process has no session to fork: call fork() after the first use of CUDA, or os.fork() before it")
+    fork_between = driver.causeway_fork_between
     fork_between.restype = ctypes.c_int
     fork_between.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
     python = ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child")
@@ -155,10 +176,3 @@ def fork() -> int:
         if torch is not None:
             torch._is_in_bad_fork = lambda: False
     return child
-
-
-def is_loaded() -> bool:
-    """Whether this process has Causeway's driver."""
-    path = os.path.realpath(os.path.join(startup.FOLDER, "libcuda.so.1"))
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        return any(line.rstrip("\n").endswith(path) for line in maps)
