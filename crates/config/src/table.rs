@@ -310,11 +310,11 @@ table! {
     COMM_NUMA: "CAUSEWAY_COMM_NUMA", [Rank, Team], Values::Word(&["auto", "off"]), Default::Text("`auto`"),
         "whether the library's threads and staging memory are on the NUMA node of the GPU or RDMA device that they serve",
         "`auto` where the machine has several nodes. The program's own threads stay where they are.";
-    DEVICE_INITIATOR: "CAUSEWAY_DEVICE_INITIATOR", [Team], Values::Word(&["auto", "direct", "proxy"]),
+    DEVICE_INITIATOR: "CAUSEWAY_DEVICE_INITIATOR", [Team], Values::Word(&["auto", "direct", "proxy", "verbs"]),
         Default::Text("`auto`"),
         "who moves what kernels put and get: the kernel's threads (`direct`), a thread of the host \
-         (`proxy`), or for each message whichever is cheaper",
-        "`proxy` maps no peer's memory, so that atomic operations need windows in the host's memory, unless the \
+         (`proxy`), the network card that kernels ask themselves (`verbs`), or for each message whichever is cheaper",
+        "`verbs` is for ranks that a card reaches; for others the cheaper one is taken. `proxy` maps no peer's memory, so that atomic operations need windows in the host's memory, unless the \
          team's ranks are on several hosts.";
     DEVICE_EXPLAIN: "CAUSEWAY_DEVICE_EXPLAIN", [Team], Values::Switch, Default::Text("off"),
         "every rank says at the end of a team who moved messages of which sizes, and why", "";

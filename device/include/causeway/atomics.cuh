@@ -3,7 +3,7 @@
 // On memory of GPUs they are the GPU's own, and refused where two GPUs have no such operations on each
 // other's memory. On memory of the host they are the proxies', which are atomic with each other and with the
 // host's threads. In a team of several hosts they are the proxies' on both: of a GPU's memory one thread of
-// its owner makes one after the other.
+// its owner makes one after the other. Where all ranks reach each other by network cards alone they are the cards'.
 #pragma once
 
 #include "put.cuh"
@@ -13,6 +13,7 @@ namespace detail {
 
 // Who can do it: one initiator alone, whatever it costs. A copy engine can fetch.
 __device__ inline Initiator atomic_initiator(const Window &window, u32 peer, Verb verb) {
+    if (has_atomics_by_verbs(window, peer)) return Initiator::verbs;
     if (window.state->in_host != 0) return Initiator::proxy;
     if (verb != Verb::fetch && window.state->atomics_by_proxy != 0) return Initiator::proxy;
     if (verb == Verb::fetch) return mapped(window, peer) != 0 ? Initiator::direct : Initiator::proxy;
@@ -34,12 +35,16 @@ __device__ inline Status atomic(const Team &team, Verb verb, u32 peer, const Win
         if (verb == Verb::atomic_add) found = order::fetch_add(cell, value);
         else if (verb == Verb::atomic_cas) found = order::compare_and_swap(cell, expected, value);
         else found = order::load_acquire(cell);
+    } else if (Scope::rank() == 0 && initiator == Initiator::verbs) {
+        status = atomic_by_verbs(team, verb, peer, window, offset, expected, value, &found);
+        if (status != Status::ok) fail(team, status, verb, peer, window.id, offset, 8);
     } else if (Scope::rank() == 0) {
         Request requests[2] = {word(Verb::operand, peer, window.id, offset, expected),
                                word(verb, peer, window.id, offset, value)};
         u32 skipped = verb == Verb::atomic_cas ? 0 : 1;
         u64 number = 0;
-        status = post(team, requests + skipped, 2 - skipped, &number);
+        status = leave_verbs(team, peer);
+        if (status == Status::ok) status = post(team, requests + skipped, 2 - skipped, &number);
         if (status == Status::ok) status = wait_for_response(team, number, &found);
         if (status != Status::ok) fail(team, status, verb, peer, window.id, offset, 8);
     }

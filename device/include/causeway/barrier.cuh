@@ -21,7 +21,7 @@ template <class Scope = Thread> __device__ inline Status barrier(const Team &tea
     Status status = Status::ok;
     if (Scope::rank() == 0) {
         order::store_relaxed(&state->epochs[number], epoch);
-        status = detail::drain(team);
+        status = detail::drain_all(team);
         if (status != Status::ok) detail::fail(team, status, Verb::barrier, team.rank, control.id, 0, 0);
     }
     u64 row = 8ull * number * MAX_RANKS, cell = row + 8ull * team.rank;
@@ -41,7 +41,9 @@ template <class Scope = Thread> __device__ inline Status barrier(const Team &tea
             // On another host. Should it fail the others hear of it as they wait.
             else
                 status = detail::send_signal<Thread>(team, peer, control, {}, cell, epoch, SignalKind::set,
-                                                     Initiator::proxy);
+                                                     control.state->remote[peer] == 0
+                                                         ? Initiator::proxy
+                                                         : detail::network_initiator<Thread>(team, peer, 8));
         }
     }
     for (u32 peer = Scope::rank(); peer < team.ranks && status == Status::ok; peer += Scope::size()) {

@@ -4,6 +4,7 @@
 
 #include "proxy.cuh"
 #include "scope.cuh"
+#include "team_verbs.cuh"
 
 namespace causeway::detail {
 
@@ -22,6 +23,25 @@ struct Choice {
     Reason reason;
 };
 
+// Requests in flight, as the power of two: 0, 1, 2 to 3, ... 64 and more.
+__device__ inline u64 column_of(u64 in_flight) {
+    u32 bits = in_flight == 0 ? 0 : 64 - __clzll(static_cast<long long>(in_flight));
+    return bits < 7 ? bits : 7;
+}
+
+// Who moves a message to a peer that is reached over a network alone, and whose part a card reaches: what the proxy and
+// the card have in flight counts.
+template <class Scope> __device__ inline Initiator network_initiator(const Team &team, u32 peer, u64 bytes) {
+    u64 row = 0, in_flight = 0;
+    if (Scope::rank() == 0) {
+        Queue *queue = queue_of(team);
+        u64 head = order::load_relaxed(&queue->head), completed = order::load_relaxed(&queue->completed);
+        row = order::load_relaxed_local(&team.state->verbs->choice[class_of(bytes)]);
+        in_flight = requests_in_flight(verbs_peer(team, peer)) + (head > completed ? head - completed : 0);
+    }
+    return static_cast<Initiator>(Scope::from_first(row >> 8 * column_of(in_flight) & 0xff));
+}
+
 // What the choice for a message depends on: the table's row, and how many requests the calling block's queue
 // holds. Loaded before the choice is made, with what else the caller needs: a load after each acquire costs a
 // way to the L2, and together they cost one. A choice that took three of them was behind by 0.3 us of the 3
@@ -30,7 +50,7 @@ template <class Scope> class PathInputs {
   public:
     // Of a message of so many bytes. Short ones have their row in the handle, and hints need none.
     __device__ PathInputs(const Team &team, u64 bytes, Initiator hint)
-        : row_(ALWAYS * static_cast<u64>(Initiator::direct)), hint_(hint) {
+        : row_(ALWAYS * static_cast<u64>(Initiator::direct)), bytes_(bytes), hint_(hint) {
         u32 size = class_of(bytes);
         is_direct_ = hint == Initiator::direct ||
                      (hint == Initiator::automatic && size < team.direct_below[Scope::INDEX]);
@@ -47,26 +67,28 @@ template <class Scope> class PathInputs {
     __device__ bool is_direct() const { return is_direct_; }
 
     // The choice, the same for all threads of the scope. `is_mapped` says whether this rank's threads reach
-    // the memory at all.
-    __device__ Choice choose(bool is_mapped) const {
+    // the peer's memory at all, `by_nic` whether its card does.
+    __device__ Choice choose(const Team &team, u32 peer, bool is_mapped, bool by_nic) const {
         if (hint_ != Initiator::automatic) return {hint_, Reason::named};
+        if (!is_mapped && by_nic) return {network_initiator<Scope>(team, peer, bytes_), Reason::network};
         if (!is_mapped) return {Initiator::proxy, Reason::only};
         if (is_direct_) return {Initiator::direct, Reason::table};
         // What the first thread has read: another one may read a row that the host has changed meanwhile.
-        return {static_cast<Initiator>(Scope::from_first(row_ >> 8 * flight() & 0xff)), Reason::table};
+        u64 column = column_of(head_ > completed_ ? head_ - completed_ : 0);
+        return {static_cast<Initiator>(Scope::from_first(row_ >> 8 * column & 0xff)), Reason::table};
     }
 
   private:
-    // Requests that the proxy has and has not done, as the power of two: 0, 1, 2 to 3, ... 64 and more.
-    __device__ u64 flight() const {
-        u32 bits = head_ > completed_ ? 64 - __clzll(static_cast<long long>(head_ - completed_)) : 0;
-        return bits < 7 ? bits : 7;
-    }
-
-    u64 row_, head_ = 0, completed_ = 0;
+    u64 row_, head_ = 0, completed_ = 0, bytes_;
     Initiator hint_;
     bool is_direct_;
 };
+
+// Waits until all is done that the calling block's queue holds now, and the network card.
+__device__ inline Status drain_all(const Team &team) {
+    Status status = drain(team);
+    return status == Status::ok ? drain_verbs(team) : status;
+}
 
 // Counts a message, by one thread of its scope.
 template <class Scope> __device__ inline void count(const Team &team, Choice choice, u64 bytes) {

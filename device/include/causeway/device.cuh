@@ -9,7 +9,8 @@
 //   failure.cuh   what goes wrong, and how does a wait come to an end?
 //   direct.cuh    how do threads move bytes themselves?
 //   proxy.cuh     how does a kernel ask the proxy to?
-//   choice.cuh    which of both takes a message?
+//   team_verbs.cuh   how does it ask the network card?
+//   choice.cuh    which of them takes a message?
 //   put.cuh, atomics.cuh, barrier.cuh, messages.cuh   the operations
 #pragma once
 

@@ -21,7 +21,8 @@ constexpr u32 BARRIERS = 16;
 constexpr u64 MAX_WINDOW_BYTES = 1ull << 36;
 constexpr u64 MAX_REQUEST_BYTES = 1ull << 30;
 
-// Who moves a message's bytes. `verbs` has its place and no code yet.
+// Who moves a message's bytes: the kernel's threads, a thread of the host, or the network card, which the kernel
+// asks itself.
 enum class Initiator : u32 { automatic = 0, direct = 1, proxy = 2, verbs = 3 };
 constexpr u32 INITIATORS = 4;
 
@@ -31,8 +32,9 @@ enum class Reason : u32 {
     named = 1,  // the program names it
     only = 2,   // no other reaches the memory
     signal = 3, // no other can send the signal behind it
+    network = 4, // the table of costs for peers that a network card reaches says so
 };
-constexpr u32 REASONS = 4;
+constexpr u32 REASONS = 5;
 
 // Copies by threads of so many bytes and more are timed, by which the host corrects what they cost.
 constexpr u64 TIMED_BYTES = 16384;
@@ -48,7 +50,8 @@ enum class Status : u32 {
     timed_out = 6,     // what was waited for has not come within the team's limit
     aborted = 7,       // the host has ended the team, or another thread of this rank has failed
     truncated = 8,     // a message is longer than the room for it
-    queue_full = 9,    // the proxy has taken no request within the team's limit
+    queue_full = 9,    // no request has been taken within the team's limit
+    nic_failed = 10,   // the network card has ended a request with an error
 };
 
 // What a request asks of the proxy.
@@ -117,6 +120,11 @@ struct ErrorRecord {
     u64 bytes;
     u32 block;
     u32 thread;
+    // Of `nic_failed`: the queue pair's number, its operation and the card's cause (mlx5.h).
+    u32 queue_pair;
+    u32 operation;
+    u32 syndrome;
+    u32 reserved;
 };
 
 // What the host and kernels tell each other, in pinned host memory.
@@ -138,6 +146,15 @@ struct WindowState {
     // A bit for each peer whose part is on a GPU on which this one has no atomic operations: over PCIe, for
     // instance.
     u64 without_atomics;
+    // The network card's key of this rank's part, if that has one, and whether cards make all changes that are to
+    // be atomic: every rank reaches every other one by its card, and itself.
+    u32 local_key;
+    u32 is_registered;
+    u32 atomics_by_verbs;
+    u32 reserved;
+    // Where each rank's part lies as this rank's card names it, 0 where that does not reach it, and the keys.
+    u64 remote[MAX_RANKS];
+    u32 keys[MAX_RANKS];
 };
 
 // What a kernel is given. 32 bytes, by value.
@@ -147,6 +164,53 @@ struct Window {
     const WindowState *state;
     u32 id;
     u32 team;
+};
+
+namespace verbs {
+struct QueuePair;
+struct CompletionQueue;
+} // namespace verbs
+
+// The queue pair of a rank's kernels for a peer that its network card reaches. A line of its own.
+struct alignas(64) VerbsPeer {
+    verbs::QueuePair *queue_pair;        // null: no card reaches the peer
+    verbs::CompletionQueue *completions; // of this queue pair alone
+    u64 flush;                         // a word of the peer's GPU; 0 where cards do not reach its memory
+    u64 sink;                            // a word of the peer's host, for writes that mean nothing
+    u32 flush_key;
+    u32 sink_key;
+    u32 written; // not 0 once the peer's GPU memory has been written
+    u32 filled;  // not 0 once memory of this GPU has been filled by reads
+    u64 fenced;  // slots before which `fence` was called
+    u64 marked;  // where the last request ends for which `quiet` waits
+};
+
+// Words that cards write for the kernels of a rank: what was in a peer's word before. The first is of answers that
+// nobody reads.
+constexpr u32 VERBS_RESULTS = 256;
+
+// What the host and kernels tell each other of peers that a network card reaches, in pinned host memory.
+struct NetworkChoice {
+    u32 version; // the host's: changes with the rows, behind them
+    u32 reserved;
+    u64 timed[2]; // the kernels': requests that were waited for alone, and the nanoseconds that took
+    u64 rows[40]; // by class of size, as `TeamState::choice`; one thread posts for all of a scope
+};
+
+// What kernels of a rank need to post for peers, in its device memory.
+struct TeamVerbs {
+    u64 flush; // a word of this GPU; 0 where the card does not reach its memory
+    u64 results;   // pinned host memory
+    u32 flush_key;
+    u32 results_key;
+    NetworkChoice *shared;
+    u64 timed[2];
+    u32 version;   // of the rows that are here
+    u32 has_long;  // not 0 once a long transfer was posted behind the last wait for all
+    alignas(64) u64 next; // the word that is tried next
+    u64 choice[40];
+    u32 is_taken[VERBS_RESULTS];
+    VerbsPeer peers[MAX_RANKS];
 };
 
 // What a rank knows of its team, in its device memory.
@@ -160,6 +224,7 @@ struct TeamState {
     Window control; // cells of barriers and messages
     u32 failure;    // the first error of this rank's kernels
     u32 control_by; // the initiator for everybody's control window, where that is mapped
+    TeamVerbs *verbs; // null where no peer is reached by a network card
     alignas(128) u64 epochs[BARRIERS];
     u64 sent[MAX_RANKS];
     u64 received[MAX_RANKS];
@@ -204,19 +269,32 @@ static_assert(sizeof(Request) == 16);
 static_assert(sizeof(Response) == 32);
 static_assert(sizeof(QueueCounters) == 256);
 static_assert(sizeof(Queue) == 128);
-static_assert(sizeof(ErrorRecord) == 40);
+static_assert(sizeof(ErrorRecord) == 56);
 static_assert(sizeof(HostControl) == 256);
-static_assert(sizeof(WindowState) == 544);
+static_assert(sizeof(WindowState) == 1328);
 static_assert(sizeof(Window) == 32);
 static_assert(sizeof(Team) == 24);
-static_assert(sizeof(TeamState) == 18816);
+static_assert(sizeof(VerbsPeer) == 64);
+static_assert(sizeof(NetworkChoice) == 344);
+static_assert(sizeof(TeamVerbs) == 5568);
+static_assert(sizeof(TeamState) == 22656);
 #ifndef __CUDACC_RTC__ // which has no offsetof
 static_assert(__builtin_offsetof(QueueCounters, completed) == 128);
 static_assert(__builtin_offsetof(Queue, head) == 64);
 static_assert(__builtin_offsetof(HostControl, error) == 128);
 static_assert(__builtin_offsetof(WindowState, peers) == 24);
+static_assert(__builtin_offsetof(WindowState, local_key) == 544);
+static_assert(__builtin_offsetof(WindowState, remote) == 560);
+static_assert(__builtin_offsetof(WindowState, keys) == 1072);
+static_assert(__builtin_offsetof(VerbsPeer, fenced) == 48);
+static_assert(__builtin_offsetof(NetworkChoice, rows) == 24);
+static_assert(__builtin_offsetof(TeamVerbs, shared) == 24);
+static_assert(__builtin_offsetof(TeamVerbs, next) == 64);
+static_assert(__builtin_offsetof(TeamVerbs, choice) == 72);
+static_assert(__builtin_offsetof(TeamVerbs, peers) == 1472);
 static_assert(__builtin_offsetof(TeamState, control) == 32);
 static_assert(__builtin_offsetof(TeamState, failure) == 64);
+static_assert(__builtin_offsetof(TeamState, verbs) == 72);
 static_assert(__builtin_offsetof(TeamState, epochs) == 128);
 static_assert(__builtin_offsetof(TeamState, sent) == 256);
 static_assert(__builtin_offsetof(TeamState, received) == 768);
@@ -224,7 +302,7 @@ static_assert(__builtin_offsetof(TeamState, choice) == 1280);
 static_assert(__builtin_offsetof(TeamState, moved) == 2240);
 static_assert(__builtin_offsetof(TeamState, timed) == 2272);
 static_assert(__builtin_offsetof(TeamState, counts) == 2320);
-static_assert(__builtin_offsetof(TeamState, queues_of) == 17792);
+static_assert(__builtin_offsetof(TeamState, queues_of) == 21632);
 #endif
 
 } // namespace causeway

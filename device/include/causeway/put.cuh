@@ -13,7 +13,7 @@ enum class Compare : u32 { equal = 0, not_equal = 1, at_least = 2 };
 
 namespace detail {
 
-// Posts from the first thread, and tells all of the scope.
+// Posts to the proxy from the first thread, and tells all of the scope.
 template <class Scope>
 __device__ inline Status post_batch(const Team &team, Verb verb, u32 peer, const Window &window,
                                        u64 offset, u64 bytes, const Request *requests, u32 count,
@@ -21,7 +21,8 @@ __device__ inline Status post_batch(const Team &team, Verb verb, u32 peer, const
     u64 last = 0;
     Status status = Status::ok;
     if (Scope::rank() == 0) {
-        status = post(team, requests, count, &last);
+        status = leave_verbs(team, peer);
+        if (status == Status::ok) status = post(team, requests, count, &last);
         if (status != Status::ok) fail(team, status, verb, peer, window.id, offset, bytes);
     }
     if (number != nullptr) *number = last;
@@ -43,8 +44,9 @@ __device__ inline Status post_transfer(const Team &team, Verb verb, u32 peer, co
 
 // Whether a signal can be sent by an initiator: counting up in a GPU's memory is not for copy engines, and in
 // the host's not for GPUs, whose atomic operations the host's processors do not take part in. Nor do GPUs in each
-// other's, unless what joins them carries atomic operations.
+// other's, unless what joins them carries atomic operations. A network card's are atomic with those of that card alone.
 __device__ inline bool can_signal(const MappedWindow &remote, SignalKind kind, Initiator initiator) {
+    if (initiator == Initiator::verbs) return remote.by_nic && (kind == SignalKind::set || remote.atomics_by_verbs);
     if (initiator == Initiator::direct) return remote.base != 0 && (kind == SignalKind::set || remote.atomics);
     return kind == SignalKind::set || remote.atomics_by_proxy;
 }
@@ -70,6 +72,15 @@ template <class Scope>
 __device__ inline Status send_signal(const Team &team, u32 peer, const Window &window,
                                      const MappedWindow &remote, u64 offset, u64 value, SignalKind kind,
                                      Initiator initiator) {
+    if (initiator == Initiator::verbs) {
+        Verb verb = kind == SignalKind::set ? Verb::signal_set : Verb::signal_add;
+        Status status = Status::ok;
+        if (Scope::rank() == 0) {
+            status = signal_by_verbs(team, verb, peer, window, offset, value);
+            if (status != Status::ok) fail(team, status, verb, peer, window.id, offset, 8);
+        }
+        return from_first<Scope>(status);
+    }
     if (initiator != Initiator::direct) {
         Verb verb = kind == SignalKind::set ? Verb::signal_set : Verb::signal_add;
         Request request = word(verb, peer, window.id, offset, value);
@@ -107,11 +118,11 @@ __device__ inline Status wait_until(const Team &team, const Window &window, u64 
     return from_first<Scope>(status);
 }
 
-// Whether the initiator that the program insists on reaches the peer.
+// Whether the initiator that the program insists on reaches the peer, and this rank's own bytes.
 __device__ inline Status check_hint(const Team &team, Verb verb, u32 peer, const Window &window, u64 offset,
-                                    u64 bytes, const MappedWindow &remote, Initiator hint) {
+                                    u64 bytes, const MappedWindow &remote, bool by_nic, Initiator hint) {
     bool is_there = hint == Initiator::automatic || hint == Initiator::proxy ||
-                    (hint == Initiator::direct && remote.base != 0);
+                    (hint == Initiator::direct && remote.base != 0) || (hint == Initiator::verbs && by_nic);
     return is_there ? Status::ok : fail(team, Status::unsupported, verb, peer, window.id, offset, bytes);
 }
 
@@ -125,12 +136,19 @@ __device__ inline Status transfer_by(const Team &team, Verb verb, u32 peer, cons
     PathInputs<Scope> inputs(team, bytes, hint);
     u64 here = local.base + local_offset;
     WordCopy<Scope> word_copy(offset, here, bytes, verb == Verb::put && inputs.is_direct());
-    status = check_hint(team, verb, peer, window, offset, bytes, remote, hint);
+    bool by_nic = remote.by_nic && local.state->is_registered != 0;
+    status = check_hint(team, verb, peer, window, offset, bytes, remote, by_nic, hint);
     if (status != Status::ok || bytes == 0) return status;
     // Another thread of the scope may have written what this one copies.
     Scope::sync();
-    Choice choice = inputs.choose(remote.base != 0);
-    if (choice.initiator != Initiator::direct) {
+    Choice choice = inputs.choose(team, peer, remote.base != 0, by_nic);
+    if (choice.initiator == Initiator::verbs) {
+        if (Scope::rank() == 0) {
+            status = transfer_by_verbs(team, verb, peer, window, offset, local, local_offset, bytes);
+            if (status != Status::ok) fail(team, status, verb, peer, window.id, offset, bytes);
+        }
+        status = from_first<Scope>(status);
+    } else if (choice.initiator != Initiator::direct) {
         status = post_transfer<Scope>(team, verb, peer, window, offset, local, local_offset, bytes);
     } else {
         u64 there = remote.base + offset;
@@ -145,9 +163,13 @@ __device__ inline Status transfer_by(const Team &team, Verb verb, u32 peer, cons
 __device__ inline Choice signaller(const MappedWindow &remote, SignalKind kind, Choice chosen,
                                    Initiator hint) {
     if (can_signal(remote, kind, chosen.initiator)) return chosen;
-    Initiator other = chosen.initiator == Initiator::direct ? Initiator::proxy : Initiator::direct;
-    bool may_change = hint == Initiator::automatic && can_signal(remote, kind, other);
-    return {may_change ? other : Initiator::automatic, Reason::signal};
+    Initiator other = Initiator::automatic;
+    if (hint == Initiator::automatic) {
+        // The proxy last, which may only find out that it cannot.
+        for (Initiator one : {Initiator::proxy, Initiator::verbs, Initiator::direct})
+            if (can_signal(remote, kind, one)) other = one;
+    }
+    return {other, Reason::signal};
 }
 
 } // namespace detail
@@ -169,7 +191,8 @@ __device__ inline Status get(const Team &team, u32 peer, const Window &to, u64 t
 
 // Sets or counts up a word of the peer's window. What the scope has written to memory, and what it has put by
 // `direct`, is there before; of puts that the proxy has, those that were posted before to the same queue
-// if it sends the signal as well. Between hosts that is not so of a signal to this host: call `fence` first.
+// if it sends the signal as well. Between hosts that is not so of a signal to this host: call `fence` first. Of puts
+// that a network card has, those to the same peer, if the card sends the signal as well.
 template <class Scope = Thread>
 __device__ inline Status signal(const Team &team, u32 peer, const Window &window, u64 offset, u64 value,
                                 SignalKind kind = SignalKind::set, Initiator hint = Initiator::automatic) {
@@ -179,7 +202,8 @@ __device__ inline Status signal(const Team &team, u32 peer, const Window &window
     detail::MappedWindow remote = detail::mapped_window(window, peer);
     detail::PathInputs<Scope> inputs(team, 8, hint);
     Scope::sync();
-    Initiator initiator = detail::signaller(remote, kind, inputs.choose(remote.base != 0), hint).initiator;
+    detail::Choice chosen = inputs.choose(team, peer, remote.base != 0, remote.by_nic);
+    Initiator initiator = detail::signaller(remote, kind, chosen, hint).initiator;
     if (initiator == Initiator::automatic)
         return detail::fail(team, Status::unsupported, verb, peer, window.id, offset, 8);
     return detail::send_signal<Scope>(team, peer, window, remote, offset, value, kind, initiator);
@@ -202,17 +226,39 @@ __device__ inline Status put_signal(const Team &team, u32 peer, const Window &to
     detail::PathInputs<Scope> inputs(team, bytes, hint);
     u64 here = from.base + from_offset;
     detail::WordCopy<Scope> word_copy(to_offset, here, bytes, inputs.is_direct());
-    status = detail::check_hint(team, Verb::put, peer, to, to_offset, bytes, remote, hint);
+    bool by_nic = remote.by_nic && from.state->is_registered != 0;
+    status = detail::check_hint(team, Verb::put, peer, to, to_offset, bytes, remote, by_nic, hint);
     if (status != Status::ok) return status;
     Scope::sync();
-    detail::Choice choice = detail::signaller(cell, kind, inputs.choose(remote.base != 0), hint);
+    detail::Choice choice =
+        detail::signaller(cell, kind, inputs.choose(team, peer, remote.base != 0, by_nic), hint);
     Initiator initiator = choice.initiator;
     // What the threads cannot put they cannot signal behind either.
-    bool is_possible = initiator == Initiator::proxy || (initiator == Initiator::direct && remote.base != 0);
+    bool is_possible = initiator == Initiator::proxy || initiator == Initiator::verbs ||
+                       (initiator == Initiator::direct && remote.base != 0);
     if (!is_possible)
         return detail::fail(team, Status::unsupported, verb, peer, signals.id, signal_offset, 8);
+    if (initiator == Initiator::verbs && (by_nic || bytes == 0)) {
+        if (Scope::rank() == 0) {
+            verbs::SendRequest behind = detail::signal_request(team, verb, peer, signals, signal_offset, &value);
+            detail::note_written(detail::verbs_peer(team, peer), cell.in_host);
+            status = detail::transfer_by_verbs(team, Verb::put, peer, to, to_offset, from, from_offset, bytes,
+                                               &behind, cell.in_host);
+            if (status != Status::ok) detail::fail(team, status, Verb::put, peer, to.id, to_offset, bytes);
+            else detail::count<Scope>(team, choice, bytes);
+        }
+        return from_first<Scope>(status);
+    }
     if (initiator == Initiator::direct) {
         word_copy.copy_to(team, remote.base + to_offset, here, bytes);
+    } else if (initiator == Initiator::verbs) {
+        // The card alone can send the signal, and does not reach the bytes: they have to be there before.
+        status = detail::post_transfer<Scope>(team, Verb::put, peer, to, to_offset, from, from_offset, bytes);
+        if (Scope::rank() == 0 && status == Status::ok) {
+            status = detail::drain(team);
+            if (status != Status::ok) detail::fail(team, status, Verb::put, peer, to.id, to_offset, bytes);
+        }
+        status = from_first<Scope>(status);
     } else if (bytes != 0 && bytes <= MAX_REQUEST_BYTES) {
         // Both with one fence and one number of the queue.
         Request both[2] = {
@@ -266,12 +312,12 @@ __device__ inline bool signal_test(const Team &team, const Window &window, u64 o
 }
 
 // Waits until all that the scope has asked for before is done: puts are at the peers, and gets are here. Of
-// the proxy it waits for all that the calling block has posted.
+// the proxy it waits for all that the calling block has posted, of the network card for all that this rank has.
 template <class Scope = Thread> __device__ inline Status quiet(const Team &team) {
     Scope::sync();
     Status status = Status::ok;
     if (Scope::rank() == 0) {
-        status = detail::drain(team);
+        status = detail::drain_all(team);
         if (status != Status::ok) detail::fail(team, status, Verb::wait, team.rank, 0, 0, 0);
         order::fence_sequential();
     }
@@ -279,13 +325,15 @@ template <class Scope = Thread> __device__ inline Status quiet(const Team &team)
 }
 
 // Orders what the scope has asked for before with what it asks for after, at each peer. By `direct` that is a
-// fence; what the proxy has is waited for, since what follows may go another way.
+// fence; what the proxy has is waited for, since what follows may go another way. Network cards keep the order of what
+// they are asked; what they have is waited for when something for the same peer goes to the proxy.
 template <class Scope = Thread> __device__ inline Status fence(const Team &team) {
     Scope::sync();
     Status status = Status::ok;
     if (Scope::rank() == 0) {
         status = detail::drain(team);
         if (status != Status::ok) detail::fail(team, status, Verb::wait, team.rank, 0, 0, 0);
+        detail::fence_verbs(team);
         order::fence();
     }
     return from_first<Scope>(status);

@@ -40,6 +40,9 @@ enum class Operation : u32 {
 
 // The numbers of ibverbs' IBV_SEND_*.
 constexpr u32 SEND_FENCE = 1, SEND_SIGNALED = 2, SEND_SOLICITED = 4, SEND_INLINE = 8;
+// A number of this library: of the requests that have it, as many have a completion as the ring needs to become free,
+// one in each quarter.
+constexpr u32 SEND_SPARSE = 1u << 16;
 
 // A request, as `ibv_send_wr` has it. 64 bytes.
 struct SendRequest {

@@ -230,12 +230,46 @@ __device__ inline u64 write_request(const QueuePair &qp, u64 first, u32 segments
     return control.words[0];
 }
 
+// Whether a request in these slots is the last of its quarter of the ring, so that each quarter has a completion.
+__device__ inline bool ends_quarter(const Ring &ring, u64 first, u32 slots) {
+    u64 quarter = ring.count < 4 ? 1 : ring.count / 4;
+    return ((first ^ (first + slots)) & ~(quarter - 1)) != 0;
+}
+
 // Writes a request into slots that were reserved for it, and what poll_cq is to know of it.
 __device__ inline u64 write_at(QueuePair *qp, const SendRequest &request, u32 segments, u64 first, u32 slots) {
     Slot *slot = &qp->send.slots[first & (qp->send.count - 1)];
     slot->wr_id = request.wr_id;
     slot->end = first + slots;
-    return write_request(*qp, first, segments, request);
+    if ((request.flags & SEND_SPARSE) == 0 || !ends_quarter(qp->send, first, slots))
+        return write_request(*qp, first, segments, request);
+    SendRequest signaled = request;
+    signaled.flags |= SEND_SIGNALED;
+    return write_request(*qp, first, segments, signaled);
+}
+
+// Posts requests of one thread that belong together: no other one comes in between, and one doorbell tells of all.
+// Gives the slot behind the last.
+__device__ inline Status try_post_together(QueuePair *qp, const SendRequest *requests, u32 count, u64 *end) {
+    if (order::load_relaxed_local(&qp->failure) != 0) return Status::failed;
+    u32 slots = 0;
+    for (u32 at = 0; at < count; at++) {
+        u32 segments = segments_of(*qp, requests[at]);
+        if (segments == 0 || segments > CAUSEWAY_MLX5_MAX_SEGMENTS) return Status::invalid;
+        slots += (segments + 3) / 4;
+    }
+    u64 first = 0, control = 0;
+    Status status = try_reserve(&qp->send, slots, &first);
+    if (status != Status::ok) return status;
+    u64 next = first;
+    for (u32 at = 0; at < count; at++) {
+        u32 segments = segments_of(*qp, requests[at]), of_request = (segments + 3) / 4;
+        control = write_at(qp, requests[at], segments, next, of_request);
+        next += of_request;
+    }
+    commit(&qp->send, CAUSEWAY_MLX5_SEND_RECORD, first, next, control);
+    *end = next;
+    return Status::ok;
 }
 
 __device__ inline Status try_post(QueuePair *qp, const SendRequest &request, u32 segments) {

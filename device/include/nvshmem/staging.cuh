@@ -36,6 +36,7 @@ class Staged {
         Request request =
             detail::transfer(verb, static_cast<u32>(pe), window.id, there, window.id, offset(), bytes);
         u64 number = 0;
+        must(fail_unless_ok(own, detail::leave_verbs(own, static_cast<u32>(pe))));
         must(fail_unless_ok(own, detail::post(own, &request, 1, &number)));
         return number;
     }

@@ -87,14 +87,14 @@ __device__ inline void *mapped_at(u64 offset, int pe) {
     return base == 0 ? nullptr : reinterpret_cast<void *>(base + offset);
 }
 
-// Waits until all that this PE has posted to its proxy is done, so that what was copied may change, and what
+// Waits until all that this PE has posted to its proxy and its network card is done, so that what was copied may change, and what
 // was fetched is there.
 template <class Scope> __device__ inline void complete_posted() {
     Scope::sync();
     Team own = team();
     Status status = Status::ok;
     if (Scope::rank() == 0) {
-        status = detail::drain(own);
+        status = detail::drain_all(own);
         if (status != Status::ok) detail::fail(own, status, Verb::wait, own.rank, 0, 0, 0);
     }
     must(from_first<Scope>(status));

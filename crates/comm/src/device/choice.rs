@@ -22,11 +22,14 @@ pub enum Initiator {
     Direct,
     /// A thread of the host.
     Proxy,
-    /// The network card, which the kernel asks itself. Not built yet.
+    /// The network card, which the kernel asks itself.
     Verbs,
 }
 
 impl Initiator {
+    /// All there are. Of equal ones the first is taken.
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Proxy, Self::Verbs];
+
     /// Its number in tables and counts.
     pub fn code(self) -> usize {
         match self {
@@ -57,23 +60,44 @@ pub enum InitiatorPolicy {
     Direct,
     /// `proxy` alone: nobody's memory is mapped.
     Proxy,
+    /// `verbs` for all ranks that a network card reaches, the cheaper one for the others.
+    Verbs,
+}
+
+impl InitiatorPolicy {
+    /// The initiator that it names.
+    pub fn named(self) -> Option<Initiator> {
+        match self {
+            Self::Auto => None,
+            Self::Direct => Some(Initiator::Direct),
+            Self::Proxy => Some(Initiator::Proxy),
+            Self::Verbs => Some(Initiator::Verbs),
+        }
+    }
+
+    /// Whether kernels may ask network cards.
+    pub fn allows_verbs(self) -> bool {
+        matches!(self, Self::Auto | Self::Verbs)
+    }
+
+    /// Whether the costs decide for peers whose memory is mapped.
+    pub fn chooses_mapped(self) -> bool {
+        self.allows_verbs()
+    }
 }
 
 /// No such wish.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{0}` is no initiator: give auto, direct or proxy")]
+#[error("`{0}` is no initiator: give auto, direct, proxy or verbs")]
 pub struct UnknownInitiator(String);
 
 impl FromStr for InitiatorPolicy {
     type Err = UnknownInitiator;
 
     fn from_str(text: &str) -> Result<Self, UnknownInitiator> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "direct" => Ok(Self::Direct),
-            "proxy" => Ok(Self::Proxy),
-            other => Err(UnknownInitiator(other.to_owned())),
-        }
+        let all = [Self::Auto, Self::Direct, Self::Proxy, Self::Verbs];
+        let name = |policy: &Self| policy.named().map_or("auto".to_owned(), |named| named.to_string());
+        all.into_iter().find(|policy| name(policy) == text).ok_or_else(|| UnknownInitiator(text.to_owned()))
     }
 }
 
@@ -155,17 +179,41 @@ pub fn table(curves: &[Curves; SCOPES], policy: InitiatorPolicy) -> [[u64; CLASS
     core::array::from_fn(|scope| {
         core::array::from_fn(|class| {
             (0..FLIGHTS).fold(0, |row, column| {
-                let chosen = match policy {
-                    InitiatorPolicy::Direct => Initiator::Direct,
-                    InitiatorPolicy::Proxy => Initiator::Proxy,
-                    InitiatorPolicy::Auto => curves[scope]
-                        .choose(bytes_of(class), in_flight(column))
-                        .map_or(Initiator::Direct, |choice| choice.initiator),
-                };
+                let named = policy.named().filter(|_| !policy.chooses_mapped());
+                let chosen = named.unwrap_or_else(|| {
+                    let choice = curves[scope].choose(bytes_of(class), in_flight(column));
+                    choice.map_or(Initiator::Direct, |choice| choice.initiator)
+                });
                 row | (chosen.code() as u64) << (8 * column)
             })
         })
     })
+}
+
+/// The same for ranks that a network card reaches, where one thread posts for all of a scope.
+pub fn network_table(curves: &Curves, policy: InitiatorPolicy) -> [u64; CLASSES] {
+    core::array::from_fn(|class| {
+        (0..FLIGHTS).fold(0, |row, column| {
+            let chosen = if policy == InitiatorPolicy::Verbs {
+                Initiator::Verbs
+            } else {
+                let choice = curves.choose(bytes_of(class), in_flight(column));
+                choice.map_or(Initiator::Proxy, |choice| choice.initiator)
+            };
+            row | (chosen.code() as u64) << (8 * column)
+        })
+    })
+}
+
+/// What the initiators cost to ranks that a card with so many bytes a nanosecond reaches, before anything has been
+/// measured. Of `verbs` the time of a post is that of 16 threads that posted 2.3 million a second on an H200 into rings
+/// in the host's memory, and the latency that of one of them and of a way there and back (2026-11-29); of the proxy
+/// both are estimates: a request passes two threads of the host.
+pub fn network_curves(bandwidth: f64) -> Curves {
+    let bandwidth = if bandwidth > 0.0 { bandwidth } else { 12.5 };
+    let proxy = Curve { latency: 8_000.0, post: 600.0, bandwidth, packs: 64.0, packs_below: 1024.0 };
+    let verbs = Curve { latency: 8_500.0, post: 430.0, bandwidth, packs: 1.0, packs_below: 0.0 };
+    Curves(vec![(Initiator::Proxy, proxy), (Initiator::Verbs, verbs)])
 }
 
 /// The classes of size, by scope, below which the table says direct in every case: kernels find it in the
@@ -206,7 +254,7 @@ const TRIES: u32 = 8;
 
 /// From a request in the queue to the copy being asked for, in nanoseconds: what of 3.1 us from a GPU by a
 /// thread of the host and back (H200, 2026-11-21) is not the way back.
-const QUEUE: f64 = 1_500.0;
+pub(super) const QUEUE: f64 = 1_500.0;
 
 /// What a request takes a proxy's thread at least, in nanoseconds.
 const REQUEST: f64 = 300.0;
@@ -315,6 +363,26 @@ mod tests {
             table(&curves, InitiatorPolicy::Direct).iter().flatten().all(|row| *row == 0x0101_0101_0101_0101)
         );
         assert_eq!("gpu".parse::<InitiatorPolicy>(), Err(UnknownInitiator("gpu".to_owned())));
+        for policy in [InitiatorPolicy::Direct, InitiatorPolicy::Proxy, InitiatorPolicy::Verbs] {
+            assert_eq!(policy.named().unwrap().to_string().parse(), Ok(policy));
+        }
+        assert_eq!("auto".parse(), Ok(InitiatorPolicy::Auto));
+        assert_eq!(table(&curves, InitiatorPolicy::Verbs), automatic, "memory that is mapped needs no card");
+    }
+
+    #[test]
+    fn ranks_that_a_card_reaches_have_a_table_of_their_own() {
+        let curves = network_curves(25.0);
+        let rows = network_table(&curves, InitiatorPolicy::Auto);
+        let chosen = |class: usize, column: usize| rows[class] >> (8 * column) & 0xff;
+        let (proxy, verbs) = (Initiator::Proxy.code() as u64, Initiator::Verbs.code() as u64);
+        assert_eq!((chosen(3, 0), chosen(3, 7)), (proxy, proxy), "one alone, and many tiny ones, packed");
+        assert_eq!(chosen(12, 7), verbs, "many that are not");
+        assert_eq!(chosen(26, 7), proxy, "long ones are equal");
+        let all = network_table(&curves, InitiatorPolicy::Verbs);
+        assert!(all.iter().all(|row| *row == u64::from_le_bytes([3; 8])));
+        let without = network_table(&Curves::default(), InitiatorPolicy::Auto);
+        assert!(without.iter().all(|row| *row == u64::from_le_bytes([2; 8])));
     }
 
     #[test]

@@ -9,10 +9,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::choice::InitiatorPolicy;
+use super::choice::{Initiator, InitiatorPolicy, QUEUE};
 use super::costs::{Batch, Costs};
 use super::gpu::{GpuError, Lane};
-use super::layout::{CLASSES, SCOPES, TeamState};
+use super::layout::{CLASSES, NetworkChoice, SCOPES, TeamState};
 
 /// Batches that were timed before the table is looked at: twice as many each time.
 const FIRST_INTERVAL: u32 = 16;
@@ -167,6 +167,86 @@ impl Corrector {
         }
         self.last = lane.mark()?;
         Ok(())
+    }
+}
+
+/// Corrects the table for ranks that a network card reaches. Kernels and this thread tell each other by pinned memory, so
+/// that no call of the driver is needed.
+#[derive(Debug)]
+pub struct NetworkCorrector {
+    costs: SharedCosts,
+    /// Address of the [`NetworkChoice`].
+    shared: u64,
+    /// A request of the proxy to another rank that is the only one under way: since when, and the number behind it.
+    timing: Option<(Instant, u64)>,
+    looks: u32,
+    timed: [u64; 2],
+    version: u64,
+}
+
+impl NetworkCorrector {
+    /// Turns between two looks at what kernels have timed.
+    const INTERVAL: u32 = 1024;
+
+    /// For the rank with a [`NetworkChoice`] at this address of pinned memory.
+    ///
+    /// # Safety
+    /// It is there, zeroed, as long as this.
+    pub unsafe fn new(costs: SharedCosts, shared: u64) -> Self {
+        Self { costs, shared, timing: None, looks: 0, timed: [0; 2], version: 0 }
+    }
+
+    fn shared(&self) -> &NetworkChoice {
+        // SAFETY: as `new` was promised. All fields are atomic.
+        unsafe { &*(self.shared as *const NetworkChoice) }
+    }
+
+    /// A request to another rank was begun, with nothing else under way; it is the last one before this number.
+    pub fn start(&mut self, end: u64) {
+        self.timing = Some((Instant::now(), end));
+    }
+
+    /// Others were begun, so that its time is not its own.
+    pub fn disturb(&mut self) {
+        self.timing = None;
+    }
+
+    /// All requests before this number are done.
+    pub fn passed(&mut self, done: u64) {
+        if let Some((start, _)) = self.timing.take_if(|(_, end)| *end <= done) {
+            let nanoseconds = start.elapsed().as_nanos() as f64 + QUEUE;
+            self.costs.lock().observe_network(Initiator::Proxy, 1, nanoseconds);
+        }
+    }
+
+    /// Goes on with the correction, while the queue is empty.
+    pub fn step(&mut self) {
+        self.looks = self.looks.wrapping_add(1);
+        if !self.looks.is_multiple_of(Self::INTERVAL) {
+            return;
+        }
+        // The count is written behind the time.
+        let count = self.shared().timed[0].load(Ordering::Acquire);
+        let time = self.shared().timed[1].load(Ordering::Acquire);
+        let (counted, taken) = (count.wrapping_sub(self.timed[0]), time.wrapping_sub(self.timed[1]));
+        let mut costs = self.costs.lock();
+        if counted != 0 {
+            costs.observe_network(Initiator::Verbs, counted, taken as f64);
+            self.timed = [count, time];
+        }
+        if costs.version() == self.version {
+            return;
+        }
+        self.version = costs.version();
+        let table = costs.network_table(InitiatorPolicy::Auto);
+        drop(costs);
+        let mut has_changed = false;
+        for (row, now) in self.shared().rows.iter().zip(table) {
+            has_changed |= row.swap(now, Ordering::Relaxed) != now;
+        }
+        if has_changed {
+            self.shared().version.fetch_add(1, Ordering::Release);
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! than one that is four times as high or low: a thread that was not scheduled must not decide.
 
 use crate::device::choice::{self, Copies, Curves, Initiator, InitiatorPolicy};
-use crate::device::layout::{CLASSES, SCOPES};
+use crate::device::layout::{CLASSES, INITIATORS, SCOPES};
 
 /// How much of the difference one measurement moves a cost by.
 const WEIGHT: f64 = 0.125;
@@ -39,6 +39,9 @@ pub struct Costs {
     /// Measurements of the proxy's copies, and of copies by threads by scope.
     proxy_measurements: u64,
     direct_measurements: [u64; SCOPES],
+    /// Of ranks that a network card reaches; none where there are no such.
+    network: Curves,
+    network_measurements: [u64; INITIATORS],
     /// Changes with each measurement.
     version: u64,
 }
@@ -56,7 +59,46 @@ impl Costs {
         let without = Copies { latency: 1.0, post: 1.0, bandwidth: 1.0 };
         let curves = copies.map_or_else(|| estimates.clone(), |copies| copies.correct(estimates));
         let copies = copies.or(estimated).unwrap_or(without);
-        Self { curves, copies, proxy_measurements: 0, direct_measurements: [0; SCOPES], version: 0 }
+        Self {
+            curves,
+            copies,
+            proxy_measurements: 0,
+            direct_measurements: [0; SCOPES],
+            network: Curves::default(),
+            network_measurements: [0; INITIATORS],
+            version: 0,
+        }
+    }
+
+    /// A network card reaches ranks, for which the initiators cost this.
+    pub fn set_network(&mut self, curves: Curves) {
+        self.network = curves;
+    }
+
+    /// What they cost by now.
+    pub fn network(&self) -> &Curves {
+        &self.network
+    }
+
+    /// Measurements of each initiator's latency to ranks that a network card reaches.
+    pub fn network_measurements(&self, initiator: Initiator) -> u64 {
+        self.network_measurements[initiator.code()]
+    }
+
+    /// The table for ranks that a network card reaches.
+    pub fn network_table(&self, policy: InitiatorPolicy) -> [u64; CLASSES] {
+        choice::network_table(&self.network, policy)
+    }
+
+    /// Corrects what a short message costs by an initiator, to ranks that a network card reaches: so many that each
+    /// were the only one took so long together.
+    pub fn observe_network(&mut self, initiator: Initiator, count: u64, nanoseconds: f64) {
+        let is_sound = nanoseconds.is_finite() && nanoseconds > 0.0 && count > 0;
+        let of_initiator = self.network.0.iter_mut().find(|(other, _)| *other == initiator);
+        let Some((_, curve)) = of_initiator.filter(|_| is_sound) else { return };
+        curve.latency = moved(curve.latency, nanoseconds / count as f64);
+        self.network_measurements[initiator.code()] += 1;
+        self.version += 1;
     }
 
     /// The curves by now.
@@ -186,6 +228,25 @@ mod tests {
         {
             assert_eq!(after(Batch { copies, bytes, nanoseconds }), None, "{copies} {bytes} {nanoseconds}");
         }
+    }
+
+    #[test]
+    fn ranks_that_a_card_reaches_are_asked_by_whoever_turns_out_faster() {
+        let mut costs = costs();
+        costs.observe_network(Initiator::Verbs, 1, 100.0);
+        assert_eq!(costs.network_measurements(Initiator::Verbs), 0, "there are no such ranks");
+        costs.set_network(choice::network_curves(25.0));
+        let alone = |costs: &Costs| costs.network_table(InitiatorPolicy::Auto)[3] & 0xff;
+        assert_eq!(alone(&costs), Initiator::Proxy.code() as u64);
+        for _ in 0..64 {
+            costs.observe_network(Initiator::Verbs, 2, 2.0 * 3_000.0);
+            costs.observe_network(Initiator::Verbs, 0, 1.0);
+            costs.observe_network(Initiator::Verbs, 1, f64::NAN);
+        }
+        assert_eq!(alone(&costs), Initiator::Verbs.code() as u64);
+        assert_eq!(costs.network_measurements(Initiator::Verbs), 64);
+        (0..64).for_each(|_| costs.observe_network(Initiator::Proxy, 1, 1_000.0));
+        assert_eq!(alone(&costs), Initiator::Proxy.code() as u64);
     }
 
     #[test]

@@ -20,11 +20,13 @@ pub enum Reason {
     Only,
     /// No other can send the signal behind it.
     Signal,
+    /// The table for ranks that a network card reaches says so.
+    Network,
 }
 
 impl Reason {
     /// All, by their numbers.
-    pub const ALL: [Self; REASONS] = [Self::Table, Self::Named, Self::Only, Self::Signal];
+    pub const ALL: [Self; REASONS] = [Self::Table, Self::Named, Self::Only, Self::Signal, Self::Network];
 }
 
 /// The smallest and the largest message of a class.
@@ -46,18 +48,13 @@ fn comparison(curves: &Curves, class: usize, column: usize) -> Option<(Initiator
     Some((choice.initiator, why))
 }
 
-/// Why messages of a class went by an initiator that the table names.
-fn by_table(costs: &Costs, policy: InitiatorPolicy, scope: usize, class: usize, by: Initiator) -> String {
-    if policy != InitiatorPolicy::Auto {
-        return "CAUSEWAY_DEVICE_INITIATOR names it".to_owned();
-    }
-    let curves = &costs.curves()[scope];
+/// Why messages of a class went by an initiator that the table of these curves names, a row of which this is.
+fn by_table(curves: &Curves, row: u64, class: usize, by: Initiator) -> String {
     let of_columns = (0..FLIGHTS).filter_map(|column| Some((column, comparison(curves, class, column)?)));
     let named = of_columns.clone().find(|(_, (initiator, _))| *initiator == by);
     let Some((column, (_, why))) = named else {
         return "it cost least before costs were corrected".to_owned();
     };
-    let row = table(costs.curves(), policy)[scope][class];
     let is_for_all = row == u64::from_le_bytes([by.code() as u8; FLIGHTS]);
     match in_flight(column) {
         _ if is_for_all => format!("it costs least ({why})"),
@@ -69,15 +66,25 @@ fn by_table(costs: &Costs, policy: InitiatorPolicy, scope: usize, class: usize, 
 /// How a rank's messages went, and why: a line for each size, scope, initiator and reason that there was.
 pub fn decisions(rank: u32, counts: &Counts, costs: &Costs, policy: InitiatorPolicy) -> Vec<String> {
     let mut lines = Vec::new();
+    let named = "CAUSEWAY_DEVICE_INITIATOR names it".to_owned();
     for (scope, of_scope) in counts.iter().enumerate() {
         for (class, of_class) in of_scope.iter().enumerate() {
-            for by in [Initiator::Direct, Initiator::Proxy, Initiator::Verbs] {
+            for by in Initiator::ALL {
                 for (reason, messages) in Reason::ALL.into_iter().zip(of_class[by.code()]) {
                     if messages == 0 {
                         continue;
                     }
                     let why = match (reason, by) {
-                        (Reason::Table, _) => by_table(costs, policy, scope, class, by),
+                        (Reason::Table, _) if !policy.chooses_mapped() => named.clone(),
+                        (Reason::Table, _) => {
+                            let row = table(costs.curves(), policy)[scope][class];
+                            by_table(&costs.curves()[scope], row, class, by)
+                        }
+                        (Reason::Network, _) if policy == InitiatorPolicy::Verbs => named.clone(),
+                        (Reason::Network, _) => {
+                            let row = costs.network_table(policy)[class];
+                            by_table(costs.network(), row, class, by)
+                        }
                         (Reason::Named, _) => "the program names it".to_owned(),
                         (Reason::Only, Initiator::Direct) => "the peer's memory is mapped here".to_owned(),
                         (Reason::Only, _) => "the peer's memory is not mapped here".to_owned(),
@@ -99,6 +106,15 @@ pub fn decisions(rank: u32, counts: &Counts, costs: &Costs, policy: InitiatorPol
 pub fn corrections(costs: &Costs) -> Vec<String> {
     let (proxy, direct) = costs.measurements();
     let mut lines = Vec::new();
+    for (initiator, curve) in &costs.network().0 {
+        let measured = costs.network_measurements(*initiator);
+        if measured > 0 {
+            let latency = curve.latency;
+            lines.push(format!(
+                "a short message over the network by {initiator}: {latency:.0} ns, corrected by {measured} measurements"
+            ));
+        }
+    }
     if let Some(copies) = costs.corrected_copies() {
         lines.push(format!(
             "copies of the proxy: {:.0} ns, {:.0} ns behind another one, {:.1} GB/s, corrected by {proxy} \
@@ -120,9 +136,10 @@ pub fn corrections(costs: &Costs) -> Vec<String> {
 }
 
 /// The sizes at which the choice changes, as sentences for the end of a program.
-pub fn crossings(curves: &[Curves; SCOPES]) -> Vec<String> {
+pub fn crossings(costs: &Costs) -> Vec<String> {
     let mut lines = Vec::new();
-    for ((scope, _), curves) in SCOPE_NAMES.iter().zip(curves) {
+    let of_scopes = SCOPE_NAMES.iter().map(|(scope, _)| *scope).zip(costs.curves());
+    for (scope, curves) in of_scopes.chain([("over the network", costs.network())]) {
         for (column, label) in [(0, "alone"), (FLIGHTS - 1, "with 64 and more in flight")] {
             let mut last = None;
             for class in 0..CLASSES {
@@ -151,7 +168,7 @@ mod tests {
 
     #[test]
     fn crossings_are_explained() {
-        let lines = crossings(&default_curves());
+        let lines = crossings(&costs());
         assert!(lines[0].starts_with("a thread, alone: from 0 bytes by direct: "), "{lines:?}");
         assert!(lines.iter().any(|line| line.contains("by proxy") && line.contains("direct")), "{lines:?}");
     }
@@ -160,9 +177,9 @@ mod tests {
     fn each_decision_is_told_with_its_reason() {
         let mut counts: Counts = [[[[0; REASONS]; INITIATORS]; CLASSES]; SCOPES];
         let (direct, proxy) = (Initiator::Direct.code(), Initiator::Proxy.code());
-        counts[2][7][direct] = [10, 2, 0, 0];
+        counts[2][7][direct] = [10, 2, 0, 0, 0];
         counts[2][7][proxy][Reason::Only as usize] = 3;
-        counts[0][30][proxy] = [1, 0, 0, 4];
+        counts[0][30][proxy] = [1, 0, 0, 4, 0];
         counts[1][0][direct][Reason::Only as usize] = 5;
         let lines = decisions(3, &counts, &costs(), InitiatorPolicy::Auto);
         assert_eq!(lines.len(), 6, "{lines:?}");
@@ -180,6 +197,24 @@ mod tests {
         assert!(lines[5].ends_with("by proxy: the peer's memory is not mapped here"), "{lines:?}");
         let forced = decisions(3, &counts, &costs(), InitiatorPolicy::Direct);
         assert!(forced[3].ends_with("CAUSEWAY_DEVICE_INITIATOR names it"), "{forced:?}");
+    }
+
+    #[test]
+    fn messages_over_the_network_are_told_with_what_both_cost() {
+        let mut counts: Counts = [[[[0; REASONS]; INITIATORS]; CLASSES]; SCOPES];
+        counts[0][13][Initiator::Verbs.code()][Reason::Network as usize] = 7;
+        let mut costs = costs();
+        costs.set_network(crate::device::choice::network_curves(25.0));
+        costs.observe_network(Initiator::Verbs, 1, 8_500.0);
+        let lines = decisions(1, &counts, &costs, InitiatorPolicy::Auto);
+        let told = "rank 1: 7 messages of 4097 to 8192 bytes by threads, by verbs: it costs least with";
+        assert!(lines[0].starts_with(told) && lines[0].contains("proxy 600 ns"), "{lines:?}");
+        let forced = decisions(1, &counts, &costs, InitiatorPolicy::Verbs);
+        assert!(forced[0].ends_with("CAUSEWAY_DEVICE_INITIATOR names it"), "{forced:?}");
+        assert!(corrections(&costs)[0].contains("over the network by verbs: 8500 ns"), "{lines:?}");
+        assert!(
+            crossings(&costs).iter().any(|line| line.starts_with("over the network, alone: from 0 bytes"))
+        );
     }
 
     #[test]

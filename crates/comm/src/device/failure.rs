@@ -7,6 +7,7 @@ use thiserror::Error;
 use super::gpu::GpuError;
 use super::layout::ErrorRecord;
 use super::request::RequestError;
+use super::verbs::{operation_name, syndrome_text};
 
 /// What a kernel has found wrong: `Status` of the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +28,10 @@ pub enum Status {
     Aborted,
     /// A message is longer than the room for it.
     Truncated,
-    /// The proxy has taken nothing within the team's limit.
+    /// No request has been taken within the team's limit.
     QueueFull,
+    /// A network card has ended a request of a kernel with an error.
+    NicFailed,
     /// A number that no header has.
     Unknown(u32),
 }
@@ -47,6 +50,7 @@ impl Status {
             7 => Self::Aborted,
             8 => Self::Truncated,
             9 => Self::QueueFull,
+            10 => Self::NicFailed,
             other => Self::Unknown(other),
         })
     }
@@ -63,6 +67,7 @@ impl Status {
             Self::Aborted => 7,
             Self::Truncated => 8,
             Self::QueueFull => 9,
+            Self::NicFailed => 10,
             Self::Unknown(code) => code,
         }
     }
@@ -85,6 +90,19 @@ pub struct Refused {
     pub bytes: u64,
     /// The block and the thread, where it was a kernel that noticed.
     pub thread: Option<(u32, u32)>,
+    /// What a network card says of it, where that has ended it.
+    pub nic: Option<NicError>,
+}
+
+/// A request that a network card has ended with an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NicError {
+    /// The number of the queue pair.
+    pub queue_pair: u32,
+    /// The operation, as the card numbers it.
+    pub operation: u32,
+    /// The card's cause.
+    pub syndrome: u32,
 }
 
 /// Why a team has ended.
@@ -152,9 +170,17 @@ impl Refused {
             offset: record.offset.load(Ordering::Relaxed),
             bytes: record.bytes.load(Ordering::Relaxed),
             thread: Some((word(&record.block), word(&record.thread))),
+            nic: (status == Status::NicFailed).then(|| NicError {
+                queue_pair: word(&record.queue_pair),
+                operation: word(&record.operation),
+                syndrome: word(&record.syndrome),
+            }),
         })
     }
 }
+
+/// `Verb::wait`.
+const WAIT: u32 = 10;
 
 fn verb(number: u32) -> &'static str {
     match number {
@@ -174,8 +200,16 @@ fn verb(number: u32) -> &'static str {
     }
 }
 
+/// What a network card says, with queue pair, operation and cause.
+fn nic_sentence(error: NicError) -> String {
+    let NicError { queue_pair, operation, syndrome } = error;
+    let what = operation_name(operation);
+    let cause = syndrome_text(syndrome).to_string_lossy();
+    format!("queue pair {queue_pair:#x}, {what}: {cause} (syndrome {syndrome:#x})")
+}
+
 fn sentence(rank: u32, refused: &Refused) -> String {
-    let Refused { status, verb: number, peer, window, offset, bytes, thread } = *refused;
+    let Refused { status, verb: number, peer, window, offset, bytes, thread, nic } = *refused;
     let what = verb(number);
     let range = format!("{bytes} bytes at offset {offset} of window {window} of rank {peer}");
     let why = match status {
@@ -194,7 +228,17 @@ fn sentence(rank: u32, refused: &Refused) -> String {
             format!("{bytes} bytes from rank {peer} was refused: the receiver's room is shorter")
         }
         Status::QueueFull => {
-            format!("{range} found the queue full, and the proxy has taken nothing within the team's limit")
+            format!("{range} found the queue full, of which nothing was taken within the team's limit")
+        }
+        Status::NicFailed => {
+            let says = nic.map_or(String::new(), |error| format!(": {}", nic_sentence(error)));
+            // A mark that `quiet` waits for is of no window.
+            let at = if number == WAIT {
+                "requests to ".to_owned()
+            } else {
+                format!("bytes at offset {offset} of window {window} of ")
+            };
+            format!("{at}rank {peer} was ended by the network card with an error{says}")
         }
         Status::Unknown(code) => format!("{range} ended with the unknown status {code}"),
     };
@@ -219,6 +263,7 @@ mod tests {
             ("aborted", Status::Aborted),
             ("truncated", Status::Truncated),
             ("queue_full", Status::QueueFull),
+            ("nic_failed", Status::NicFailed),
         ];
         for (name, status) in names {
             assert!(header.contains(&format!("    {name} = {},", status.code())), "{name}");
@@ -236,11 +281,20 @@ mod tests {
             offset: 4090,
             bytes: 64,
             thread: Some((0, 5)),
+            nic: None,
         };
         assert_eq!(
             Failure::Refused { rank: 1, refused }.to_string(),
             "rank 1: a put of 64 bytes at offset 4090 of window 2 of rank 3 was refused: they do not lie in \
              the window (block 0, thread 5)"
+        );
+        let nic = Some(NicError { queue_pair: 0x105, operation: 8, syndrome: 0x13 });
+        let ended = Refused { status: Status::NicFailed, nic, ..refused };
+        assert_eq!(
+            Failure::Refused { rank: 1, refused: ended }.to_string(),
+            "rank 1: a put of bytes at offset 4090 of window 2 of rank 3 was ended by the network card with an error: queue \
+             pair 0x105, RDMA write: the peer does not allow access to the memory that was named (syndrome 0x13) \
+             (block 0, thread 5)"
         );
     }
 }

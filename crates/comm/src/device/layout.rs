@@ -24,11 +24,14 @@ pub const SCOPES: usize = 3;
 /// `automatic`, `direct`, `proxy`, `verbs`.
 pub const INITIATORS: usize = 4;
 /// Why an initiator was taken: `Reason` of the header.
-pub const REASONS: usize = 4;
+pub const REASONS: usize = 5;
 /// Where the rings of messages begin in the control window, and what each rank's takes.
 pub const INBOX_AT: u64 = 16384;
 /// Bytes of one rank's ring.
 pub const CONTROL_BYTES_OF_RANK: u64 = 8 * 2048;
+
+/// Words that cards write for the kernels of a rank. The first is of answers that nobody reads.
+pub const VERBS_RESULTS: usize = 256;
 
 /// In [`Team::shape`]: kernels of all ranks are this process's, on one GPU.
 pub const ON_ONE_GPU: u8 = 0x80;
@@ -108,6 +111,13 @@ pub struct ErrorRecord {
     pub block: AtomicU32,
     /// `threadIdx.x`.
     pub thread: AtomicU32,
+    /// Of a request that a network card has ended with an error: the queue pair's number.
+    pub queue_pair: AtomicU32,
+    /// Its operation, as the card numbers it.
+    pub operation: AtomicU32,
+    /// The card's cause.
+    pub syndrome: AtomicU32,
+    reserved: u32,
 }
 
 /// What the host and kernels tell each other.
@@ -119,7 +129,7 @@ pub struct HostControl {
     padding: [u32; 31],
     /// The first error of this rank's kernels.
     pub error: ErrorRecord,
-    padding_behind: [u32; 22],
+    padding_behind: [u32; 18],
 }
 
 /// A window of one rank.
@@ -140,6 +150,109 @@ pub struct WindowState {
     pub peers: [u64; MAX_RANKS],
     /// A bit for each peer whose part is on a GPU on which this one has no atomic operations.
     pub without_atomics: u64,
+    /// The network card's key of this rank's part.
+    pub local_key: u32,
+    /// Whether it has one.
+    pub is_registered: u32,
+    /// Whether network cards make all changes that are to be atomic.
+    pub atomics_by_verbs: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Where each rank's part lies as this rank's card names it, 0 where that does not reach it.
+    pub remote: [u64; MAX_RANKS],
+    /// And the keys.
+    pub keys: [u32; MAX_RANKS],
+}
+
+/// The queue pair of a rank's kernels for a peer.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub struct VerbsPeer {
+    /// Address of the `causeway::verbs::QueuePair`; 0 where no card reaches the peer.
+    pub queue_pair: u64,
+    /// Address of the `causeway::verbs::CompletionQueue`.
+    pub completions: u64,
+    /// A word of the peer's GPU; 0 where cards do not reach its memory.
+    pub flush: u64,
+    /// A word of the peer's host, for writes that mean nothing.
+    pub sink: u64,
+    /// Their keys.
+    pub flush_key: u32,
+    /// Of the other one.
+    pub sink_key: u32,
+    /// The kernels'.
+    pub written: u32,
+    /// Likewise.
+    pub filled: u32,
+    /// Likewise.
+    pub fenced: u64,
+    /// Likewise.
+    pub marked: u64,
+}
+
+/// What the host and kernels tell each other of peers that a network card reaches.
+#[derive(Debug)]
+#[repr(C)]
+pub struct NetworkChoice {
+    /// Changes with the rows, behind them.
+    pub version: AtomicU32,
+    reserved: u32,
+    /// The kernels': requests that were waited for alone, and the nanoseconds that took.
+    pub timed: [AtomicU64; 2],
+    /// By class of size, as [`TeamState::choice`].
+    pub rows: [AtomicU64; CLASSES],
+}
+
+/// What kernels of a rank need to post for peers.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct TeamVerbs {
+    /// A word of this GPU; 0 where the card does not reach its memory.
+    pub flush: u64,
+    /// Address of [`VERBS_RESULTS`] words of pinned memory.
+    pub results: u64,
+    /// The keys of both.
+    pub flush_key: u32,
+    /// Of the words.
+    pub results_key: u32,
+    /// Address of the [`NetworkChoice`].
+    pub shared: u64,
+    /// The kernels'.
+    pub timed: [u64; 2],
+    /// Of the rows that kernels have.
+    pub version: u32,
+    /// The kernels'.
+    pub has_long: u32,
+    padding: u64,
+    /// The kernels'.
+    pub next: u64,
+    /// By class of size, a byte for each number in flight.
+    pub choice: [u64; CLASSES],
+    /// The kernels'.
+    pub is_taken: [u32; VERBS_RESULTS],
+    /// By rank.
+    pub peers: [VerbsPeer; MAX_RANKS],
+}
+
+impl TeamVerbs {
+    /// One that reaches nobody.
+    pub fn empty() -> Self {
+        Self {
+            flush: 0,
+            results: 0,
+            flush_key: 0,
+            results_key: 0,
+            shared: 0,
+            timed: [0; 2],
+            version: 0,
+            has_long: 0,
+            padding: 0,
+            next: 0,
+            choice: [0; CLASSES],
+            is_taken: [0; VERBS_RESULTS],
+            peers: [VerbsPeer::default(); MAX_RANKS],
+        }
+    }
 }
 
 /// What a kernel is given of a window.
@@ -183,7 +296,9 @@ pub struct TeamState {
     pub failure: u32,
     /// The initiator that reaches everybody's control window.
     pub control_by: u32,
-    padding: [u32; 14],
+    /// Address of the [`TeamVerbs`]; 0 where no peer is reached by a network card.
+    pub verbs: u64,
+    padding: [u32; 12],
     /// Of each barrier.
     pub epochs: [u64; BARRIERS],
     /// Pieces sent to each rank.
@@ -198,7 +313,7 @@ pub struct TeamState {
     pub timed: [[u64; 2]; SCOPES],
     /// Messages by scope, class of size, initiator and reason.
     pub counts: Counts,
-    padding_behind: [u64; 8],
+    padding_behind: [u64; 14],
     /// The queues.
     pub queues_of: [Queue; MAX_QUEUES],
 }
@@ -235,7 +350,8 @@ impl TeamState {
             control: Window { base: 0, bytes: 0, state: 0, id: 0, team: 0 },
             failure: 0,
             control_by: 0,
-            padding: [0; 14],
+            verbs: 0,
+            padding: [0; 12],
             epochs: [0; BARRIERS],
             sent: [0; MAX_RANKS],
             received: [0; MAX_RANKS],
@@ -243,7 +359,7 @@ impl TeamState {
             moved: [0; INITIATORS],
             timed: [[0; 2]; SCOPES],
             counts: [[[[0; REASONS]; INITIATORS]; CLASSES]; SCOPES],
-            padding_behind: [0; 8],
+            padding_behind: [0; 14],
             queues_of: [queue; MAX_QUEUES],
         }
     }
@@ -292,9 +408,22 @@ mod tests {
         fact!(HostControl, error);
         fact!(WindowState);
         fact!(WindowState, peers);
+        fact!(WindowState, local_key);
+        fact!(WindowState, remote);
+        fact!(WindowState, keys);
+        fact!(VerbsPeer);
+        fact!(VerbsPeer, fenced);
+        fact!(NetworkChoice);
+        fact!(NetworkChoice, rows);
+        fact!(TeamVerbs);
+        fact!(TeamVerbs, shared);
+        fact!(TeamVerbs, next);
+        fact!(TeamVerbs, choice);
+        fact!(TeamVerbs, peers);
         fact!(Window);
         fact!(Team);
         fact!(TeamState, control);
+        fact!(TeamState, verbs);
         fact!(TeamState, failure);
         fact!(TeamState, epochs);
         fact!(TeamState, sent);

@@ -16,7 +16,9 @@ use thiserror::Error;
 use super::gpu::Block;
 use crate::board::{Board, BoardError, BoardLocations};
 use crate::bootstrap::{self, BootstrapListener, ByteStream, Connection, MESSAGE_BYTES, SocketAddress};
-use crate::device::windows::{Announcement, CONTROL, GOODBYE, GPU, JOINED, LINK, NIC, NONE, message};
+use crate::device::windows::{
+    ALL_VERBS, Announcement, CONTROL, GOODBYE, GPU, JOINED, KEY, LINK, NIC, NO_KEY, NONE, VERBS, message,
+};
 use crate::identity::Identity;
 use crate::job::{Job, JobError};
 use crate::verbs::{ENDPOINT_BYTES, EndpointAddress};
@@ -336,27 +338,106 @@ impl Peers {
 
     /// Tells a rank of this rank's queue pair for it, or that there is none.
     pub(crate) fn send_endpoint(&self, rank: u32, end: Option<&EndpointAddress>) -> Result<(), PeerError> {
-        self.send_flag(rank, NIC, end.is_some())?;
-        let Some(end) = end else { return Ok(()) };
-        for part in end.encode().as_chunks::<MESSAGE_BYTES>().0 {
+        self.send_record(rank, NIC, end.map(|end| end.encode()).as_ref())
+    }
+
+    /// Sends bytes of a known length, or that there are none.
+    fn send_record<const BYTES: usize>(
+        &self,
+        rank: u32,
+        what: u32,
+        record: Option<&[u8; BYTES]>,
+    ) -> Result<(), PeerError> {
+        self.send_flag(rank, what, record.is_some())?;
+        for part in record.map_or(&[][..], |record| record.as_chunks::<MESSAGE_BYTES>().0) {
             let sent = self.connection(rank)?.send(part, None);
             sent.map_err(|cause| PeerError::Silent { rank, cause })?;
         }
         Ok(())
     }
 
-    /// Hears of a rank's queue pair; `None` where it has none, or one that cannot be.
-    pub(crate) fn receive_endpoint(&self, rank: u32) -> Result<Option<EndpointAddress>, PeerError> {
-        if !self.receive_flag(rank, NIC)? {
+    fn receive_record<const BYTES: usize>(
+        &self,
+        rank: u32,
+        what: u32,
+    ) -> Result<Option<[u8; BYTES]>, PeerError> {
+        if !self.receive_flag(rank, what)? {
             return Ok(None);
         }
-        let mut bytes = [0; ENDPOINT_BYTES];
+        let mut bytes = [0; BYTES];
         for part in bytes.as_chunks_mut::<MESSAGE_BYTES>().0 {
             let silent = |cause| PeerError::Silent { rank, cause };
             let received = self.connection(rank)?.receive().map_err(silent)?;
             *part = received.ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?.0;
         }
-        Ok(EndpointAddress::decode(&bytes))
+        Ok(Some(bytes))
+    }
+
+    /// Tells a rank of the queue pair that this rank's kernels have for it, or that there is none.
+    pub(crate) fn send_verbs<const BYTES: usize>(
+        &self,
+        rank: u32,
+        end: Option<&[u8; BYTES]>,
+    ) -> Result<(), PeerError> {
+        self.send_record(rank, VERBS, end)
+    }
+
+    /// Hears of a rank's.
+    pub(crate) fn receive_verbs<const BYTES: usize>(
+        &self,
+        rank: u32,
+    ) -> Result<Option<[u8; BYTES]>, PeerError> {
+        self.receive_record(rank, VERBS)
+    }
+
+    /// Whether kernels of all ranks have queue pairs for all others, as this one's have or have not. All ranks call it
+    /// at the same time.
+    ///
+    /// # Errors
+    /// When one of them has gone.
+    pub fn all_have_verbs(&self, has_all: bool) -> Result<bool, PeerError> {
+        for (rank, _) in self.others() {
+            self.send_flag(rank, ALL_VERBS, has_all)?;
+        }
+        let mut all = has_all;
+        for (rank, _) in self.others() {
+            all &= self.receive_flag(rank, ALL_VERBS)?;
+        }
+        Ok(all)
+    }
+
+    /// Tells ranks by which key their kernels' cards reach this rank's part of a window, if they do, and hears of
+    /// theirs: address and key. Those ranks call it at the same time.
+    pub(crate) fn exchange_keys(
+        &self,
+        ranks: &[u32],
+        own: Option<(u64, u32)>,
+    ) -> Result<Vec<(u32, u64, u32)>, PeerError> {
+        let ours = own.map_or(message(0, NO_KEY, 0), |(address, key)| message(key, KEY, address));
+        for rank in ranks {
+            let sent = self.connection(*rank)?.send(&ours, None);
+            sent.map_err(|cause| PeerError::Silent { rank: *rank, cause })?;
+        }
+        let mut keys = Vec::with_capacity(ranks.len());
+        for rank in ranks {
+            let silent = |cause| PeerError::Silent { rank: *rank, cause };
+            let received = self.connection(*rank)?.receive().map_err(silent)?;
+            let (received, _) = received.ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?;
+            let key = received.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            let address = received.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            if received == message(key, KEY, address) {
+                keys.push((*rank, address, key));
+            } else if received != message(0, NO_KEY, 0) {
+                return Err(silent(io::ErrorKind::InvalidData.into()));
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Hears of a rank's queue pair; `None` where it has none, or one that cannot be.
+    pub(crate) fn receive_endpoint(&self, rank: u32) -> Result<Option<EndpointAddress>, PeerError> {
+        let bytes = self.receive_record::<ENDPOINT_BYTES>(rank, NIC)?;
+        Ok(bytes.and_then(|bytes| EndpointAddress::decode(&bytes)))
     }
 
     /// Tells a rank whether this one has joined its queue pair with that one's.
@@ -385,6 +466,11 @@ impl Peers {
     /// Ends all connections: the others' kernels end their waits.
     pub fn shut(&self) {
         self.others().for_each(|(_, connection)| connection.shut());
+    }
+
+    /// How many ranks there are, with this one.
+    pub fn count(&self) -> usize {
+        self.connections.len()
     }
 
     /// This rank.

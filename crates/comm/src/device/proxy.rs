@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::correction::Corrector;
+use super::correction::{Corrector, NetworkCorrector};
 use super::failure::{Failure, Refused, Status};
 use super::gpu::{GpuError, Lane};
 use super::layout::MAX_RANKS;
@@ -25,6 +25,9 @@ use crate::device::queue::{SignalOrder, SignalPath, pack};
 
 /// Requests that are taken at once at most.
 const BATCH: usize = 256;
+
+/// Bytes of a request over a link up to which the time that it takes is that of its way.
+const MAX_TIMED_BYTES: u64 = 4096;
 
 /// What has become of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +96,8 @@ pub struct Proxy {
     packed: Vec<Request>,
     /// What corrects the rank's table of initiators, of one proxy of each rank.
     corrector: Option<Corrector>,
+    /// And of that for ranks that a network card reaches.
+    network_corrector: Option<NetworkCorrector>,
 }
 
 /// A word of memory that threads of the host share with kernels.
@@ -129,6 +134,7 @@ impl Proxy {
             batch: Vec::with_capacity(BATCH),
             packed: Vec::with_capacity(BATCH),
             corrector: None,
+            network_corrector: None,
         }
     }
 
@@ -136,6 +142,12 @@ impl Proxy {
     #[must_use]
     pub fn with_corrector(self, corrector: Corrector) -> Self {
         Self { corrector: Some(corrector), ..self }
+    }
+
+    /// The same, which corrects its rank's table for ranks that a network card reaches.
+    #[must_use]
+    pub fn with_network_corrector(self, corrector: NetworkCorrector) -> Self {
+        Self { network_corrector: Some(corrector), ..self }
     }
 
     /// To be called first by the thread that steps.
@@ -167,6 +179,7 @@ impl Proxy {
         if let Some(corrector) = self.corrector.as_mut().filter(|_| !did && self.states.is_empty()) {
             let corrected = corrector.step(self.lane.as_mut());
             corrected.map_err(|cause| self.gpu(cause))?;
+            self.network_corrector.iter_mut().for_each(NetworkCorrector::step);
         }
         Ok(did)
     }
@@ -189,6 +202,7 @@ impl Proxy {
 
     fn begin(&mut self, batch: &[(u64, Request)]) -> Result<(), Failure> {
         let (mut uses_lane, mut copies, mut copied) = (false, 0, 0);
+        self.time_link(batch);
         // With nothing else in flight the time is its own.
         let started = self.corrector.as_ref().filter(|_| self.states.is_empty()).and_then(Corrector::start);
         let mut packed = core::mem::take(&mut self.packed);
@@ -273,6 +287,26 @@ impl Proxy {
             deferred.after = before_signals;
         }
         Ok(())
+    }
+
+    /// Times a batch that is a short put to a rank over a link, and its signal perhaps, while nothing else is under way.
+    fn time_link(&mut self, batch: &[(u64, Request)]) {
+        let is_alone = self.states.is_empty();
+        let links = self.links.is_some();
+        let Some(corrector) = self.network_corrector.as_mut().filter(|_| links) else { return };
+        corrector.disturb();
+        let is_short = match batch {
+            [(_, Request::Transfer { there, bytes, .. })]
+            | [(_, Request::Transfer { there, bytes, .. }), (_, Request::Signal { .. })] => {
+                let is_linked =
+                    self.windows.locate(there, *bytes).is_ok_and(|located| located.address.is_none());
+                is_linked && *bytes <= MAX_TIMED_BYTES
+            }
+            _ => false,
+        };
+        if is_short && is_alone {
+            corrector.start(self.first + batch.len() as u64);
+        }
     }
 
     /// Has a signal wait for what was asked for before, or gives it to the lane, which has all of that;
@@ -447,6 +481,8 @@ impl Proxy {
             did = true;
         }
         self.queue.complete(self.first);
+        let first = self.first;
+        self.network_corrector.iter_mut().for_each(|corrector| corrector.passed(first));
         Ok(did)
     }
 
@@ -525,7 +561,8 @@ impl Proxy {
 
     fn refuse(&self, request: &Request, remote: &RemoteRange, bytes: u64, status: Status) -> Failure {
         let RemoteRange { peer, window, offset } = *remote;
-        let refused = Refused { status, verb: request.verb(), peer, window, offset, bytes, thread: None };
+        let refused =
+            Refused { status, verb: request.verb(), peer, window, offset, bytes, thread: None, nic: None };
         Failure::Refused { rank: self.rank, refused }
     }
 

@@ -136,6 +136,11 @@ pub(super) const CONTROL: u32 = 5;
 pub(super) const LINK: u32 = 6;
 pub(super) const NIC: u32 = 7;
 pub(super) const JOINED: u32 = 8;
+/// Whether its kernels have one for the other one's, and whether those of all ranks have; the key of a part, or none.
+pub(super) const VERBS: u32 = 9;
+pub(super) const ALL_VERBS: u32 = 10;
+pub(super) const KEY: u32 = 11;
+pub(super) const NO_KEY: u32 = 12;
 
 impl Announcement {
     /// As 16 bytes: the number, where, and the bytes, little-endian.

@@ -6,8 +6,8 @@
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use causeway_ibverbs::{
-    Access, Buffer, Capacity, Completion, CompletionQueue, MemoryRegion, Operation, PostError, QueuePair,
-    Receive, RemoteMemory, Segment, SendBatch, SendRequest, Status,
+    Access, Buffer, Capacity, Completion, CompletionQueue, Device, GidEntry, MemoryRegion, Operation, Port,
+    PostError, QueuePair, Receive, RemoteMemory, Segment, SendBatch, SendRequest, Status,
 };
 
 use super::endpoint::{EndpointAddress, Slots};
@@ -66,6 +66,11 @@ impl LinkNic {
     /// Its name.
     pub(crate) fn name(&self) -> &str {
         self.nic.device.name()
+    }
+
+    /// The device, its port, and the port's address that is used.
+    pub(crate) fn port(&self) -> (&Device, &Port, GidEntry) {
+        (&self.nic.device, &self.nic.port, self.nic.gid)
     }
 
     /// Takes what has ended, in order for each queue pair.

@@ -4,6 +4,7 @@
 //! `make programs` compiles the kernels.
 
 mod cuda;
+mod initiator_verbs;
 mod litmus;
 mod machine;
 mod mistakes;
@@ -50,20 +51,35 @@ fn over_tcp() -> NetworkPolicy {
 fn run_program(seed: u64) {
     let mut random = Random(seed);
     let ranks = 2 + random.below(7) as usize;
-    let policy =
-        [InitiatorPolicy::Auto, InitiatorPolicy::Auto, InitiatorPolicy::Direct, InitiatorPolicy::Proxy]
-            [random.below(4) as usize];
+    let policies = [
+        InitiatorPolicy::Auto,
+        InitiatorPolicy::Auto,
+        InitiatorPolicy::Direct,
+        InitiatorPolicy::Proxy,
+        InitiatorPolicy::Verbs,
+        InitiatorPolicy::Verbs,
+    ];
+    let policy = policies[random.below(6) as usize];
     let mut kind = || if random.below(2) == 0 { Kind::Device } else { Kind::Host };
     let kinds = [kind(), kind(), kind()];
-    // In one process, or in processes on two or three hosts.
-    let hosts = [1, 1, 2, 3][random.below(4) as usize];
+    // In one process, or in processes on two or three hosts, or on one for each.
+    let hosts = [1, 1, 2, 3, 4][random.below(5) as usize];
     let ranks = if hosts > 1 { 2 + ranks % 3 } else { ranks };
+    let hosts = hosts.min(ranks);
     // Natively all ranks on one host would map the memory of the one GPU twice.
     let of_rank: Vec<usize> = (0..ranks).map(|rank| if is_cuda() { rank } else { rank % hosts }).collect();
     let is_spread = hosts > 1;
     let queues = 1 + random.below(3) as usize;
     let capacity = [4, 16, 1024][random.below(3) as usize];
+    let has_card = random.below(3) > 0;
+    // Kernels post for all ranks: also for their own, which is how cards make atomic changes.
+    let is_by_verbs = has_card
+        && !is_cuda()
+        && hosts == ranks
+        && matches!(policy, InitiatorPolicy::Auto | InitiatorPolicy::Verbs)
+        && (seed.is_multiple_of(2) || kinds == [Kind::Host; 3]);
     let abilities = Abilities {
+        is_by_verbs,
         is_mapped: policy != InitiatorPolicy::Proxy && !is_spread,
         has_atomics: policy != InitiatorPolicy::Proxy || kinds[2] == Kind::Host || is_spread,
     };
@@ -72,7 +88,6 @@ fn run_program(seed: u64) {
     // On a GPU each part would be mapped twice, which kernels may not rely on without a fence for that.
     let are_apart = random.below(2) == 1 && !is_cuda() && !is_spread;
     let gpu = if are_apart { gpu.apart(ranks) } else { gpu };
-    let has_card = random.below(3) > 0;
     let what = format!(
         "seed {seed}: {ranks} ranks on {hosts} hosts, {policy:?}, windows {kinds:?}, {queues} queues of {capacity}, \
          apart: {are_apart}, by card: {has_card}"

@@ -74,7 +74,7 @@ fn windows_of_all_kinds_reach_other_processes_and_hosts() {
         return;
     }
     let seed = u64::from(std::process::id()) + 1;
-    let (auto, proxy) = (InitiatorPolicy::Auto, InitiatorPolicy::Proxy);
+    let (auto, proxy, verbs) = (InitiatorPolicy::Auto, InitiatorPolicy::Proxy, InitiatorPolicy::Verbs);
     // Cards reach the GPU's memory, or do not.
     for (policy, data, signals, hosts, network, reaches) in [
         (auto, Kind::Device, Kind::Device, [0, 0, 0], over_tcp(), true),
@@ -87,6 +87,11 @@ fn windows_of_all_kinds_reach_other_processes_and_hosts() {
         (auto, Kind::Device, Kind::Host, [0, 1, 2], by_card(), false),
         (proxy, Kind::Device, Kind::Host, [0, 1, 0], over_tcp(), true),
         (proxy, Kind::Host, Kind::Host, [0, 1, 0], by_card(), true),
+        // Kernels post: for all ranks, for some, and where the card does not reach the GPU for the signals alone.
+        (verbs, Kind::Device, Kind::Device, [0, 1, 2], by_card(), true),
+        (verbs, Kind::Device, Kind::Host, [0, 1, 2], by_card(), true),
+        (verbs, Kind::Host, Kind::Device, [0, 1, 1], by_card(), true),
+        (verbs, Kind::Device, Kind::Host, [0, 1, 2], by_card(), false),
     ] {
         let what = format!(
             "seed {seed}: {policy:?}, data {data:?}, signals {signals:?}, hosts {hosts:?}, {network:?}, {reaches}"

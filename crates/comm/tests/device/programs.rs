@@ -63,6 +63,8 @@ pub struct Step {
 pub struct Abilities {
     /// Whether ranks reach each other's memory.
     pub is_mapped: bool,
+    /// Whether kernels may ask a network card for every rank.
+    pub is_by_verbs: bool,
     /// Whether atomic operations are possible on the window of words.
     pub has_atomics: bool,
 }
@@ -128,8 +130,13 @@ impl Program {
 
     /// What is allowed to insist on.
     fn policy(&mut self, abilities: Abilities) -> u32 {
-        let policy = self.random.below(3) as u32;
-        if abilities.is_mapped || policy != 1 { policy } else { 2 }
+        let policy = self.random.below(4) as u32;
+        let is_possible = match policy {
+            1 => abilities.is_mapped,
+            3 => abilities.is_by_verbs,
+            _ => true,
+        };
+        if is_possible { policy } else { 2 }
     }
 
     fn step(&mut self, what: What, peer: usize) -> Step {

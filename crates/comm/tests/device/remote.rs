@@ -26,6 +26,7 @@ impl Stranger {
         assert!(peers.gpus(7).unwrap().is_spread);
         let mut streams = peers.take_streams(true).unwrap();
         streams.retain(|(peer, _)| *peer == 0);
+        assert!(!peers.all_have_verbs(false).unwrap());
         let stranger = Self { peers, stream: streams.pop().unwrap().1 };
         stranger.window(0, INBOX_AT + 2 * CONTROL_BYTES_OF_RANK);
         stranger.window(WINDOW, BYTES);

@@ -45,18 +45,22 @@ fn alone(ranks: u32) -> Vec<u8> {
 #[test]
 fn a_stencil_over_hosts_comes_to_the_bits_of_one_rank() {
     let seed = u64::from(std::process::id());
-    for (hosts, kind, network) in [
-        (&[0, 1][..], Kind::Device, over_tcp()),
-        (&[0, 1], Kind::Host, over_tcp()),
-        (&[0, 1], Kind::Device, by_card()),
-        (&[0, 1], Kind::Host, by_card()),
-        (&[0, 1, 2], Kind::Device, by_card()),
+    let (auto, verbs) = (InitiatorPolicy::Auto, InitiatorPolicy::Verbs);
+    for (hosts, kind, network, policy) in [
+        (&[0, 1][..], Kind::Device, over_tcp(), auto),
+        (&[0, 1], Kind::Host, over_tcp(), auto),
+        (&[0, 1], Kind::Device, by_card(), auto),
+        (&[0, 1], Kind::Host, by_card(), auto),
+        (&[0, 1, 2], Kind::Device, by_card(), auto),
+        (&[0, 1], Kind::Device, by_card(), verbs),
+        (&[0, 1, 2], Kind::Host, by_card(), verbs),
     ] {
-        let what = format!("seed {seed}, {kind:?}, hosts {hosts:?}, {network:?}");
+        let what = format!("seed {seed}, {kind:?}, hosts {hosts:?}, {network:?}, {policy:?}");
         let gpu = Ranks::new(Lanes::Delayed(seed & !1));
         let has_card = matches!(network, NetworkPolicy::Device(_));
         let windows = [(kind, buffers(PLANES)), (kind, 16)];
-        let (teams, windows) = Hosts::new(hosts).teams(&gpu, &Options { network, ..patient() }, &windows);
+        let (teams, windows) =
+            Hosts::new(hosts).teams(&gpu, &Options { network, policy, ..patient() }, &windows);
         let windows = [windows[0], windows[1]];
         gpu.launch_all(&teams[0], "stencil_steps", 64, |rank| {
             params(&teams[rank as usize], rank, windows, PLANES)
@@ -70,7 +74,8 @@ fn a_stencil_over_hosts_comes_to_the_bits_of_one_rank() {
             assert_eq!(differs, None, "{what}: rank {rank} differs from this byte on");
             let report = team.report().join("\n");
             let by = if has_card { "by the RDMA device" } else { "over TCP" };
-            assert!(report.contains(by) && report.contains("by proxy"), "{what}: {report}");
+            let initiator = if policy == verbs { "bytes by verbs" } else { "bytes by proxy" };
+            assert!(report.contains(by) && (is_cuda() || report.contains(initiator)), "{what}: {report}");
         }
     }
 }

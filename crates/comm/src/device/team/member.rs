@@ -10,15 +10,15 @@ use crate::device::choice::{self, Curves, InitiatorPolicy};
 use crate::device::correction::SCRATCH_BYTES;
 use crate::device::gpu::{Block, Gpu, GpuError};
 use crate::device::layout::{
-    HostControl, MAX_QUEUES, MAX_RANKS, MAX_WINDOWS, SCOPES, TeamState, WindowState,
+    HostControl, MAX_QUEUES, MAX_RANKS, MAX_WINDOWS, NetworkChoice, SCOPES, TeamState, WindowState,
 };
 use crate::device::peers::PeerError;
 use crate::device::queue;
 use crate::device::windows::Windows;
 
 /// Where the states of windows lie behind the team's, and how far apart.
-const WINDOWS_AT: u64 = 20480;
-const WINDOW_STRIDE: u64 = 576;
+const WINDOWS_AT: u64 = 24576;
+const WINDOW_STRIDE: u64 = 1344;
 
 const _: () =
     assert!(size_of::<TeamState>() as u64 <= WINDOWS_AT && size_of::<WindowState>() as u64 <= WINDOW_STRIDE);
@@ -55,7 +55,12 @@ impl Member {
 /// Where scratch memory begins in the page of the [`HostControl`].
 const SCRATCH_AT: u64 = 1024;
 
-const _: () = assert!(size_of::<HostControl>() as u64 <= SCRATCH_AT && SCRATCH_AT + SCRATCH_BYTES <= 4096);
+/// Where the [`NetworkChoice`] lies behind it.
+const NETWORK_AT: u64 = 2048;
+
+const _: () =
+    assert!(size_of::<HostControl>() as u64 <= SCRATCH_AT && SCRATCH_AT + SCRATCH_BYTES <= NETWORK_AT);
+const _: () = assert!(NETWORK_AT + size_of::<NetworkChoice>() as u64 <= 4096);
 
 /// What lies where in a rank's memory of the host.
 pub struct HostPlan {
@@ -78,6 +83,11 @@ impl HostPlan {
     /// Where what kernels have timed is copied to.
     pub fn scratch(start: u64) -> u64 {
         start + SCRATCH_AT
+    }
+
+    /// Where the [`NetworkChoice`] is.
+    pub fn network(start: u64) -> u64 {
+        start + NETWORK_AT
     }
 
     /// The addresses of a queue's counters and slots.
@@ -134,6 +144,8 @@ pub struct Options {
     pub policy: InitiatorPolicy,
     /// What they cost.
     pub curves: [Curves; SCOPES],
+    /// What they cost to ranks that a network card reaches; `None` for estimates by the card's rate.
+    pub network_curves: Option<Curves>,
     /// How bytes go to ranks over a network.
     pub network: NetworkPolicy,
 }
@@ -159,6 +171,7 @@ impl Default for Options {
             limit: Duration::from_secs(5),
             policy: InitiatorPolicy::Auto,
             curves: choice::default_curves(),
+            network_curves: None,
             network: NetworkPolicy::default(),
         }
     }

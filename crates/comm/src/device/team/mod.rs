@@ -3,20 +3,23 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `member` | Options of a team, errors, and the memory of one of its ranks |
+//! | `verbs` | Queue pairs to which a rank's kernels post for ranks that its network card reaches: their joining, the memory that they need, and the keys of windows |
 //! | `windows` | Creation of windows |
 //! | `serving` | Proxy threads of a team |
 
 mod member;
 mod serving;
+mod verbs;
 mod windows;
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::choice::{self, Initiator, InitiatorPolicy};
-use super::correction::{Corrector, SharedCosts};
+use super::correction::{Corrector, NetworkCorrector, SharedCosts};
 use super::costs::Costs;
 use super::explain;
 use super::failure::Failure;
@@ -30,6 +33,7 @@ use super::proxy::Proxy;
 use super::queue::Consumer;
 use super::remote::link::Links;
 use super::remote::serving::Service;
+use super::verbs::Doorbell;
 use super::windows::KnownWindows;
 use crate::bootstrap::ByteStream;
 use crate::cuda::bind_thread;
@@ -37,7 +41,11 @@ use crate::verbs::{LinkNic, NicSelector};
 use member::{HostPlan, Member, Members, bytes_of};
 pub use member::{Kind, NetworkPolicy, Options, TeamError};
 use serving::{Core, lock, serve, serve_links};
+use verbs::KernelVerbs;
 use windows::{CONTROL, TeamWindows};
+
+/// How long the end of a team waits for what its kernels have posted to a network card.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Ranks of this process in a team.
 pub struct Team {
@@ -52,6 +60,8 @@ pub struct Team {
     links: Option<JoinHandle<()>>,
     /// What bytes for ranks over a network go by, and why.
     networks: Vec<String>,
+    /// What kernels have of a network card, if they post to it.
+    verbs: Option<Arc<KernelVerbs>>,
 }
 
 impl Team {
@@ -96,7 +106,7 @@ impl Team {
         }
         // A wish leaves nothing to choose.
         let copies = match (options.policy, gpus.first()) {
-            (InitiatorPolicy::Auto, Some(gpu)) => gpu.copies()?,
+            (policy, Some(gpu)) if policy.chooses_mapped() => gpu.copies()?,
             _ => None,
         };
         let costs = SharedCosts::new(Costs::new(&options.curves, copies));
@@ -128,10 +138,12 @@ impl Team {
         let id = TEAMS.fetch_add(1, Ordering::Relaxed);
         let (policy, of_core) = (options.policy, Arc::clone(&core));
         let windows = TeamWindows::new(id, of_ranks, policy, of_core, Arc::clone(&members), options.limit);
-        let (threads, links, networks) = (Vec::new(), None, Vec::new());
-        let mut team = Self { core, id, ranks, options, costs, members, windows, threads, links, networks };
+        let (threads, links, networks, verbs) = (Vec::new(), None, Vec::new(), None);
+        let mut team =
+            Self { core, id, ranks, options, costs, members, windows, threads, links, networks, verbs };
         // Before others hear of a window, and may write there.
-        team.start_links(streams, nic)?;
+        team.start_links(streams, &nic)?;
+        team.join_verbs(nic.as_deref())?;
         let kind = if is_control_in_host { Kind::Host } else { Kind::Device };
         let inboxes = layout::CONTROL_BYTES_OF_RANK * u64::from(ranks);
         let control = team.window(kind, INBOX_AT + inboxes)?;
@@ -156,6 +168,7 @@ impl Team {
         let by =
             if self.options.policy == InitiatorPolicy::Proxy { Initiator::Proxy } else { Initiator::Direct };
         state.control_by = by.code() as u32;
+        state.verbs = self.verbs.as_ref().map_or(0, |verbs| verbs.state());
         state.choice = table;
         for (at, queue) in state.queues_of.iter_mut().take(self.options.queues).enumerate() {
             let (counters, slots) = plan.queue(member.host.address, at);
@@ -176,7 +189,7 @@ impl Team {
     fn start_links(
         &mut self,
         streams: Vec<(u32, ByteStream)>,
-        nic: Result<Arc<LinkNic>, String>,
+        nic: &Result<Arc<LinkNic>, String>,
     ) -> Result<(), TeamError> {
         let (Some(links), Some(peers)) = (self.core.links.clone(), &self.core.peers) else { return Ok(()) };
         let (rank, parts, is_crowded) = (self.members.first, self.windows.own_parts(), self.is_crowded());
@@ -188,7 +201,7 @@ impl Team {
         for peer in peers.over_network() {
             let without = format!("rank {peer} has no RDMA device for this team, and says why");
             let found = joined.iter().find(|(other, _)| *other == peer).map(|(_, path)| path.clone());
-            let by = match (&nic, &found.unwrap_or(Err(without))) {
+            let by = match (nic, &found.unwrap_or(Err(without))) {
                 (Ok(nic), Ok(())) => format!("by the RDMA device {}", nic.name()),
                 (Err(cause), _) | (_, Err(cause)) => format!("over TCP: {cause}"),
             };
@@ -197,7 +210,7 @@ impl Team {
         if let Ok(nic) = nic
             && joined.iter().any(|(_, path)| path.is_ok())
         {
-            self.windows.use_nic(nic);
+            self.windows.use_nic(Arc::clone(nic));
         }
         let (core, node) = (Arc::clone(&self.core), gpu.node());
         let thread = std::thread::Builder::new().name(format!("causeway-links-{rank}")).spawn(move || {
@@ -205,6 +218,42 @@ impl Team {
             serve_links(&core, service, rank);
         });
         self.links = Some(thread.map_err(TeamError::Thread)?);
+        Ok(())
+    }
+
+    /// Joins what this rank's kernels have of the network card with that of other ranks.
+    fn join_verbs(&mut self, nic: Result<&LinkNic, &String>) -> Result<(), TeamError> {
+        let (true, Some(peers)) = (self.core.links.is_some(), &self.core.peers) else { return Ok(()) };
+        let ranks = if nic.is_ok() { self.windows.peers_with_nic() } else { Vec::new() };
+        let (member, rank) = (&self.members.all[0], self.members.first);
+        let (verbs, mut joined) = KernelVerbs::join(&member.gpu, nic, &ranks, peers, &self.options)?;
+        let without = peers.over_network().into_iter().filter(|peer| !ranks.contains(peer));
+        joined.extend(
+            without.map(|peer| (peer, Err("one of the two has no RDMA device for this team".to_owned()))),
+        );
+        for (peer, result) in joined {
+            self.networks.push(match result {
+                Ok(doorbell) => {
+                    let by = if doorbell == Doorbell::Direct {
+                        ""
+                    } else {
+                        ", whose doorbell a thread of the host rings"
+                    };
+                    format!("rank {rank}: kernels may post for rank {peer} themselves{by}")
+                }
+                Err(cause) => format!("rank {rank}: kernels do not post for rank {peer}: {cause}"),
+            });
+        }
+        let Some(verbs) = verbs.map(Arc::new) else { return Ok(()) };
+        let curves = self.options.network_curves.clone();
+        let curves = curves.unwrap_or_else(|| choice::network_curves(verbs.bandwidth()));
+        let mut costs = self.costs.lock();
+        costs.set_network(curves);
+        let table = costs.network_table(self.options.policy);
+        drop(costs);
+        verbs.write_state(member.gpu.as_ref(), member.host.address, table)?;
+        self.windows.use_verbs(Arc::clone(&verbs));
+        self.verbs = Some(verbs);
         Ok(())
     }
 
@@ -221,9 +270,15 @@ impl Team {
                 let links = self.core.links.clone();
                 let mut proxy = Proxy::new(rank, queue, member.gpu.lane()?, windows, links);
                 // A wish leaves nothing to correct.
-                if at == 0 && self.options.policy == InitiatorPolicy::Auto {
+                if at == 0 && self.options.policy.chooses_mapped() {
                     let (state, scratch) = (member.device.address, HostPlan::scratch(member.host.address));
                     proxy = proxy.with_corrector(Corrector::new(self.costs.clone(), state, scratch, table));
+                    if self.verbs.is_some() && self.options.policy.named().is_none() {
+                        let shared = HostPlan::network(member.host.address);
+                        // SAFETY: the plan has room for it there; the memory is freed behind the threads.
+                        let network = unsafe { NetworkCorrector::new(self.costs.clone(), shared) };
+                        proxy = proxy.with_network_corrector(network);
+                    }
                 }
                 of_thread[at % self.options.threads].push(proxy);
             }
@@ -378,7 +433,7 @@ impl Team {
         let mut lines = Vec::new();
         for rank in self.members.ranks() {
             let Ok(counts) = self.counts(rank) else { continue };
-            for initiator in [Initiator::Direct, Initiator::Proxy] {
+            for initiator in Initiator::ALL {
                 let [messages, bytes] = counts[initiator.code()];
                 if messages > 0 {
                     lines.push(format!("rank {rank}: {messages} messages, {bytes} bytes by {initiator}"));
@@ -386,12 +441,16 @@ impl Team {
             }
         }
         lines.extend(self.networks.iter().cloned());
-        match self.options.policy {
-            InitiatorPolicy::Auto => lines.extend(explain::crossings(self.costs.lock().curves())),
-            InitiatorPolicy::Direct => lines.push("CAUSEWAY_DEVICE_INITIATOR asks for direct".to_owned()),
-            InitiatorPolicy::Proxy => lines.push("CAUSEWAY_DEVICE_INITIATOR asks for proxy".to_owned()),
+        match self.options.policy.named() {
+            None => lines.extend(explain::crossings(&self.costs.lock())),
+            Some(initiator) => lines.push(format!("CAUSEWAY_DEVICE_INITIATOR asks for {initiator}")),
         }
         lines
+    }
+
+    /// The number of the queue pair that a rank's kernels have for another one, if they post for it.
+    pub fn queue_pair_for(&self, peer: u32) -> Option<u32> {
+        self.verbs.as_ref()?.queue_pair(peer)
     }
 }
 
@@ -415,6 +474,10 @@ impl Drop for Team {
         for thread in self.threads.drain(..) {
             // One that has panicked has ended the team.
             let _ = thread.join();
+        }
+        // While the others still wait for this rank to leave.
+        if let Some(verbs) = self.verbs.as_ref().filter(|_| !self.core.has_ended()) {
+            verbs.drain(DRAIN_TIMEOUT);
         }
         if let (Some(copies), Some(member)) = (self.costs.lock().corrected_copies(), self.members.all.first())
         {

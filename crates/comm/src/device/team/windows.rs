@@ -1,5 +1,5 @@
 //! Creation of windows. New memory of each rank, the program's own, and that of ranks in other
-//! processes; told to kernels and proxies.
+//! processes; announced to kernels and proxies.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -12,9 +12,11 @@ use super::serving::{Core, lock};
 use crate::device::choice::InitiatorPolicy;
 use crate::device::gpu::{Block, GpuError};
 use crate::device::layout::{self, MAX_RANKS, MAX_WINDOW_BYTES, MAX_WINDOWS, WindowState};
-use crate::device::peers::{Peers, TeamGpus};
+use crate::device::peers::{PeerError, Peers, TeamGpus};
 use crate::device::remote::parts::{Part, Parts};
 use crate::device::team::member::{Kind, TeamError};
+use crate::device::team::verbs::KernelVerbs;
+use crate::device::verbs::Registered;
 use crate::device::windows::{Announcement, MappedWindow};
 use crate::verbs::LinkNic;
 
@@ -31,8 +33,21 @@ struct WindowOf {
     number: u32,
     /// Whether the memory is the program's, who frees it behind the window.
     is_registered: bool,
+    /// In front of the memory.
+    _registered: Option<Registered>,
     /// What frees it.
     _blocks: Vec<Arc<Block>>,
+}
+
+/// By what network cards reach the parts of a window.
+#[derive(Default)]
+struct Keys {
+    /// This rank's.
+    registered: Option<Registered>,
+    /// Of ranks that this rank's card reaches, with this one's: address and key.
+    all: Vec<(u32, u64, u32)>,
+    /// Whether those of all ranks reach all others, so that cards make the atomic changes of parts that have a key.
+    are_complete: bool,
 }
 
 /// The windows of a team.
@@ -50,6 +65,8 @@ pub struct TeamWindows {
     limit: Duration,
     /// The network card of the links, if that moves bytes.
     nic: Option<Arc<LinkNic>>,
+    /// What kernels have of it, if they post to it.
+    verbs: Option<Arc<KernelVerbs>>,
     /// Windows that were made so far, which ranks of other processes make as well.
     made: Mutex<u32>,
     list: Mutex<Vec<Option<WindowOf>>>,
@@ -66,7 +83,12 @@ impl TeamWindows {
         limit: Duration,
     ) -> Self {
         let (made, list, own_parts) = (Mutex::new(0), Mutex::default(), Arc::default());
-        Self { team, gpus, own_parts, policy, core, members, limit, nic: None, made, list }
+        Self { team, gpus, own_parts, policy, core, members, limit, nic: None, verbs: None, made, list }
+    }
+
+    /// Lets kernels post for the windows that are made from now on.
+    pub fn use_verbs(&mut self, verbs: Arc<KernelVerbs>) {
+        self.verbs = Some(verbs);
     }
 
     /// Lets a network card reach the windows that are made from now on.
@@ -156,22 +178,43 @@ impl TeamWindows {
             // Ranks that hear of it may write there.
             let region = self.region(own, bytes, in_host);
             self.own_parts.add(number, Part { region, memory: Arc::clone(own), bytes, in_host });
-            // Its peers' cards are told.
+            // Its peers' cards are announced.
             self.core.links.iter().for_each(|links| links.wake());
         }
         let parts = peers.exchange(announcement, own.as_ref().ok().and_then(Option::as_deref));
+        let keys = self.exchange_keys(peers, own.as_ref().ok().and_then(Option::as_deref), bytes, in_host);
         // Why this rank has none counts before what the others say.
         let id = match (own, parts) {
             (Err(error), _) => Err(error),
             (Ok(None), _) => Err(TeamError::NotHandedOver),
             (Ok(Some(own)), parts) => parts
+                .and_then(|parts| Ok((parts, keys?)))
                 .map_err(TeamError::from)
-                .and_then(|parts| self.map_parts(kind, bytes, number, own, parts)),
+                .and_then(|(parts, keys)| self.map_parts(kind, bytes, number, (own, parts), keys)),
         };
         if id.is_err() {
             self.own_parts.remove(number);
         }
         id
+    }
+
+    /// Registers this rank's part, if there is one, for what kernels post, and tells ranks that it reaches of that, as
+    /// they do.
+    fn exchange_keys(
+        &self,
+        peers: &Peers,
+        own: Option<&Block>,
+        bytes: u64,
+        in_host: bool,
+    ) -> Result<Keys, PeerError> {
+        let Some(verbs) = &self.verbs else { return Ok(Keys::default()) };
+        let gpu = &self.members.all[0].gpu;
+        let registered = own.and_then(|own| verbs.register(gpu.as_ref(), own, bytes, in_host));
+        let announced =
+            own.zip(registered.as_ref()).map(|(own, registered)| (own.address, registered.rkey()));
+        let mut all = peers.exchange_keys(&verbs.ranks(), announced)?;
+        all.extend(announced.map(|(address, key)| (self.members.first, address, key)));
+        Ok(Keys { registered, all, are_complete: verbs.is_complete() })
     }
 
     /// Maps the parts of the others that have a descriptor.
@@ -180,8 +223,8 @@ impl TeamWindows {
         kind: Kind,
         bytes: u64,
         number: u32,
-        own: Arc<Block>,
-        parts: Vec<Option<OwnedFd>>,
+        (own, parts): (Arc<Block>, Vec<Option<OwnedFd>>),
+        keys: Keys,
     ) -> Result<u32, TeamError> {
         let gpu = &self.members.all[0].gpu;
         let mut blocks = Vec::with_capacity(parts.len());
@@ -195,7 +238,7 @@ impl TeamWindows {
             });
         }
         let parts = vec![blocks.iter().map(|block| block.address).collect()];
-        self.keep(kind, bytes, number, parts, blocks)
+        self.keep(kind, bytes, number, (parts, blocks), keys)
     }
 
     /// Makes a window of memory that the program has: an address for each rank of this process.
@@ -253,7 +296,7 @@ impl TeamWindows {
             parts.push(seen);
         }
         blocks.append(&mut imported);
-        self.keep(kind, bytes, 0, parts, blocks.into_iter().map(Arc::new).collect())
+        self.keep(kind, bytes, 0, (parts, blocks.into_iter().map(Arc::new).collect()), Keys::default())
     }
 
     /// Tells kernels and proxies of a window: where each rank's part lies, by the rank that looks.
@@ -262,8 +305,8 @@ impl TeamWindows {
         kind: Kind,
         bytes: u64,
         number: u32,
-        parts: Vec<Vec<u64>>,
-        blocks: Vec<Arc<Block>>,
+        (parts, blocks): (Vec<Vec<u64>>, Vec<Arc<Block>>),
+        keys: Keys,
     ) -> Result<u32, TeamError> {
         let mut windows = lock(&self.list);
         let id = windows.iter().position(Option::is_none).unwrap_or(windows.len());
@@ -271,6 +314,10 @@ impl TeamWindows {
             return Err(TeamError::Windows);
         }
         let in_host = kind == Kind::Host;
+        let (mut remote, mut remote_keys) = ([0; MAX_RANKS], [0; MAX_RANKS]);
+        for (rank, address, key) in keys.all {
+            (remote[rank as usize], remote_keys[rank as usize]) = (address, key);
+        }
         for (rank, (member, parts)) in self.members.ranks().zip(self.members.all.iter().zip(&parts)) {
             let mut peers = [0; MAX_RANKS];
             for (peer, part) in parts.iter().enumerate() {
@@ -292,6 +339,12 @@ impl TeamWindows {
                 atomics_by_proxy: u32::from(by_proxy),
                 peers,
                 without_atomics,
+                local_key: keys.registered.as_ref().map_or(0, Registered::lkey),
+                is_registered: u32::from(keys.registered.is_some()),
+                atomics_by_verbs: u32::from(keys.are_complete),
+                reserved: 0,
+                remote,
+                keys: remote_keys,
             };
             member.gpu.write(member.window_at(id as u32), bytes_of(&state))?;
         }
@@ -301,7 +354,9 @@ impl TeamWindows {
         if windows.len() == id {
             windows.push(None);
         }
-        windows[id] = Some(WindowOf { bytes, in_host, parts, number, is_registered: false, _blocks: blocks });
+        let (_registered, _blocks) = (keys.registered, blocks);
+        windows[id] =
+            Some(WindowOf { bytes, in_host, parts, number, is_registered: false, _registered, _blocks });
         Ok(id as u32)
     }
 

@@ -10,7 +10,7 @@ use causeway_ibverbs::mlx5::{CompletionQueueLayout, completion_queue_layout};
 use crate::device::gpu::{Block, HostPages};
 use crate::device::verbs::doorbell::Mapped;
 use crate::device::verbs::error::VerbsError;
-use crate::device::verbs::layout::{self, MAX_QUEUE_PAIRS, MAX_SLOTS};
+use crate::device::verbs::layout::{self, MAX_QUEUE_PAIRS, MAX_SLOTS, operation};
 use crate::device::verbs::nic::Nic;
 
 /// A queue pair whose completions come here.
@@ -48,6 +48,69 @@ impl fmt::Debug for CompletionQueue {
 pub(super) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
     // SAFETY: the layouts are numbers without padding between them, as their sizes in the tests say.
     unsafe { core::slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) }
+}
+
+/// The same, to be filled.
+pub(super) fn bytes_of_mut<T: Copy>(value: &mut T) -> &mut [u8] {
+    // SAFETY: as above, and every value of such a number is one.
+    unsafe { core::slice::from_raw_parts_mut((&raw mut *value).cast::<u8>(), size_of::<T>()) }
+}
+
+/// What has ended: the card's cause, 0 for none, and the slot in which the request begins.
+pub(super) struct Completed {
+    pub(super) syndrome: u8,
+    pub(super) slot: u16,
+}
+
+/// Reads completions in place of kernels, none of which polls any more.
+pub(super) struct Reader<'a> {
+    queue: &'a Inner,
+    consumed: u64,
+}
+
+impl Reader<'_> {
+    /// The next completion, if there is one.
+    pub(super) fn next(&mut self) -> Option<Completed> {
+        let ring = self.queue.layout.entries;
+        let index = self.consumed % u64::from(ring.count);
+        let end = ring.address + (index + 1) * u64::from(ring.bytes);
+        if !self.queue.is_written(self.consumed) {
+            return None;
+        }
+        // SAFETY: bytes of an entry of the library's ring, which the card has written and does not write again before
+        // the record says that they are read.
+        let (syndrome, slot) =
+            unsafe { (((end - 9) as *const u8).read_volatile(), ((end - 4) as *const u16).read_volatile()) };
+        let code = {
+            // SAFETY: as above.
+            unsafe { ((end - 1) as *const u8).read_volatile() >> 4 }
+        };
+        self.consumed += 1;
+        self.queue.write_record(self.consumed);
+        let is_error = matches!(code, 13 | 14);
+        Some(Completed { syndrome: if is_error { syndrome } else { 0 }, slot: u16::from_be(slot) })
+    }
+}
+
+impl Inner {
+    /// Whether the card has written the entry with this number.
+    fn is_written(&self, number: u64) -> bool {
+        /// What the card has never written has this in its high four bits.
+        const INVALID: u32 = 15;
+        let ring = self.layout.entries;
+        let end = ring.address + (number % u64::from(ring.count) + 1) * u64::from(ring.bytes);
+        // SAFETY: the last four bytes of an entry of the library's ring, which the card may be writing.
+        let tail = unsafe { &*((end - 4) as *const AtomicU32) }.load(Ordering::Acquire);
+        let (code, owner) = (tail >> 28, u64::from(tail >> 24 & 1));
+        code != INVALID && owner == number / u64::from(ring.count) % 2
+    }
+
+    /// Tells the card how far completions have been read.
+    fn write_record(&self, consumed: u64) {
+        // SAFETY: the record is memory of the library, 4 bytes at a multiple of 4.
+        let record = unsafe { &*(self.layout.record as *const AtomicU32) };
+        record.store((consumed as u32 & 0x00ff_ffff).to_be(), Ordering::Release);
+    }
 }
 
 impl CompletionQueue {
@@ -152,25 +215,18 @@ impl CompletionQueue {
 
     /// Whether there are completions that no kernel has polled.
     pub(super) fn has_unread(&self) -> Result<bool, VerbsError> {
-        /// What the card has never written has this in its high four bits.
-        const INVALID: u32 = 15;
-        let consumed = self.consumed()?;
-        let ring = self.0.layout.entries;
-        let index = consumed % u64::from(ring.count);
-        let end = ring.address + (index + 1) * u64::from(ring.bytes);
-        // SAFETY: the last four bytes of an entry of the library's ring, which the card may be writing.
-        let tail = unsafe { &*((end - 4) as *const AtomicU32) }.load(Ordering::Acquire);
-        let (code, owner) = (tail >> 28, u64::from(tail >> 24 & 1));
-        Ok(code != INVALID && owner == consumed / u64::from(ring.count) % 2)
+        Ok(self.0.is_written(self.consumed()?))
+    }
+
+    /// Reads on where kernels have ended.
+    pub(super) fn reader(&self) -> Result<Reader<'_>, VerbsError> {
+        Ok(Reader { consumed: self.consumed()?, queue: &self.0 })
     }
 
     /// Tells the card once more how far kernels have read. libmlx5 knows nothing of that, and tells something else
     /// when a queue pair is reset or destroyed.
     pub(super) fn restore_record(&self) -> Result<(), VerbsError> {
-        let consumed = self.consumed()?;
-        // SAFETY: the record is memory of the library, 4 bytes at a multiple of 4.
-        let record = unsafe { &*(self.0.layout.record as *const AtomicU32) };
-        record.store((consumed as u32 & 0x00ff_ffff).to_be(), Ordering::Release);
+        self.0.write_record(self.consumed()?);
         Ok(())
     }
 }
@@ -199,6 +255,21 @@ pub fn text(syndrome: u32) -> &'static CStr {
         0x16 => c"the peer took no message, however often it was asked: it had posted no receive",
         0x22 => c"the peer has aborted the request",
         _ => c"the card reports a failure",
+    }
+}
+
+/// What an operation is called, by its number in requests and completions.
+pub fn operation_name(number: u32) -> &'static str {
+    match number {
+        operation::RDMA_WRITE => "RDMA write",
+        operation::RDMA_WRITE_WITH_IMM => "RDMA write with immediate data",
+        operation::SEND => "send",
+        operation::SEND_WITH_IMM => "send with immediate data",
+        operation::RDMA_READ => "RDMA read",
+        operation::COMPARE_AND_SWAP => "compare-and-swap",
+        operation::FETCH_AND_ADD => "fetch-and-add",
+        operation::RECEIVE | operation::RECEIVE_RDMA_WITH_IMM => "receive",
+        _ => "an unknown operation",
     }
 }
 

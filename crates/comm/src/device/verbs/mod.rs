@@ -17,7 +17,7 @@ pub mod layout;
 pub mod nic;
 pub mod queue_pair;
 
-pub use completion::CompletionQueue;
+pub use completion::{CompletionQueue, operation_name, text as syndrome_text};
 pub use doorbell::Doorbell;
 pub use error::VerbsError;
 pub use nic::{Nic, NicOptions, Registered};

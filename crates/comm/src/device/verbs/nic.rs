@@ -76,13 +76,27 @@ impl Nic {
         let no_port = || VerbsError::NoPort(name.map(str::to_owned));
         let chosen = choose(&devices, name, None).ok_or_else(no_port)?;
         let device = Device::open(libraries, &chosen.device.name)?;
-        mlx5::check(&device)?;
-        let domain = ProtectionDomain::new(&device)?;
+        Self::open_port(&device, chosen.port, chosen.gid, gpu, options)
+    }
+
+    /// Opens a port of a card, with one of its addresses.
+    ///
+    /// # Errors
+    /// When its driver is not mlx5, or the GPU has no pinned memory.
+    pub fn open_port(
+        device: &Device,
+        port: &Port,
+        gid: GidEntry,
+        gpu: Arc<dyn Gpu>,
+        options: NicOptions,
+    ) -> Result<Self, VerbsError> {
+        mlx5::check(device)?;
+        let domain = ProtectionDomain::new(device)?;
         let abort = gpu.host_memory(64)?;
         Ok(Self(Arc::new(Inner {
             domain,
-            port: chosen.port.clone(),
-            gid: chosen.gid,
+            port: port.clone(),
+            gid,
             pages: Pages::new(Arc::clone(&gpu)),
             gpu,
             forwarder: Forwarder::default(),
@@ -94,6 +108,11 @@ impl Nic {
     /// The kernel's name of it.
     pub fn name(&self) -> &str {
         self.0.domain.device().name()
+    }
+
+    /// Bytes a nanosecond of its port; 0 if the card does not say.
+    pub fn bandwidth(&self) -> f64 {
+        f64::from(self.0.port.rate) / 8_000.0
     }
 
     /// Ends all waits of kernels for this card's queues.

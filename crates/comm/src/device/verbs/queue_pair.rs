@@ -3,15 +3,16 @@
 
 use core::fmt;
 use core::hash::{BuildHasher as _, Hasher as _};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::hash::RandomState;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use causeway_ibverbs::mlx5::{QueuePairLayout, Slots, new_queue_pair, queue_pair_layout};
 use causeway_ibverbs::{Access, Capacity, Gid, PathMtu, RemoteEnd, Settings};
 
 use crate::device::gpu::{Block, HostPages};
-use crate::device::verbs::completion::{CompletionQueue, bytes_of, check_ring};
+use crate::device::verbs::completion::{Completed, CompletionQueue, bytes_of, bytes_of_mut, check_ring};
 use crate::device::verbs::doorbell::{Doorbell, Mapped};
 use crate::device::verbs::error::VerbsError;
 use crate::device::verbs::layout::{self, MAX_SLOTS, SEND_SLOT_BYTES};
@@ -295,6 +296,74 @@ impl QueuePair {
         }
         self.library().initialise_for(self.nic.0.port.number, access())?;
         Ok(())
+    }
+
+    /// Has the card end all that kernels have posted, which none of them does any more: a last request, a write of no
+    /// bytes to this address of the peer's, is posted behind it, and its completion is waited for. Afterwards the queue
+    /// pair is of no use but to be destroyed. Whether all was done, which it is not if a request has failed.
+    ///
+    /// # Errors
+    /// What the GPU's driver says.
+    pub fn drain(&self, sink: (u64, u32), limit: Duration) -> Result<bool, VerbsError> {
+        let gpu = &self.nic.0.gpu;
+        let mut state = layout::QueuePair::default();
+        gpu.read(self.block.address, bytes_of_mut(&mut state))?;
+        let (reserved, mut done) = (state.send.reserved.slots, state.send.completed.slots);
+        if state.failure != 0 || done >= reserved {
+            return Ok(state.failure == 0);
+        }
+        let count = u64::from(self.layout.sends.count);
+        let mut slots = vec![layout::Slot::default(); count as usize];
+        // SAFETY: slots are numbers without padding, and every value of such a number is one.
+        let bytes = unsafe {
+            core::slice::from_raw_parts_mut(slots.as_mut_ptr().cast::<u8>(), size_of_val(slots.as_slice()))
+        };
+        gpu.read(self.slots[0].address, bytes)?;
+        let mut completions = self.completions[0].reader()?;
+        let until = Instant::now() + limit;
+        let mut is_marked = false;
+        while done <= reserved {
+            if !is_marked && reserved - done < count {
+                self.post_mark(reserved, sink);
+                is_marked = true;
+            }
+            match completions.next() {
+                Some(Completed { syndrome: 0, slot }) if is_marked && slot == reserved as u16 => {
+                    return Ok(true);
+                }
+                Some(Completed { syndrome: 0, slot }) => {
+                    done = done.max(slots[usize::from(slot) & (slots.len() - 1)].end);
+                }
+                Some(_) => return Ok(false),
+                None if Instant::now() > until => return Ok(false),
+                None => std::thread::yield_now(),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes a request of no bytes into a slot, as kernels do, and tells the card.
+    fn post_mark(&self, slot: u64, (address, key): (u64, u32)) {
+        /// Behind reads and atomic operations, with a completion.
+        const FLAGS: u32 = 4 << 5 | 2 << 2;
+        let control = (slot as u32 & 0xffff) << 8 | layout::operation::RDMA_WRITE;
+        let segment = [control.to_be(), (self.number << 8 | 2).to_be(), FLAGS << 24, 0];
+        let remote = [(address >> 32) as u32, address as u32, key, 0].map(u32::to_be);
+        let at = self.layout.sends.address
+            + (slot & u64::from(self.layout.sends.count - 1)) * u64::from(SEND_SLOT_BYTES);
+        for (index, value) in (0..).zip(segment.into_iter().chain(remote)) {
+            // SAFETY: a slot of the library's ring of 64 bytes, which the card has done and no kernel writes.
+            unsafe { ((at + 4 * index) as *mut u32).write_volatile(value) };
+        }
+        fence(Ordering::SeqCst);
+        // SAFETY: the second half of the record, which is memory of the library.
+        let record = unsafe { &*((self.layout.record + 4) as *const AtomicU32) };
+        record.store((slot.wrapping_add(1) as u32 & 0xffff).to_be(), Ordering::Release);
+        fence(Ordering::SeqCst);
+        let doorbell = u64::from(segment[0]) | u64::from(segment[1]) << 32;
+        // SAFETY: the card's register, as the library has mapped it, which takes 8 bytes at once.
+        unsafe { (self.layout.doorbell as *mut u64).write_volatile(doorbell) };
+        fence(Ordering::SeqCst);
     }
 
     fn must_be_drained(&self) -> Result<(), VerbsError> {

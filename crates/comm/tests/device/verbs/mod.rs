@@ -5,6 +5,6 @@ mod crowd;
 mod faults;
 mod golden;
 mod operations;
-mod pair;
+pub mod pair;
 mod processes;
 pub mod softcard;
