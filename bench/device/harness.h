@@ -112,6 +112,7 @@ void measure_flight(const Settings &settings);
 void measure_bandwidth(const Settings &settings);
 void measure_rates(const Settings &settings);
 void measure_calls(const Settings &settings);
+void measure_verbs(const Settings &settings);
 void measure_barriers(const Settings &settings);
 void measure_stencils(const Settings &settings);
 void measure_energy(const Settings &settings);

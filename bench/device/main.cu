@@ -25,7 +25,7 @@ struct Kind {
 static const Kind KINDS[] = {
     {"latency", measure_latency},  {"flight", measure_flight}, {"bandwidth", measure_bandwidth},
     {"rate", measure_rates},       {"calls", measure_calls},   {"barrier", measure_barriers},
-    {"stencil", measure_stencils}, {"energy", measure_energy},
+    {"stencil", measure_stencils}, {"energy", measure_energy}, {"verbs", measure_verbs},
 };
 
 static const Kind &kind_of(const std::string &name) {

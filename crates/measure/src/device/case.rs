@@ -22,6 +22,10 @@ pub enum What {
     RateByBlocks,
     /// What it takes to ask for one message of 8 B, until the kernel goes on.
     Post,
+    /// What it takes a thread to post a request of 8 B to a network card, where so many post.
+    VerbsPost,
+    /// Requests of 8 B in a second that they post.
+    VerbsRate,
     /// An atomic addition in a peer's memory that gives back what was there.
     AtomicAdd,
     /// A compare-and-swap in a peer's memory.
@@ -40,7 +44,7 @@ pub enum What {
 
 impl What {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Latency,
         Self::Flight,
         Self::Queue,
@@ -48,6 +52,8 @@ impl What {
         Self::RateByThreads,
         Self::RateByBlocks,
         Self::Post,
+        Self::VerbsPost,
+        Self::VerbsRate,
         Self::AtomicAdd,
         Self::AtomicCas,
         Self::Fetch,
@@ -71,8 +77,8 @@ impl What {
     pub fn unit(self) -> &'static str {
         match self {
             Self::Queue | Self::Bandwidth => "GB/s",
-            Self::RateByThreads | Self::RateByBlocks => "M/s",
-            Self::Post => "ns",
+            Self::RateByThreads | Self::RateByBlocks | Self::VerbsRate => "M/s",
+            Self::Post | Self::VerbsPost => "ns",
             Self::Energy => "uJ",
             Self::Power => "W",
             _ => "us",
@@ -85,6 +91,7 @@ impl What {
             Self::Flight | Self::Queue => Some("messages in flight"),
             Self::Bandwidth | Self::RateByBlocks => Some("blocks"),
             Self::RateByThreads => Some("threads of each block"),
+            Self::VerbsPost | Self::VerbsRate => Some("posting threads"),
             Self::Barrier => Some("ranks"),
             Self::Stencil => Some("points of a rank"),
             _ => None,
@@ -102,6 +109,8 @@ impl fmt::Display for What {
             Self::RateByThreads => "messages of 8 blocks, by threads",
             Self::RateByBlocks => "messages of blocks of 256 threads",
             Self::Post => "time of a post",
+            Self::VerbsPost => "time of a post to a network card, of each thread",
+            Self::VerbsRate => "posts to a network card",
             Self::AtomicAdd => "atomic addition",
             Self::AtomicCas => "compare-and-swap",
             Self::Fetch => "fetch of a word",

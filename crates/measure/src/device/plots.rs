@@ -20,7 +20,7 @@ type Drawn<'a> = (&'a str, &'a str, &'a [(What, XAxis)]);
 
 /// The pictures of a run: those of what was measured.
 pub fn plots(run: &Run) -> Vec<Figure> {
-    let drawn: [Drawn<'_>; 8] = [
+    let drawn: [Drawn<'_>; 9] = [
         ("device-latency", "Ping-pong between kernels, one way", &[(What::Latency, XAxis::Bytes)]),
         ("device-flight", "Time of a put, by messages in flight", &[(What::Flight, XAxis::Bytes)]),
         ("device-queue", "Bandwidth of puts to a full queue", &[(What::Queue, XAxis::Bytes)]),
@@ -29,6 +29,11 @@ pub fn plots(run: &Run) -> Vec<Figure> {
             "device-rate",
             "Signals in a second",
             &[(What::RateByThreads, XAxis::Count), (What::RateByBlocks, XAxis::Count)],
+        ),
+        (
+            "device-verbs",
+            "Posts to a network card that only counts",
+            &[(What::VerbsPost, XAxis::Count), (What::VerbsRate, XAxis::Count)],
         ),
         ("device-barrier", "Barrier of ranks on one GPU", &[(What::Barrier, XAxis::Count)]),
         ("device-stencil", "Step of a 3-D stencil of two ranks", &[(What::Stencil, XAxis::Count)]),

@@ -54,6 +54,7 @@ impl Checker<'_> {
             }));
         }
         all.extend(self.rate());
+        all.extend(self.posts());
         all.extend(self.bulk());
         all.extend(self.stencils());
         all.extend(self.choice());
@@ -83,6 +84,25 @@ impl Checker<'_> {
         let (name, required) =
             ("requests accepted and completed, eight queues", "at least 10 M/s".to_owned());
         Some(self.check_result(name, required, format!("{} M/s", significant(found)), found >= 10.0))
+    }
+
+    /// A post of one thread that is alone, with rings in either memory, and the posts of the whole GPU.
+    fn posts(&self) -> Vec<CheckResult> {
+        let alone = ["host", "GPU"].into_iter().filter_map(|memory| {
+            let way = format!("threads, rings in {memory} memory");
+            let found = self.run.median(self.target, What::VerbsPost, &way, 8, 1)?;
+            let required = "at most 700 ns".to_owned();
+            let name = format!("post to a network card, rings in {memory} memory");
+            Some(self.check_result(name, required, format!("{} ns", significant(found)), found <= 700.0))
+        });
+        let of_all = ["host", "GPU"].into_iter().filter_map(|memory| {
+            self.best(&[What::VerbsRate], &format!("queue pair a block, rings in {memory} memory"))
+        });
+        let of_all = of_all.max_by(f64::total_cmp).map(|found| {
+            let (name, required) = ("posts to network cards of the whole GPU", "at least 50 M/s".to_owned());
+            self.check_result(name, required, format!("{} M/s", significant(found)), found >= 50.0)
+        });
+        alone.chain(of_all).collect()
     }
 
     fn bulk(&self) -> Option<CheckResult> {
@@ -169,12 +189,15 @@ mod tests {
                 figure(What::Barrier, "direct", 8, 2, 4.0 * scale),
                 figure(What::RateByThreads, "proxy, eight queues", 8, 32, 1.0),
                 figure(What::RateByBlocks, "proxy, eight queues", 8, 8, 10.0 / scale),
+                figure(What::VerbsPost, "threads, rings in host memory", 8, 1, 700.0 * scale),
+                figure(What::VerbsPost, "threads, rings in GPU memory", 8, 1, 700.0 * scale),
+                figure(What::VerbsRate, "queue pair a block, rings in GPU memory", 8, 4096, 50.0 / scale),
                 figure(What::Bandwidth, "direct", 1 << 28, 1, 10.0),
                 figure(What::Bandwidth, "direct", 1 << 28, 132, 900.0 / scale),
                 figure(What::Bandwidth, "device copy", 1 << 28, 1, 1000.0),
             ])
         };
-        assert_eq!((at(0.99).len(), at(1.01).len()), (6, 6));
+        assert_eq!((at(0.99).len(), at(1.01).len()), (9, 9));
         assert!(at(0.99).iter().all(|(_, is_satisfied)| *is_satisfied), "{:?}", at(0.99));
         assert!(at(1.01).iter().all(|(_, is_satisfied)| !*is_satisfied), "{:?}", at(1.01));
         assert!(met(Vec::new()).is_empty(), "what was not measured is not judged");

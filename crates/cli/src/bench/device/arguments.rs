@@ -22,13 +22,14 @@ use crate::server::OnArguments;
 pub struct DeviceArguments {
     /// What is measured: latency, flight (puts with others in flight, and bandwidth to a full queue),
     /// bandwidth (one large put by blocks), rate (signals by threads and by blocks), calls (time of a post,
-    /// atomic operations), barrier, stencil, energy (of the GPU, where NVML counts it).
+    /// atomic operations), verbs (posts to a network card that only counts, which needs none), barrier, stencil,
+    /// energy (of the GPU, where NVML counts it).
     #[arg(
         long,
         value_name = "KINDS",
         value_enum,
         value_delimiter = ',',
-        default_value = "latency,flight,bandwidth,rate,calls,barrier,stencil,energy",
+        default_value = "latency,flight,bandwidth,rate,calls,verbs,barrier,stencil,energy",
         hide_possible_values = true
     )]
     kind: Vec<Kind>,
@@ -90,6 +91,7 @@ enum Kind {
     Bandwidth,
     Rate,
     Calls,
+    Verbs,
     Barrier,
     Stencil,
     Energy,
@@ -149,7 +151,7 @@ pub mod tests {
         assert!(parse(&["--devices", "0"]).is_err());
         let arguments = parse(&["--quick"]).unwrap();
         assert_eq!((arguments.plan(false).len(), arguments.runs()), (3, 2));
-        assert_eq!(arguments.plan(false)[0].split(',').count(), 8);
+        assert_eq!(arguments.plan(false)[0].split(',').count(), 9);
     }
 
     #[test]
