@@ -441,6 +441,35 @@ fn shares_divide_the_time_of_the_gpu() {
     eventually("the other one goes on", LIMIT, || done() > before + 5);
 }
 
+/// Kernels that wait for each other, for the host and for memory, that fail, and graphs: each in several streams.
+#[test]
+fn programs_are_right_while_others_have_the_gpu_in_turn() {
+    let served = Served::start();
+    let ada = served.connect_string(&["add", "ada", "--share", "3"]);
+    let bob = served.connect_string(&["add", "bob"]);
+    let mut other = by_itself(&bob, &cuda_program("kernel_turns"));
+    let other = Running::start(other.args(["5", "3600", "3"]));
+    other.must_print("kernel 5", LIMIT);
+    for name in [
+        "stop_flag",
+        "concurrent",
+        "stopped_streams",
+        "callback_waits",
+        "wait_value",
+        "stream_fails",
+        "graphs",
+        "graph_branches",
+        "streams_events",
+        "threads_ptds",
+        "many_launches",
+        "context_ends",
+    ] {
+        let before = other.stdout().matches("kernel").count();
+        run(&mut by_itself(&ada, &cuda_program(name)), LIMIT).must_succeed();
+        eventually("the other one goes on", LIMIT, || other.stdout().matches("kernel").count() > before + 3);
+    }
+}
+
 #[test]
 fn programs_of_a_revoked_client_that_ask_nvml_lose_the_device() {
     let served = Served::start();

@@ -15,6 +15,7 @@ run: a title must contain one of them.
     gpu-test.sh mpi                           two ranks on one GPU: messages, by each channel, beside UCX
     gpu-test.sh device                        kernels that communicate: tests, and what it costs (cost)
     gpu-test.sh collectives                   2, 4 and 8 ranks on one GPU: calls of all ranks together
+    gpu-test.sh shares                        two clients with shares of 3 and 1 of the GPU's time
     gpu-test.sh two-gpus                      two GPUs: messages, calls, copies, beside UCX and NCCL
     gpu-test.sh --quick yardstick gpt conv    fewer repetitions of some pieces of the yardstick
     gpu-test.sh --quick apps cublas cufft     overhead of some of the applications of bench/apps
@@ -46,6 +47,7 @@ from gpu_test.parts.nvml import run_nvml
 from gpu_test.parts.programs import run_programs
 from gpu_test.parts.python import run_python
 from gpu_test.parts.servers import run_servers
+from gpu_test.parts.shares import run_shares
 from gpu_test.parts.suites import run_suites
 from gpu_test.parts.two_gpus import run_two_gpus
 from gpu_test.parts.yardstick import run_yardstick
@@ -65,6 +67,7 @@ PARTS = {
     "device": run_device,
     "collectives": run_collectives,
     "counts": run_counts,
+    "shares": run_shares,
     "yardstick": run_yardstick,
     "apps": run_apps,
     "bench": run_bench,

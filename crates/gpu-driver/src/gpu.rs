@@ -65,6 +65,10 @@ impl Gpu for Driver {
         self.output.set_sink(sink);
     }
 
+    fn time_shared_device(&self) -> CuResult<u32> {
+        Ok(self.current_device()?.cast_unsigned())
+    }
+
     fn make_current(&self, context: Native<Context>) -> CuResult<()> {
         context::set(self.functions, context)
     }

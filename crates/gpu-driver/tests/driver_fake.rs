@@ -73,6 +73,12 @@ fn the_current_context_is_set_only_when_it_changes() {
 }
 
 #[test]
+fn kernels_take_the_time_of_the_current_context_s_device() {
+    let fake = Fake::new();
+    assert_eq!(fake.driver.time_shared_device(), Ok(1));
+}
+
+#[test]
 fn libraries_that_are_not_the_driver_are_refused() {
     let missing = Driver::load_from(Path::new("/nowhere/libcuda.so.1")).err().unwrap();
     assert!(matches!(missing, LoadError::NotFound { .. }), "{missing}");

@@ -29,8 +29,8 @@ use causeway_gpu::device_memory::{ImportError, ImportedMemory, ResumeError, Susp
 use causeway_gpu::gpudirect::{GpuDirectChoice, GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use causeway_gpu::host_memory::{AfterFailure, SetAside};
 use causeway_gpu::{
-    Completion, CuResult, Gate, Gpu, KernelGate, KernelTimer, NativeLocation, OutputSink, Registration,
-    Shared, Staging, device_memory,
+    Completion, CuResult, Gate, Gpu, KernelTimer, NativeLocation, OutputSink, Registration, Shared, Staging,
+    device_memory,
 };
 use causeway_ptx::memory::{AddressSpace, PREFERRED_BASE, ReservationError};
 use parking_lot::Mutex;
@@ -129,7 +129,6 @@ impl SoftwareGpu {
             pool: causeway_ptx::Pool::for_machine(),
             output: parking_lot::RwLock::new(None),
             kernel_timer: parking_lot::RwLock::new(None),
-            kernel_gate: parking_lot::RwLock::new(None),
             conditions: condition::Conditions::default(),
             textures: Textures::default(),
         };
@@ -235,11 +234,6 @@ impl Gpu for SoftwareGpu {
 
     fn set_kernel_timer(&self, timer: KernelTimer) -> bool {
         *self.scheduler.machine.kernel_timer.write() = Some(timer);
-        true
-    }
-
-    fn set_kernel_gate(&self, gate: Arc<dyn KernelGate>) -> bool {
-        *self.scheduler.machine.kernel_gate.write() = Some(gate);
         true
     }
 

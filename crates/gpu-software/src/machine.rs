@@ -2,7 +2,7 @@
 
 use super::condition::Conditions;
 use super::textures::Textures;
-use causeway_gpu::{KernelGate, KernelTimer, OutputSink};
+use causeway_gpu::{KernelTimer, OutputSink};
 use causeway_ptx::memory::AddressSpace;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -16,8 +16,6 @@ pub(super) struct Machine {
     pub(super) output: RwLock<Option<OutputSink>>,
     /// Hears how long kernels have run; nothing until the worker has set it.
     pub(super) kernel_timer: RwLock<Option<KernelTimer>>,
-    /// Is asked before a kernel runs; nothing where the device is the worker's alone.
-    pub(super) kernel_gate: RwLock<Option<Arc<dyn KernelGate>>>,
     /// Values that kernels set.
     pub(super) conditions: Conditions,
     /// Textures and surfaces that kernels find.

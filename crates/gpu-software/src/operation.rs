@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use causeway_api::sys::CUresult;
 use causeway_api::types::Region;
-use causeway_gpu::{CuResult, KernelGate};
+use causeway_gpu::CuResult;
 use causeway_ptx::memory::{AddressSpace, MemoryError};
 
 use crate::condition::{Choice, Condition as Steering};
@@ -187,8 +187,6 @@ impl Operation {
         let space = &*machine.space;
         let copied = match self {
             Self::Launch(launch) => {
-                let gate = machine.kernel_gate.read().clone();
-                let _admitted = gate.as_deref().map(Admitted::wait);
                 let started_at = Instant::now();
                 let outcome = launch.execute(machine, priority);
                 if let Some(timer) = &*machine.kernel_timer.read() {
@@ -251,22 +249,6 @@ impl Operation {
     /// Bytes of memory it refers to that nobody else holds.
     pub(super) fn bytes(&self) -> usize {
         if let Self::Launch(launch) = self { launch.parameter_bytes() } else { 0 }
-    }
-}
-
-/// A kernel that may run, until this is dropped: also when the engine panics.
-struct Admitted<'a>(&'a dyn KernelGate);
-
-impl<'a> Admitted<'a> {
-    fn wait(gate: &'a dyn KernelGate) -> Self {
-        gate.begin();
-        Self(gate)
-    }
-}
-
-impl Drop for Admitted<'_> {
-    fn drop(&mut self) {
-        self.0.end();
     }
 }
 

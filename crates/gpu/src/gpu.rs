@@ -41,10 +41,10 @@ pub trait Gpu: Calls {
         false
     }
 
-    /// What is asked from now on before each kernel runs; false where the back end cannot hold kernels back.
-    fn set_kernel_gate(&self, gate: Arc<dyn KernelGate>) -> bool {
-        drop(gate);
-        false
+    /// The number of the device whose time kernels of the current context take from others; devices that have the same
+    /// processors have one number.
+    fn time_shared_device(&self) -> CuResult<u32> {
+        Ok(0)
     }
 
     /// Makes `context` the one that the calling thread's next calls mean.
@@ -327,15 +327,6 @@ pub enum OutputStream {
 
 /// Takes what kernels print.
 pub type OutputSink = Box<dyn Fn(OutputStream, &[u8]) + Send + Sync>;
-
-/// Holds kernels back while the device is another's.
-pub trait KernelGate: Send + Sync {
-    /// A kernel is to run: returns when it may.
-    fn begin(&self);
-
-    /// It has ended.
-    fn end(&self);
-}
 
 /// Gets how long a kernel has run, when it has ended.
 pub type KernelTimer = Box<dyn Fn(Duration) + Send + Sync>;

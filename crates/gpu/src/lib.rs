@@ -17,8 +17,8 @@ pub mod objects;
 
 pub use calls::Calls;
 pub use gpu::{
-    Completion, CuResult, DeviceBytes, Gate, Gpu, KernelGate, KernelTimer, NativeLocation, NativeSource,
-    OutputSink, OutputStream, Registration, Shared,
+    Completion, CuResult, DeviceBytes, Gate, Gpu, KernelTimer, NativeLocation, NativeSource, OutputSink,
+    OutputStream, Registration, Shared,
 };
 pub use host_memory::Staging;
 pub use idle_poller::IdlePoller;

@@ -15,6 +15,7 @@ from gpu_test.parts.counts import waiting_calls
 from gpu_test.parts.programs import differing, matches, parse_programs
 from gpu_test.parts.python import Pair, difference, result_of
 from gpu_test.parts.servers import rates
+from gpu_test.parts.shares import problem_of
 from gpu_test.parts.suites import in_sample_order
 from gpu_test.parts.yardstick import Figures
 from gpu_test.report import Report
@@ -30,6 +31,17 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(parts, [("programs", ["errors", "streams"]), ("nvml", [])])
         with self.assertRaisesRegex(ValueError, "no part is called errors"):
             read_parts(["errors"])
+
+
+class Shares(unittest.TestCase):
+    def test_three_to_one_and_no_two_at_the_same_time(self):
+        self.assertIsNone(problem_of([1440, 470], 5, 10, True))
+        self.assertIn("2.56 to 1", problem_of([1370, 535], 5, 10, True))
+        self.assertIn("same time", problem_of([1900, 1900], 5, 10, True))
+        self.assertIn("0.48", problem_of([720, 240], 5, 10, True))
+        self.assertIsNone(problem_of([720, 240], 5, 10, False))
+        self.assertIsNone(problem_of([1990], 5, 10, True))
+        self.assertIn("3 to 1", problem_of([100, 0], 100, 10, True))
 
 
 class Suites(unittest.TestCase):

@@ -1,10 +1,10 @@
-//! Shares of the GPU: which sessions run kernels now, of those whose clients have shares.
+//! Shares of the GPUs: which sessions run kernels now, of those whose clients have shares.
 //!
-//! The order is that of a [`FairQueue`]. A worker asks when it has kernels and no lease, so that a client that is alone is
-//! waited for once. One thread tells workers of their slots, and is started by the first question. As with device memory
-//! this holds for what clients send: a worker that its client has taken over may run kernels without asking.
+//! The order is that of a [`FairQueue`] for each device. A worker asks when it has kernels and no lease, so that a client that
+//! is alone is waited for once. One thread tells workers of their slots, and is started by the first question. As with device
+//! memory this holds for what clients send: a worker that its client has taken over may run kernels without asking.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,12 @@ use crate::fair_queue::{Action, FairQueue};
 use crate::protocol::control::Control;
 use crate::protocol::messages::ToWorker;
 
+/// The most devices that sessions have slots at; what a worker says of others is none of its driver's.
+const MAX_DEVICES: u32 = 256;
+
 #[derive(Default)]
 struct State {
-    queue: FairQueue<SessionId, Source>,
+    queues: BTreeMap<u32, FairQueue<SessionId, Source>>,
     controls: HashMap<SessionId, Arc<Control>>,
     has_thread: bool,
     is_stopped: bool,
@@ -32,7 +35,7 @@ struct Slots {
     changed: Condvar,
 }
 
-/// The slots of all sessions at the GPU.
+/// The slots of all sessions at the GPUs.
 pub struct GpuShares(Arc<Slots>);
 
 impl Default for GpuShares {
@@ -50,8 +53,11 @@ impl Drop for GpuShares {
 }
 
 impl GpuShares {
-    /// A session, whose worker is at the other end of `control`, has kernels to run; it is told when it may.
-    pub fn request(&self, session: SessionId, control: &Arc<Control>, peer: Source, share: u32) {
+    /// A session, whose worker is at the other end of `control`, has kernels to run on a device; it is told when it may.
+    pub fn request(&self, device: u32, session: SessionId, control: &Arc<Control>, peer: Source, share: u32) {
+        if device >= MAX_DEVICES {
+            return;
+        }
         let mut state = self.0.state.lock();
         if !state.has_thread {
             let slots = Arc::clone(&self.0);
@@ -65,23 +71,48 @@ impl GpuShares {
             }
         }
         state.controls.entry(session).or_insert_with(|| Arc::clone(control));
-        state.queue.request(session, peer, share, self.0.since.elapsed());
+        let queue = state.queues.entry(device).or_default();
+        queue.request(session, peer, share, self.0.since.elapsed());
         self.0.changed.notify_all();
     }
 
-    /// The kernels of a session have ended that it began by a lease.
-    pub fn ended(&self, session: SessionId, lease: u32) {
-        self.0.state.lock().queue.ended(session, lease, self.0.since.elapsed());
+    /// The kernels of a session have ended that it issued to a device by a lease.
+    pub fn ended(&self, device: u32, session: SessionId, lease: u32) {
+        if let Some(queue) = self.0.state.lock().queues.get_mut(&device) {
+            queue.ended(session, lease, self.0.since.elapsed());
+        }
         self.0.changed.notify_all();
     }
 
     /// A session is gone, and its slot with it.
     pub fn session_ends(&self, session: SessionId) {
         let mut state = self.0.state.lock();
-        if state.controls.remove(&session).is_some() {
-            state.queue.session_ends(session, self.0.since.elapsed());
+        if state.session_ends(session, self.0.since.elapsed()) {
             self.0.changed.notify_all();
         }
+    }
+}
+
+impl State {
+    /// Forgets a session; whether it was known.
+    fn session_ends(&mut self, session: SessionId, now: Duration) -> bool {
+        let is_known = self.controls.remove(&session).is_some();
+        if is_known {
+            self.queues.values_mut().for_each(|queue| queue.session_ends(session, now));
+        }
+        is_known
+    }
+
+    /// What workers are to be told by now.
+    fn messages(&mut self, now: Duration) -> Vec<(SessionId, Arc<Control>, ToWorker)> {
+        let mut messages = Vec::new();
+        for (device, queue) in &mut self.queues {
+            messages.extend(queue.actions(now).into_iter().filter_map(|action| {
+                let (session, message) = message_of(*device, action);
+                Some((session, Arc::clone(self.controls.get(&session)?), message))
+            }));
+        }
+        messages
     }
 }
 
@@ -90,23 +121,15 @@ impl Slots {
         let mut state = self.state.lock();
         while !state.is_stopped {
             let now = self.since.elapsed();
-            let actions = state.queue.actions(now);
-            if !actions.is_empty() {
-                let messages: Vec<_> = actions
-                    .into_iter()
-                    .filter_map(|action| {
-                        let (session, message) = message_of(action);
-                        Some((session, Arc::clone(state.controls.get(&session)?), message))
-                    })
-                    .collect();
+            let messages = state.messages(now);
+            if !messages.is_empty() {
                 let lost = MutexGuard::unlocked(&mut state, || send_all(messages));
                 for session in lost {
-                    state.controls.remove(&session);
-                    state.queue.session_ends(session, self.since.elapsed());
+                    state.session_ends(session, self.since.elapsed());
                 }
                 continue;
             }
-            match state.queue.next_deadline() {
+            match state.queues.values().filter_map(FairQueue::next_deadline).min() {
                 Some(end) => {
                     let left = end.saturating_sub(now).max(Duration::from_micros(100));
                     self.changed.wait_for(&mut state, left);
@@ -117,11 +140,11 @@ impl Slots {
     }
 }
 
-fn message_of(action: Action<SessionId>) -> (SessionId, ToWorker) {
+fn message_of(device: u32, action: Action<SessionId>) -> (SessionId, ToWorker) {
     match action {
-        Action::Grant { session, lease } => (session, ToWorker::Slot { lease }),
-        Action::Contend { session, lease } => (session, ToWorker::SlotContended { lease }),
-        Action::Recall { session, lease } => (session, ToWorker::SlotRecalled { lease }),
+        Action::Grant { session, lease } => (session, ToWorker::Slot { device, lease }),
+        Action::Contend { session, lease } => (session, ToWorker::SlotContended { device, lease }),
+        Action::Recall { session, lease } => (session, ToWorker::SlotRecalled { device, lease }),
     }
 }
 
@@ -154,32 +177,49 @@ mod tests {
         let ((of_ada, ada_worker), (of_bob, bob_worker)) =
             (Control::pair().unwrap(), Control::pair().unwrap());
         let (of_ada, of_bob) = (Arc::new(of_ada), Arc::new(of_bob));
-        shares.request(ada, &of_ada, Source::User(1), 3);
-        let ToWorker::Slot { lease } = received(&ada_worker) else { panic!("no slot") };
-        shares.request(bob, &of_bob, Source::User(2), 1);
+        shares.request(0, ada, &of_ada, Source::User(1), 3);
+        let ToWorker::Slot { lease, .. } = received(&ada_worker) else { panic!("no slot") };
+        shares.request(0, bob, &of_bob, Source::User(2), 1);
         // In either order of the clock: that others wait, and when its time is over, the recall.
         let mut recalled = received(&ada_worker);
         if matches!(recalled, ToWorker::SlotContended { .. }) {
             recalled = received(&ada_worker);
         }
-        assert!(matches!(recalled, ToWorker::SlotRecalled { lease: of } if of == lease), "{recalled:?}");
+        assert!(matches!(recalled, ToWorker::SlotRecalled { lease: of, .. } if of == lease), "{recalled:?}");
         assert!(!bob_worker.has_message(false));
-        shares.ended(ada, lease);
+        shares.ended(0, ada, lease);
         assert!(matches!(received(&bob_worker), ToWorker::Slot { .. }));
-        shares.request(ada, &of_ada, Source::User(1), 3);
+        shares.request(0, ada, &of_ada, Source::User(1), 3);
         drop(bob_worker);
         shares.session_ends(bob);
         assert!(matches!(received(&ada_worker), ToWorker::Slot { .. }));
         // One of which the broker does not know yet that it is gone.
         let (of_eve, eve_worker) = Control::pair().unwrap();
         drop(eve_worker);
-        shares.request(SessionId([3; 16]), &Arc::new(of_eve), Source::User(3), 1000);
+        shares.request(0, SessionId([3; 16]), &Arc::new(of_eve), Source::User(3), 1000);
         let mut message = received(&ada_worker);
         while !matches!(message, ToWorker::SlotRecalled { .. }) {
             message = received(&ada_worker);
         }
         shares.session_ends(ada);
-        shares.request(bob, &of_ada, Source::User(2), 1);
+        shares.request(0, bob, &of_ada, Source::User(2), 1);
         assert!(matches!(received(&ada_worker), ToWorker::Slot { .. }));
+    }
+
+    #[test]
+    fn each_device_has_a_queue_of_its_own() {
+        let shares = GpuShares::default();
+        let ((of_ada, ada_worker), (of_bob, bob_worker)) =
+            (Control::pair().unwrap(), Control::pair().unwrap());
+        let (of_ada, of_bob) = (Arc::new(of_ada), Arc::new(of_bob));
+        shares.request(0, SessionId([1; 16]), &of_ada, Source::User(1), 3);
+        assert!(matches!(received(&ada_worker), ToWorker::Slot { device: 0, .. }));
+        shares.request(MAX_DEVICES, SessionId([2; 16]), &of_bob, Source::User(2), 1);
+        shares.request(5, SessionId([2; 16]), &of_bob, Source::User(2), 1);
+        assert!(matches!(received(&bob_worker), ToWorker::Slot { device: 5, .. }));
+        assert!(!ada_worker.has_message(false), "nobody waits for its device");
+        shares.session_ends(SessionId([2; 16]));
+        shares.request(5, SessionId([1; 16]), &of_ada, Source::User(1), 3);
+        assert!(matches!(received(&ada_worker), ToWorker::Slot { device: 5, .. }));
     }
 }

@@ -52,7 +52,7 @@
 //! | `authorization` | Authorization of a conversation that lasts: whether the key that its caller has proved still counts |
 //! | `network_listener` | Network listener: a socket over TCP or vsock at which callers are accepted |
 //! | `forks` | Forks of sessions, from the request of the parent's program until the child's comes for its session |
-//! | `gpu_shares` | Shares of the GPU: which sessions run kernels now, of those whose clients have shares |
+//! | `gpu_shares` | Shares of the GPUs: which sessions run kernels now, of those whose clients have shares |
 
 pub mod access;
 mod accounting;

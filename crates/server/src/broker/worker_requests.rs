@@ -122,11 +122,13 @@ impl WorkerRequests {
                 u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX).encode(&mut bytes);
                 (number, Some(Exported { bytes, descriptor: None }))
             }
-            ToBroker::SlotRequest => {
+            ToBroker::SlotRequest { device } => {
                 let share = shared.clients.limits(self.peer).share.unwrap_or(Share::DEFAULT);
-                return shared.gpu_shares.request(session, &self.control, self.account(), share);
+                return shared.gpu_shares.request(device, session, &self.control, self.account(), share);
             }
-            ToBroker::SlotEnded { lease } => return shared.gpu_shares.ended(session, lease),
+            ToBroker::SlotEnded { device, lease } => {
+                return shared.gpu_shares.ended(device, session, lease);
+            }
             ToBroker::Withdraw { token } => return exports.withdraw(session, &self.own(token)),
             ToBroker::Prepared { .. }
             | ToBroker::NoGpu { .. }

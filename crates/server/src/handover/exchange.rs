@@ -88,7 +88,7 @@ pub struct Exchange {
     is_gpudirect_off: AtomicBool,
     /// Whether the session's bandwidth is limited.
     is_paced: bool,
-    /// Its slots at the GPU, if it shares its time with others.
+    /// Its slots at the GPUs, if it shares their time with others.
     slots: Option<Arc<Slots>>,
     /// Bytes among messages, to the client and from it, that the broker does not know of.
     inline_bytes: [AtomicU64; 2],
@@ -190,7 +190,7 @@ impl Exchange {
         }
     }
 
-    /// The session's slots at the GPU, if it shares its time with others.
+    /// The session's slots at the GPUs, if it shares their time with others.
     pub fn slots(&self) -> Option<&Arc<Slots>> {
         self.slots.as_ref()
     }

@@ -9,7 +9,7 @@
 //! | `exchange` | Broker requests of a worker: exports, imports of other sessions, and tickets for workers of other servers |
 //! | `callers` | Incoming connections from the worker of another server |
 //! | `error` | Errors of a worker's start |
-//! | `slots` | Slot of a session at the GPU: leases of the broker, by which kernels begin |
+//! | `slots` | Slots of a session at the GPUs: leases of the broker, by which it issues kernels |
 
 mod callers;
 mod confined;
@@ -23,6 +23,7 @@ mod task;
 pub use callers::{Arrival, IncomingPeer};
 pub use error::WorkerError;
 pub use exchange::{Decision, Exchange};
+pub use slots::Slots;
 pub use start::WorkerStart;
 pub use task::Prepared;
 pub(crate) use task::Task;

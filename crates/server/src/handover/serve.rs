@@ -8,7 +8,6 @@ use causeway_wire::codec::Encode as _;
 use causeway_wire::message::WorkerMessage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 
 use super::callers::{Arrival, IncomingPeer};
 use super::exchange::{Decision, Exchange};
@@ -93,11 +92,15 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
                 // A client that is gone is not told.
                 let _ = link.send(|out| WorkerMessage::Fatal { text: text.into() }.encode(out));
             }
-            Ok((ToWorker::Slot { lease }, _)) => with_slots(exchange, |slots| slots.granted(lease)),
-            Ok((ToWorker::SlotContended { lease }, _)) => {
-                with_slots(exchange, |slots| slots.contended(lease));
+            Ok((ToWorker::Slot { device, lease }, _)) => {
+                with_slots(exchange, |slots| slots.granted(device, lease));
             }
-            Ok((ToWorker::SlotRecalled { lease }, _)) => with_slots(exchange, |slots| slots.recalled(lease)),
+            Ok((ToWorker::SlotContended { device, lease }, _)) => {
+                with_slots(exchange, |slots| slots.contended(device, lease));
+            }
+            Ok((ToWorker::SlotRecalled { device, lease }, _)) => {
+                with_slots(exchange, |slots| slots.recalled(device, lease));
+            }
             Ok((ToWorker::Response { number, bytes }, descriptor)) => {
                 exchange.answered(number, bytes, descriptor);
             }
@@ -114,7 +117,7 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
 }
 
 /// Notifies the session's slots, if it has any: another session has requested none.
-fn with_slots(exchange: &Exchange, notify: impl FnOnce(&Arc<Slots>)) {
+fn with_slots(exchange: &Exchange, notify: impl FnOnce(&Slots)) {
     if let Some(slots) = exchange.slots() {
         notify(slots);
     }

@@ -1,12 +1,13 @@
-//! Slot of a session at the GPU: leases of the broker, by which kernels begin.
+//! Slots of a session at the GPUs: leases of the broker, by which it issues kernels.
 //!
-//! Kernels that have a lease begin at once, so that a session that is alone asks the broker once. The thread of a stream
-//! waits here, and no other one: what other streams have to copy, and the thread that takes commands, go on.
+//! A session with a lease issues kernels at once, so that one that is alone asks the broker once for each device. Nobody
+//! waits here: who is refused goes on with other commands, and is called when it may try again. A lease that was recalled
+//! ends when the kernels have ended that were issued by it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use causeway_gpu::KernelGate;
 use causeway_sync::threads;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -14,52 +15,167 @@ use crate::fair_queue::{DRAIN, LINGER};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ToBroker};
 
-/// A kernel that has waited for so long begins in any case: the broker has lost sight of it.
+/// After so long without an answer kernels are issued in any case: the broker has lost sight of the session.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// The lease of a session that the broker has lost sight of; it gives none with this number.
+const NO_LEASE: u32 = 0;
+
+/// The slot at one device.
 #[derive(Debug, Default)]
-struct State {
+struct Slot {
     lease: Option<u32>,
     /// Whether a lease that is not used is to be given back.
     is_contended: bool,
     recalled_at: Option<Instant>,
-    /// Kernels that run.
+    /// Kernels that were issued and have not ended.
     running: usize,
     /// Since when none does.
     idle_since: Option<Instant>,
-    /// Kernels that wait for a slot, and how often such have got one.
-    waiting: usize,
-    grants: u64,
-    is_requested: bool,
+    requested_at: Option<Instant>,
+    /// Whether kernels that a recall holds back are to be tried once more when [`DRAIN`] is over.
+    tries_after_drain: bool,
+}
+
+/// Whether a kernel may be issued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Admitted,
+    /// When the broker has answered.
+    Later,
+    /// When the lease has ended, or [`DRAIN`] is over.
+    AfterDrain {
+        is_new: bool,
+    },
+    /// The broker is to be asked.
+    Requested,
+}
+
+impl Slot {
+    fn try_begin(&mut self, is_first: bool, now: Instant) -> Answer {
+        let is_admitted = match (self.lease, self.recalled_at) {
+            (Some(_), None) => true,
+            // A kernel that runs may wait for one of another stream, and for none behind it in its own.
+            (Some(_), Some(at)) if self.running > 0 && now < at + DRAIN => is_first,
+            _ => false,
+        };
+        if is_admitted {
+            self.running += 1;
+            self.idle_since = None;
+            return Answer::Admitted;
+        }
+        if self.recalled_at.is_some_and(|at| self.running > 0 && now < at + DRAIN) {
+            return Answer::AfterDrain { is_new: !core::mem::replace(&mut self.tries_after_drain, true) };
+        }
+        if self.requested_at.is_some() {
+            return Answer::Later;
+        }
+        self.requested_at = Some(now);
+        Answer::Requested
+    }
+
+    /// Gives the lease back, to be told to the broker.
+    fn clear_lease(&mut self) -> Option<u32> {
+        (self.is_contended, self.recalled_at, self.tries_after_drain) = (false, None, false);
+        self.lease.take().filter(|lease| *lease != NO_LEASE)
+    }
+
+    fn grant(&mut self, lease: u32, now: Instant) {
+        (self.lease, self.is_contended, self.recalled_at) = (Some(lease), false, None);
+        (self.requested_at, self.tries_after_drain) = (None, false);
+        // Whoever asked for it may want it no more.
+        self.idle_since = (self.running == 0).then_some(now);
+    }
+
+    /// When something is to be done although nothing happens.
+    fn deadline(&self) -> Option<Instant> {
+        let idle = self.idle_since.filter(|_| self.is_contended).map(|since| since + LINGER);
+        let drained = self.recalled_at.filter(|_| self.tries_after_drain).map(|at| at + DRAIN);
+        let unanswered = self.requested_at.map(|at| at + SLOT_TIMEOUT);
+        [idle, drained, unanswered].into_iter().flatten().min()
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    devices: BTreeMap<u32, Slot>,
     has_thread: bool,
 }
 
-impl State {
-    /// Whether a kernel may begin now.
-    fn is_admitted(&self, now: Instant) -> bool {
-        let drains = |at: Instant| self.running > 0 && now < at + DRAIN;
-        self.lease.is_some() && self.recalled_at.is_none_or(drains)
-    }
-
-    /// Gives the lease back.
-    fn clear_lease(&mut self) -> Option<u32> {
-        (self.is_contended, self.recalled_at) = (false, None);
-        self.lease.take()
-    }
-}
-
-/// The slots of one session.
+/// The slots of one session, by the numbers of devices.
 pub struct Slots {
     control: Arc<Control>,
     state: Mutex<State>,
-    /// The session has a slot, or is idle: whoever waits looks again.
+    /// A deadline may be earlier than before.
     changed: Condvar,
+    /// Called when kernels that were refused are to be tried again.
+    retry: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Slots {
     /// Those of a session whose broker is at the other end of `control`.
     pub fn new(control: Arc<Control>) -> Arc<Self> {
-        Arc::new(Self { control, state: Mutex::default(), changed: Condvar::new() })
+        Arc::new(Self { control, state: Mutex::default(), changed: Condvar::new(), retry: OnceLock::new() })
+    }
+
+    /// Names what is called when kernels that were refused are to be tried again; the first time counts.
+    pub fn set_retry(&self, retry: impl Fn() + Send + Sync + 'static) {
+        let _ = self.retry.set(Box::new(retry));
+    }
+
+    /// Whether a kernel may be issued to a device, which counts as issued then and is to [end](Self::end); else the broker
+    /// has been asked, or will be. `is_first`: its stream holds no other one.
+    pub fn try_begin(self: &Arc<Self>, device: u32, is_first: bool) -> bool {
+        let mut state = self.state.lock();
+        match state.devices.entry(device).or_default().try_begin(is_first, Instant::now()) {
+            Answer::Admitted => true,
+            Answer::Later | Answer::AfterDrain { is_new: false } => false,
+            Answer::AfterDrain { is_new: true } => {
+                drop(state);
+                self.changed.notify_all();
+                false
+            }
+            Answer::Requested => {
+                self.start_thread(&mut state);
+                drop(state);
+                self.changed.notify_all();
+                self.send(&ToBroker::SlotRequest { device });
+                false
+            }
+        }
+    }
+
+    /// So many kernels that were issued to a device have ended.
+    pub fn end(&self, device: u32, kernels: usize) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.devices.get_mut(&device) else { return };
+        slot.running = slot.running.saturating_sub(kernels);
+        if slot.running > 0 {
+            return;
+        }
+        slot.idle_since = Some(Instant::now());
+        let is_over = slot.recalled_at.is_some();
+        let ended = if is_over { slot.clear_lease() } else { None };
+        let notifies = slot.is_contended;
+        drop(state);
+        self.return_lease(device, ended);
+        if notifies {
+            self.changed.notify_all();
+        }
+        if is_over {
+            self.retry();
+        }
+    }
+
+    /// Whether other clients wait for a device.
+    pub fn is_contended(&self, device: u32) -> bool {
+        let state = self.state.lock();
+        state.devices.get(&device).is_some_and(|slot| slot.is_contended || slot.recalled_at.is_some())
+    }
+
+    /// Whether kernels were issued that have not ended, as far as is known.
+    pub fn are_any_running(&self) -> bool {
+        self.state.lock().devices.values().any(|slot| slot.running > 0)
     }
 
     fn send(&self, message: &ToBroker) {
@@ -67,116 +183,104 @@ impl Slots {
         let _ = messages::send(&self.control, message, None);
     }
 
-    fn return_lease(&self, lease: Option<u32>) {
+    fn return_lease(&self, device: u32, lease: Option<u32>) {
         if let Some(lease) = lease {
-            self.send(&ToBroker::SlotEnded { lease });
+            self.send(&ToBroker::SlotEnded { device, lease });
         }
     }
 
-    /// The session has a slot: all kernels that wait begin.
-    pub(super) fn granted(&self, lease: u32) {
+    fn retry(&self) {
+        if let Some(retry) = self.retry.get() {
+            retry();
+        }
+    }
+
+    /// The session has a slot: kernels that were refused are issued.
+    pub(super) fn granted(&self, device: u32, lease: u32) {
         let mut state = self.state.lock();
-        (state.lease, state.is_contended, state.recalled_at) = (Some(lease), false, None);
-        state.is_requested = false;
-        state.running += core::mem::take(&mut state.waiting);
-        state.grants += 1;
-        // Those who asked for it may have lost patience.
-        state.idle_since = (state.running == 0).then(Instant::now);
+        let Some(slot) = state.devices.get_mut(&device) else {
+            drop(state);
+            return self.return_lease(device, Some(lease));
+        };
+        slot.grant(lease, Instant::now());
         drop(state);
-        self.changed.notify_all();
+        self.retry();
     }
 
     /// Others wait for the device.
-    pub(super) fn contended(self: &Arc<Self>, lease: u32) {
+    pub(super) fn contended(&self, device: u32, lease: u32) {
         let mut state = self.state.lock();
-        if state.lease != Some(lease) {
+        let Some(slot) = state.devices.get_mut(&device).filter(|slot| slot.lease == Some(lease)) else {
             return;
-        }
-        if !state.has_thread {
-            let slots = Arc::clone(self);
-            match threads::spawn("gpu slot", move || slots.return_idle()) {
-                Ok(_) => state.has_thread = true,
-                // The lease is recalled a moment later.
-                Err(error) => tracing::debug!("no thread looks whether the GPU is idle: {error}"),
-            }
-        }
-        state.is_contended = true;
+        };
+        slot.is_contended = true;
         drop(state);
         self.changed.notify_all();
     }
 
-    /// No more kernels are to begin by a lease.
-    pub(super) fn recalled(&self, lease: u32) {
+    /// No more kernels are to be issued by a lease.
+    pub(super) fn recalled(&self, device: u32, lease: u32) {
         let mut state = self.state.lock();
-        if state.lease != Some(lease) {
+        let Some(slot) = state.devices.get_mut(&device).filter(|slot| slot.lease == Some(lease)) else {
             return;
-        }
-        state.recalled_at = Some(Instant::now());
-        let ended = if state.running == 0 { state.clear_lease() } else { None };
+        };
+        slot.recalled_at = Some(Instant::now());
+        let ended = if slot.running == 0 { slot.clear_lease() } else { None };
         drop(state);
-        self.return_lease(ended);
+        self.return_lease(device, ended);
+        self.changed.notify_all();
     }
 
-    /// Gives a lease back that others wait for and no kernel uses.
-    fn return_idle(&self) {
+    /// Starts the thread that sees to deadlines, unless it is there.
+    fn start_thread(self: &Arc<Self>, state: &mut State) {
+        if state.has_thread {
+            return;
+        }
+        let slots = Arc::clone(self);
+        match threads::spawn("gpu slots", move || slots.run()) {
+            Ok(_) => state.has_thread = true,
+            // Leases are recalled a moment later, and kernels that end have others tried again.
+            Err(error) => tracing::debug!("no thread looks whether the GPU is idle: {error}"),
+        }
+    }
+
+    /// Gives leases back that others wait for and no kernel uses, and has kernels tried again where time has passed.
+    fn run(&self) {
         let mut state = self.state.lock();
         loop {
-            let idle_since = if state.is_contended { state.idle_since } else { None };
-            match idle_since.map(|since| since + LINGER) {
+            let now = Instant::now();
+            let (mut ended, mut retries) = (Vec::new(), false);
+            for (device, slot) in &mut state.devices {
+                if slot.is_contended && slot.idle_since.is_some_and(|since| since + LINGER <= now) {
+                    ended.extend(slot.clear_lease().map(|lease| (*device, lease)));
+                }
+                if slot.tries_after_drain && slot.recalled_at.is_some_and(|at| at + DRAIN <= now) {
+                    slot.tries_after_drain = false;
+                    retries = true;
+                }
+                if slot.requested_at.is_some_and(|at| at + SLOT_TIMEOUT <= now) {
+                    tracing::warn!(
+                        "kernels are issued without a slot at the GPU: the broker has given none for {SLOT_TIMEOUT:?}"
+                    );
+                    slot.grant(NO_LEASE, now);
+                    retries = true;
+                }
+            }
+            if !ended.is_empty() || retries {
+                MutexGuard::unlocked(&mut state, || {
+                    ended.into_iter().for_each(|(device, lease)| self.return_lease(device, Some(lease)));
+                    if retries {
+                        self.retry();
+                    }
+                });
+                continue;
+            }
+            match state.devices.values().filter_map(Slot::deadline).min() {
                 None => self.changed.wait(&mut state),
-                Some(end) if Instant::now() < end => {
+                Some(end) => {
                     self.changed.wait_until(&mut state, end);
                 }
-                Some(_) => {
-                    let ended = state.clear_lease();
-                    MutexGuard::unlocked(&mut state, || self.return_lease(ended));
-                }
             }
-        }
-    }
-}
-
-impl KernelGate for Slots {
-    fn begin(&self) {
-        let mut state = self.state.lock();
-        if state.is_admitted(Instant::now()) {
-            state.running += 1;
-            state.idle_since = None;
-            return;
-        }
-        state.waiting += 1;
-        let grants = state.grants;
-        let is_first = !core::mem::replace(&mut state.is_requested, true);
-        if is_first {
-            MutexGuard::unlocked(&mut state, || self.send(&ToBroker::SlotRequest));
-        }
-        let deadline = Instant::now() + SLOT_TIMEOUT;
-        while state.grants == grants {
-            if self.changed.wait_until(&mut state, deadline).timed_out() && state.grants == grants {
-                tracing::warn!(
-                    "a kernel begins without a slot at the GPU: the broker has given none for {SLOT_TIMEOUT:?}"
-                );
-                state.waiting -= 1;
-                state.running += 1;
-                state.idle_since = None;
-                return;
-            }
-        }
-    }
-
-    fn end(&self) {
-        let mut state = self.state.lock();
-        state.running = state.running.saturating_sub(1);
-        if state.running > 0 {
-            return;
-        }
-        state.idle_since = Some(Instant::now());
-        let ended = if state.recalled_at.is_some() { state.clear_lease() } else { None };
-        let notifies = state.is_contended;
-        drop(state);
-        self.return_lease(ended);
-        if notifies {
-            self.changed.notify_all();
         }
     }
 }
@@ -184,79 +288,102 @@ impl KernelGate for Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread::{scope, yield_now};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread::yield_now;
 
     fn received(broker: &Control) -> ToBroker {
         messages::receive(broker).unwrap().0
     }
 
-    fn slots() -> (Control, Arc<Slots>) {
+    /// The broker's end, the slots, and how often kernels were to be tried again.
+    fn slots() -> (Control, Arc<Slots>, Arc<AtomicUsize>) {
         let (broker, worker) = Control::pair().unwrap();
-        (broker, Slots::new(Arc::new(worker)))
-    }
-
-    fn wait_for_waiting(slots: &Slots, count: usize) {
-        while slots.state.lock().waiting < count {
-            yield_now();
-        }
+        let (slots, retries) = (Slots::new(Arc::new(worker)), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&retries);
+        slots.set_retry(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
+        (broker, slots, retries)
     }
 
     #[test]
-    fn kernels_wait_for_a_turn_and_ask_for_one_together() {
-        let (broker, slots) = slots();
-        scope(|scope| {
-            let kernels = [(); 3].map(|()| scope.spawn(|| slots.begin()));
-            wait_for_waiting(&slots, 3);
-            assert_eq!(received(&broker), ToBroker::SlotRequest);
-            assert!(!broker.has_message(false) && slots.state.lock().running == 0);
-            slots.granted(1);
-            for kernel in kernels {
-                kernel.join().unwrap();
-            }
-        });
-        assert_eq!(slots.state.lock().running, 3);
-        // With a lease that holds nobody is asked.
-        slots.begin();
-        (0..4).for_each(|_| slots.end());
-        slots.begin();
-        slots.recalled(9);
-        slots.end();
+    fn kernels_are_refused_without_a_lease_and_ask_for_one_together() {
+        let (broker, slots, retries) = slots();
+        assert!(!slots.try_begin(3, true) && !slots.try_begin(3, true) && !slots.are_any_running());
+        assert_eq!(received(&broker), ToBroker::SlotRequest { device: 3 });
+        assert!(!broker.has_message(false), "one question for all");
+        slots.granted(3, 1);
+        assert_eq!(retries.load(Ordering::SeqCst), 1);
+        assert!(slots.try_begin(3, true) && slots.try_begin(3, false) && slots.are_any_running());
+        // Each device has a lease of its own.
+        assert!(!slots.try_begin(4, true));
+        assert_eq!(received(&broker), ToBroker::SlotRequest { device: 4 });
+        // With a lease that holds nobody is asked, and what is said of another one changes nothing.
+        slots.end(3, 2);
+        slots.recalled(3, 9);
+        assert!(slots.try_begin(3, true) && !broker.has_message(false));
+    }
+
+    #[test]
+    fn a_recalled_lease_goes_back_when_its_kernels_have_ended() {
+        let (broker, slots, retries) = slots();
+        assert!(!slots.try_begin(0, true));
+        assert_eq!(received(&broker), ToBroker::SlotRequest { device: 0 });
+        slots.granted(0, 1);
+        assert!(slots.try_begin(0, true));
+        slots.recalled(0, 1);
+        // What the kernel may be waiting for is issued, and what comes behind it is not.
+        assert!(slots.try_begin(0, true) && !slots.try_begin(0, false));
+        slots.end(0, 1);
         assert!(!broker.has_message(false));
-        // One that is recalled goes back when its kernels have ended; what one of them may be waiting for begins.
-        slots.begin();
-        slots.recalled(1);
-        slots.begin();
-        slots.end();
-        assert!(!broker.has_message(false));
-        slots.end();
-        assert_eq!(received(&broker), ToBroker::SlotEnded { lease: 1 });
-        scope(|scope| {
-            let kernel = scope.spawn(|| slots.begin());
-            wait_for_waiting(&slots, 1);
-            assert_eq!(received(&broker), ToBroker::SlotRequest);
-            slots.granted(2);
-            kernel.join().unwrap();
-        });
-        slots.end();
-        slots.recalled(2);
-        assert_eq!(received(&broker), ToBroker::SlotEnded { lease: 2 });
+        slots.end(0, 1);
+        assert_eq!(received(&broker), ToBroker::SlotEnded { device: 0, lease: 1 });
+        assert_eq!(retries.load(Ordering::SeqCst), 2, "what was refused is tried again");
+        assert!(!slots.try_begin(0, false));
+        assert_eq!(received(&broker), ToBroker::SlotRequest { device: 0 });
+        // One that is idle when it is recalled goes back at once.
+        slots.granted(0, 2);
+        slots.recalled(0, 2);
+        assert_eq!(received(&broker), ToBroker::SlotEnded { device: 0, lease: 2 });
+    }
+
+    #[test]
+    fn a_kernel_that_waits_for_one_that_was_refused_is_not_waited_for_without_end() {
+        let (broker, slots, retries) = slots();
+        assert!(!slots.try_begin(0, true));
+        assert_eq!(received(&broker), ToBroker::SlotRequest { device: 0 });
+        slots.granted(0, 1);
+        assert!(slots.try_begin(0, true));
+        slots.recalled(0, 1);
+        assert!(!slots.try_begin(0, false));
+        // When the time for what it may be waiting for is over, the broker is asked, while the kernel runs.
+        while retries.load(Ordering::SeqCst) < 2 {
+            yield_now();
+        }
+        assert!(!slots.try_begin(0, true));
+        assert_eq!(received(&broker), ToBroker::SlotRequest { device: 0 });
+        slots.granted(0, 2);
+        assert!(slots.try_begin(0, true));
     }
 
     #[test]
     fn an_idle_lease_goes_back_when_others_wait() {
-        let (broker, slots) = slots();
-        slots.granted(1);
-        slots.begin();
-        slots.contended(1);
-        slots.end();
-        assert_eq!(received(&broker), ToBroker::SlotEnded { lease: 1 });
+        let (broker, slots, _) = slots();
+        assert!(!slots.try_begin(0, true));
+        assert_eq!(received(&broker), ToBroker::SlotRequest { device: 0 });
+        slots.granted(0, 1);
+        assert!(slots.try_begin(0, true));
+        slots.contended(0, 1);
+        assert!(slots.is_contended(0));
+        slots.end(0, 1);
+        assert_eq!(received(&broker), ToBroker::SlotEnded { device: 0, lease: 1 });
         // One that was idle before anybody waited, too.
-        slots.granted(2);
-        slots.begin();
-        slots.end();
-        slots.contended(1);
-        slots.contended(2);
-        assert_eq!(received(&broker), ToBroker::SlotEnded { lease: 2 });
-        assert!(slots.state.lock().lease.is_none());
+        slots.granted(0, 2);
+        slots.contended(0, 1);
+        slots.contended(0, 2);
+        assert_eq!(received(&broker), ToBroker::SlotEnded { device: 0, lease: 2 });
+        // One of a device for which none was asked.
+        slots.granted(7, 5);
+        assert_eq!(received(&broker), ToBroker::SlotEnded { device: 7, lease: 5 });
     }
 }

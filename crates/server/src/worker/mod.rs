@@ -17,6 +17,7 @@
 //! | `host_functions` | Host functions of the client: a stream stops at one, and goes on when the client says that the function has returned |
 //! | `exports` | Commands that share memory and events with other sessions of the server: each exports something by way of the broker, or takes it from there |
 //! | `order` | Which command must wait for which other: the order of a session, decided without touching a GPU |
+//! | `launches` | Launches of a session that shares the time of GPUs with others: they are issued while it has a slot at the device, and a few milliseconds of them at a time |
 //! | `credit` | Credit of device-to-host copies: bytes in flight, in all and per stream |
 //! | `incoming` | Bulk data on its way from the client: kept from its first chunk until the command that names it is issued |
 //! | `uploads_in_flight` | Host-to-device copies in flight, and release of their memory |
@@ -43,6 +44,7 @@ mod host_functions;
 mod idle_release;
 mod incoming;
 mod journal;
+mod launches;
 mod memory;
 mod order;
 mod peers;

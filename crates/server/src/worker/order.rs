@@ -189,7 +189,8 @@ impl Blockers {
             || request.names(|handle| self.making.contains(&handle) || self.unmade.contains(&handle))
     }
 
-    fn holds_up_command(&self, order: CommandOrder, kinds: &ObjectKinds) -> bool {
+    /// Whether a command that takes part in the order like this must stay behind another one, whatever it names.
+    pub fn holds_up_command(&self, order: CommandOrder, kinds: &ObjectKinds) -> bool {
         if !self.any {
             return false;
         }
@@ -258,7 +259,8 @@ impl Blockers {
         self.add_command(order, context, kinds);
     }
 
-    fn add_command(&mut self, order: CommandOrder, context: Handle<Context>, kinds: &ObjectKinds) {
+    /// Adds a command of `context` that is deferred and makes nothing.
+    pub fn add_command(&mut self, order: CommandOrder, context: Handle<Context>, kinds: &ObjectKinds) {
         // What is free to be issued in any order holds up only those who name what it makes.
         if order != CommandOrder::Free {
             self.any = true;

@@ -10,7 +10,7 @@ use crate::handover::{Exchange, Prepared, WorkerStart};
 use crate::protocol::messages::NotTakenUp;
 use crate::state_file::StateReader;
 use causeway_api::snapshot::Snapshot;
-use causeway_gpu::{Gpu, KernelGate, OutputStream};
+use causeway_gpu::{Gpu, OutputStream};
 use causeway_link::{Direction, Link, LinkError, Receiver};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
@@ -162,10 +162,6 @@ fn engine_of(
     let counted = Arc::clone(exchange);
     if gpu.set_kernel_timer(Box::new(move |time| counted.activity().kernel(time))) {
         exchange.activity().measure_kernels();
-    }
-    if let Some(slots) = exchange.slots() {
-        // Kernels of another back end the driver has run as it likes.
-        gpu.set_kernel_gate(Arc::clone(slots) as Arc<dyn KernelGate>);
     }
     Engine::new(gpu, link.clone(), images, Arc::clone(exchange))
 }

@@ -177,10 +177,13 @@ mod tests {
         let carried = Carried { is_received: true, is_bulk: false, bytes: 9 };
         send(&worker, &ToBroker::Carried { number: 3, carried }, None).unwrap();
         assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::Carried { number: 3, carried });
-        send(&worker, &ToBroker::SlotEnded { lease: 4 }, None).unwrap();
-        assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::SlotEnded { lease: 4 });
-        send(&broker, &ToWorker::SlotRecalled { lease: 5 }, None).unwrap();
-        assert!(matches!(receive::<ToWorker>(&worker).unwrap().0, ToWorker::SlotRecalled { lease: 5 }));
+        for message in [ToBroker::SlotRequest { device: 2 }, ToBroker::SlotEnded { device: 3, lease: 4 }] {
+            send(&worker, &message, None).unwrap();
+            assert_eq!(receive::<ToBroker>(&broker).unwrap().0, message);
+        }
+        send(&broker, &ToWorker::SlotRecalled { device: 6, lease: 5 }, None).unwrap();
+        let recalled = receive::<ToWorker>(&worker).unwrap().0;
+        assert!(matches!(recalled, ToWorker::SlotRecalled { device: 6, lease: 5 }));
         drop(worker);
         assert!(matches!(receive::<ToBroker>(&broker), Err(ControlError::Closed)));
     }

@@ -201,10 +201,15 @@ pub enum ToBroker {
         /// What.
         carried: Carried,
     },
-    /// The session has kernels to run and no slot of the device; answered by [`Slot`](super::ToWorker::Slot) when it may.
-    SlotRequest,
-    /// All kernels of the session have ended that it began by this lease.
+    /// The session has kernels to run and no slot of a device; answered by [`Slot`](super::ToWorker::Slot) when it may.
+    SlotRequest {
+        /// The device's number.
+        device: u32,
+    },
+    /// All kernels of the session have ended that it issued by this lease.
     SlotEnded {
+        /// The device's number.
+        device: u32,
         /// The lease.
         lease: u32,
     },
@@ -430,9 +435,13 @@ impl Encode for ToBroker {
                 refused.as_ref().map(|why| (why.text.clone(), why.lacks_memory)).encode(out);
             }
             Self::Arrived => ARRIVED.encode(out),
-            Self::SlotRequest => SLOT_REQUEST.encode(out),
-            Self::SlotEnded { lease } => {
+            Self::SlotRequest { device } => {
+                SLOT_REQUEST.encode(out);
+                device.encode(out);
+            }
+            Self::SlotEnded { device, lease } => {
                 SLOT_ENDED.encode(out);
+                device.encode(out);
                 lease.encode(out);
             }
             Self::Withdraw { token } => {
@@ -492,8 +501,8 @@ impl<'a> Decode<'a> for ToBroker {
                 Ok(Self::Restored { refused })
             }
             ARRIVED => Ok(Self::Arrived),
-            SLOT_REQUEST => Ok(Self::SlotRequest),
-            SLOT_ENDED => Ok(Self::SlotEnded { lease: input.value()? }),
+            SLOT_REQUEST => Ok(Self::SlotRequest { device: input.value()? }),
+            SLOT_ENDED => Ok(Self::SlotEnded { device: input.value()?, lease: input.value()? }),
             WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
             DIAL => Ok(Self::Dial {
                 number: input.value()?,

@@ -296,18 +296,24 @@ pub enum ToWorker {
         /// A sentence for the client's user.
         text: String,
     },
-    /// The session may run kernels.
+    /// The session may issue kernels.
     Slot {
+        /// To the device of this number.
+        device: u32,
         /// By this lease.
         lease: u32,
     },
     /// Others wait: a lease that is not used is to be given back.
     SlotContended {
+        /// The device's number.
+        device: u32,
         /// Which one.
         lease: u32,
     },
-    /// The session is to begin no more kernels by this lease.
+    /// The session is to issue no more kernels by this lease.
     SlotRecalled {
+        /// The device's number.
+        device: u32,
         /// Which one.
         lease: u32,
     },
@@ -416,16 +422,19 @@ impl Encode for ToWorker {
                 start.encode(out);
             }
             Self::State => STATE.encode(out),
-            Self::Slot { lease } => {
+            Self::Slot { device, lease } => {
                 SLOT.encode(out);
+                device.encode(out);
                 lease.encode(out);
             }
-            Self::SlotContended { lease } => {
+            Self::SlotContended { device, lease } => {
                 SLOT_CONTENDED.encode(out);
+                device.encode(out);
                 lease.encode(out);
             }
-            Self::SlotRecalled { lease } => {
+            Self::SlotRecalled { device, lease } => {
                 SLOT_RECALLED.encode(out);
+                device.encode(out);
                 lease.encode(out);
             }
             Self::Proceed { number } => {
@@ -475,9 +484,9 @@ impl<'a> Decode<'a> for ToWorker {
             RESTORE => Ok(Self::Restore(Box::new(input.value()?))),
             CHECKPOINT => Ok(Self::Checkpoint(Box::new(input.value()?))),
             STATE => Ok(Self::State),
-            SLOT => Ok(Self::Slot { lease: input.value()? }),
-            SLOT_CONTENDED => Ok(Self::SlotContended { lease: input.value()? }),
-            SLOT_RECALLED => Ok(Self::SlotRecalled { lease: input.value()? }),
+            SLOT => Ok(Self::Slot { device: input.value()?, lease: input.value()? }),
+            SLOT_CONTENDED => Ok(Self::SlotContended { device: input.value()?, lease: input.value()? }),
+            SLOT_RECALLED => Ok(Self::SlotRecalled { device: input.value()?, lease: input.value()? }),
             PROCEED => Ok(Self::Proceed { number: input.value()? }),
             STAY => Ok(Self::Stay { number: input.value()? }),
             LEAVE => Ok(Self::Leave { why: input.value()? }),

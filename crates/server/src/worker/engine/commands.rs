@@ -17,6 +17,7 @@ use crate::activity::Activity;
 use crate::worker::engine::queue::{Deferred, TooMuch};
 use crate::worker::engine::state::{Engine, ProtocolError, State};
 use crate::worker::journal::{Entry, Executed};
+use crate::worker::launches::Launches;
 use crate::worker::order::{self, CommandOrder};
 use crate::worker::session::{Head, ReplyTime, Wake, status};
 use crate::worker::{rdma, waits};
@@ -42,13 +43,15 @@ impl Engine {
         }
         let mut state = self.state.lock();
         state.queue.note_made(&request, head.context);
-        if self.is_ready(&state, order, &request) {
+        if self.is_ready(&state, head, order, &request) {
             self.issue(&mut state, head, order, &request, command.payload);
         } else {
             let answered = waits::reply_to_held_query(&self.session, head, &request);
             let admitted = state.queue.admit(answered, order, command.payload.len(), &request);
             admitted.map_err(|TooMuch(bytes)| ProtocolError::TooMuchParked(bytes))?;
-            state.queue.push(Deferred { head: answered, order, payload: command.payload.into() });
+            let mut makes = false;
+            request.makes(|_| makes = true);
+            state.queue.push(Deferred { head: answered, order, payload: command.payload.into(), makes });
         }
         self.state.release(state, |state| self.resume(state));
         Ok(())
@@ -74,7 +77,12 @@ impl Engine {
         for handle in self.made.lock().drain(..) {
             state.queue.end_making(handle);
         }
+        self.launches.mark_streams(&self.session);
         for deferred in state.queue.take_deferred() {
+            if state.queue.readmit_held(&deferred) {
+                state.queue.push(deferred);
+                continue;
+            }
             let request = match Request::decode(deferred.head.opcode, &deferred.payload) {
                 Ok(request) => request,
                 Err(error) => {
@@ -84,7 +92,7 @@ impl Engine {
                     continue;
                 }
             };
-            if self.is_ready(state, deferred.order, &request) {
+            if self.is_ready(state, deferred.head, deferred.order, &request) {
                 self.issue(state, deferred.head, deferred.order, &request, &deferred.payload);
             } else {
                 // What has waited so far is no more than may wait.
@@ -94,8 +102,8 @@ impl Engine {
         }
     }
 
-    /// Whether nothing holds a command up, and it can be issued without blocking.
-    fn is_ready(&self, state: &State, order: CommandOrder, request: &Request<'_>) -> bool {
+    /// Whether nothing holds a command up, and it can be issued without blocking; which is to be done then.
+    fn is_ready(&self, state: &State, head: Head, order: CommandOrder, request: &Request<'_>) -> bool {
         if state.queue.holds_up(order, request) || !self.uploads.are_complete(request) {
             return false;
         }
@@ -116,6 +124,8 @@ impl Engine {
             return false;
         }
         state.queue.has_capacity(&self.session, order)
+            && Launches::stream_of(request, order)
+                .is_none_or(|stream| self.launches.try_begin(&self.session, head.context, stream))
     }
 }
 
@@ -159,6 +169,7 @@ impl Engine {
         arguments: &[u8],
     ) {
         state.issued += 1;
+        self.launches.before(&self.session, request, head.context);
         // Whatever refuses the command, its bytes wait no longer.
         let payload = self.uploads.take(request);
         let outcome = self
@@ -178,6 +189,9 @@ impl Engine {
         }
         if let CommandOrder::InStream { stream, .. } = order {
             state.queue.count(&self.session, stream);
+        }
+        if let Some(stream) = Launches::stream_of(request, order) {
+            self.launches.issued(&self.session, head.context, stream);
         }
         match outcome {
             Ok(ReplyTime::Now) => {

@@ -24,6 +24,8 @@ pub(super) struct Deferred {
     pub order: CommandOrder,
     /// Its arguments, encoded.
     pub payload: Box<[u8]>,
+    /// Whether it makes objects.
+    pub makes: bool,
 }
 
 /// More bytes of commands wait than may.
@@ -104,6 +106,18 @@ impl CommandQueue {
         }
         self.blockers.add(order, head.context, request, &self.kinds);
         Ok(())
+    }
+
+    /// Whether a command that waits is still behind others, and makes nothing; it counts as waiting then, as after
+    /// [`admit`](Self::admit). That is known without its arguments: there may be a hundred thousand behind a stream that
+    /// goes on bit by bit.
+    pub fn readmit_held(&mut self, deferred: &Deferred) -> bool {
+        let is_held = !deferred.makes && self.blockers.holds_up_command(deferred.order, &self.kinds);
+        if is_held {
+            self.deferred_bytes += deferred.payload.len() + size_of::<Deferred>();
+            self.blockers.add_command(deferred.order, deferred.head.context, &self.kinds);
+        }
+        is_held
     }
 
     /// Has a command wait behind all others that do.

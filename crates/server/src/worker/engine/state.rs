@@ -31,6 +31,7 @@ use crate::worker::engine::fences::Fences;
 use crate::worker::engine::queue::CommandQueue;
 use crate::worker::host_functions::HostFunctions;
 use crate::worker::journal::Journal;
+use crate::worker::launches::Launches;
 use crate::worker::memory::HostMemory;
 use crate::worker::memory::mirrors::Mirrors;
 use crate::worker::peers::PeerCopies;
@@ -79,6 +80,7 @@ pub struct Engine {
     pub(super) peers: PeerCopies,
     pub(super) memory: Arc<HostMemory>,
     pub(super) host_functions: HostFunctions,
+    pub(super) launches: Launches,
     /// The one thread for the linker of device code.
     pub(super) linker: Pool,
     /// The one thread that looks for changes in many mirrors.
@@ -121,6 +123,7 @@ impl Engine {
             rdma,
             memory: Arc::default(),
             host_functions: HostFunctions::default(),
+            launches: Launches::new(&session),
             linker: Pool::new("causeway-link", 1),
             searcher: Pool::new("causeway-mirror", 1),
             made: Arc::default(),
@@ -254,7 +257,11 @@ impl Engine {
         }
         let pools = [self.session.background(), &self.linker, &self.searcher];
         let is_slow_work = !pools.iter().all(|pool| pool.is_idle()) || !self.made.lock().is_empty();
-        is_slow_work.then_some(Busy::Background)
+        if is_slow_work {
+            return Some(Busy::Background);
+        }
+        // The end of some launches may not be asked for yet.
+        self.launches.are_any().then_some(Busy::Stream)
     }
 
     /// What is under way, apart from bytes that have come and wait for commands of the client, which are held back.
@@ -276,7 +283,7 @@ impl Engine {
         if is_slow_work {
             return Some(Busy::Background);
         }
-        (!self.session.gpu().is_quiet()).then_some(Busy::Stream)
+        (self.launches.are_any() || !self.session.gpu().is_quiet()).then_some(Busy::Stream)
     }
 
     /// What holds the session's memory on the device for good.
