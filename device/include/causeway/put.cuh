@@ -165,9 +165,10 @@ __device__ inline Choice signaller(const MappedWindow &remote, SignalKind kind, 
     if (can_signal(remote, kind, chosen.initiator)) return chosen;
     Initiator other = Initiator::automatic;
     if (hint == Initiator::automatic) {
-        // The proxy last, which may only find out that it cannot.
-        for (Initiator one : {Initiator::proxy, Initiator::verbs, Initiator::direct})
-            if (can_signal(remote, kind, one)) other = one;
+        // The proxy last, which finds out only later that it cannot.
+        if (can_signal(remote, kind, Initiator::direct)) other = Initiator::direct;
+        else if (can_signal(remote, kind, Initiator::verbs)) other = Initiator::verbs;
+        else if (can_signal(remote, kind, Initiator::proxy)) other = Initiator::proxy;
     }
     return {other, Reason::signal};
 }

@@ -140,7 +140,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let run = example();
         let written = write(folder.path(), &run).unwrap();
-        assert_eq!(written.len(), 2 + 8, "{written:?}");
+        assert_eq!(written.len(), 2 + 9, "{written:?}");
         let csv = std::fs::read_to_string(&written[0]).unwrap();
         assert!(
             csv.starts_with("what,unit,bytes,count,way,target,") && csv.contains(",\"proxy, host memory\",")
