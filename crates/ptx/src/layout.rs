@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use crate::compile_error::CompileError;
+use crate::limits::WARP_SIZE;
 use crate::link::{FunctionId, Image, Reachable, VariableId};
-use crate::lower::{frame_layout, polls_memory, waits_for_others};
+use crate::lower::{WarpUse, frame_layout, polls_memory, waits_for_others};
 use crate::parse::syntax::Space;
 
 /// Local memory that calls may use when their depth cannot be told in advance (recursion, calls through
@@ -28,13 +29,41 @@ pub(crate) struct KernelLayout {
     pub(crate) is_unbounded: bool,
     /// Whether threads of a block may wait for each other.
     pub(crate) waits: bool,
+    /// In blocks of how many threads lanes may exchange values that nothing but their lockstep orders.
+    pub(crate) lockstep: Lockstep,
     /// Whether they may wait for what threads of other blocks, kernels, or the program do.
     pub(crate) polls: bool,
     pub(crate) calls_indirectly: bool,
 }
 
+/// The launches of a kernel in which the lanes of a warp must go in lockstep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lockstep {
+    Never,
+    /// Those with blocks of no more than one warp.
+    OneWarp,
+    Always,
+}
+
+impl Lockstep {
+    /// Whether that is so with blocks of so many threads.
+    pub(crate) fn applies(self, threads: u64) -> bool {
+        match self {
+            Self::Never => false,
+            Self::OneWarp => (2..=u64::from(WARP_SIZE)).contains(&threads),
+            Self::Always => threads > 1,
+        }
+    }
+}
+
 /// Lays out the memory of a kernel and of all that it can call.
-pub(crate) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout, CompileError> {
+///
+/// `warp_uses` holds what is known of each function, which kernels may share.
+pub(crate) fn layout(
+    image: &Image,
+    function: FunctionId,
+    warp_uses: &mut HashMap<FunctionId, WarpUse>,
+) -> Result<KernelLayout, CompileError> {
     let reachable_functions = image.reachable_functions(function);
     let shared = SharedLayout::new(image, &reachable_functions);
     let name = &image.functions[function].function.name;
@@ -48,6 +77,17 @@ pub(crate) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout
     let recursion = if bounded && !reachable_functions.calls_indirectly { 0 } else { LOCAL_FOR_RECURSION };
     let waits =
         reachable_functions.functions.iter().any(|&id| waits_for_others(&image.functions[id].function));
+    let (mut exchanges, mut computes) = (false, false);
+    for &id in &reachable_functions.functions {
+        let warp_use = *warp_uses.entry(id).or_insert_with(|| WarpUse::of(&image.functions[id].function));
+        exchanges |= warp_use.exchanges;
+        computes |= warp_use.computes;
+    }
+    let lockstep = match (exchanges, computes) {
+        (false, _) => Lockstep::Never,
+        (true, true) => Lockstep::Always,
+        (true, false) => Lockstep::OneWarp,
+    };
     let polls = reachable_functions.functions.iter().any(|&id| polls_memory(&image.functions[id].function));
     Ok(KernelLayout {
         function,
@@ -58,6 +98,7 @@ pub(crate) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout
         local: aligned(depth.saturating_add(recursion), 16),
         is_unbounded: recursion > 0,
         waits,
+        lockstep,
         polls,
         calls_indirectly: reachable_functions.calls_indirectly,
     })

@@ -193,12 +193,14 @@ impl Loaded {
         let extra = if layout.is_unbounded { extra } else { 0 };
         let limit = Arena::local_limit(threads) / 16 * 16;
         let local = layout.local.saturating_add(extra).min(limit.max(layout.local));
+        let is_lockstep = layout.lockstep.applies(threads);
         // Blocks of a grid that is not cooperative find no barrier, unless there is but one.
         let board = if config.cooperative { self.space.take_arena() } else { None };
         let launch = Launch {
             kernel,
             entry: compiled.entry,
-            waits: layout.waits,
+            waits: layout.waits || is_lockstep,
+            is_lockstep,
             grid: config.grid,
             block: config.block,
             cluster,

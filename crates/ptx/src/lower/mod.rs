@@ -26,6 +26,7 @@ mod mbarrier;
 mod memory;
 mod moves;
 mod operands;
+mod origins;
 mod registers;
 mod slots;
 mod spaces;
@@ -36,6 +37,7 @@ mod texture;
 mod tiles;
 mod translator;
 mod warp;
+mod warp_synchronous;
 mod wmma;
 
 use cranelift_codegen::ir::{self, GlobalValueData, InstBuilder, SourceLoc, types};
@@ -53,6 +55,8 @@ pub(crate) use calls::{function_address, signature};
 pub(crate) use frame::frame_layout;
 pub(crate) use table::{Kinds, WORD, kind};
 pub(crate) use translator::{Placement, Refusal};
+pub(crate) use warp_synchronous::WarpUse;
+use warp_synchronous::is_jump;
 
 /// The types that an opcode exists for; `None` where the instruction table has no such opcode.
 pub(crate) fn types_of(opcode: &str) -> Option<Kinds> {
@@ -150,6 +154,10 @@ impl Translator<'_, '_> {
             }
             None => return invalid("no version of PTX has such an instruction"),
         };
+        // Lanes that leave a loop converge with those that go on.
+        if self.exchanges.contains(self.position as usize) && is_jump(instruction) {
+            self.step_in_lockstep();
+        }
         let Some(guard) = instruction.guard else { return self.execute(row, instruction) };
         let condition = self.b.use_var(self.registers[guard.register]);
         if self.b.func.dfg.value_type(condition) != types::I8 {
@@ -177,6 +185,8 @@ impl Translator<'_, '_> {
         }
         if table::steps(instruction) {
             self.step();
+        } else if self.exchanges.contains(self.position as usize) && !is_jump(instruction) {
+            self.step_in_lockstep();
         }
         (row.lower)(self, instruction)
     }

@@ -8,6 +8,7 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 
 use super::checks::PassedChecks;
 use super::loops::Loops;
+use super::warp_synchronous::Exchanges;
 use crate::link::{FunctionId, Image, LinkedFunction, Symbol};
 use crate::parse::syntax::Body;
 
@@ -80,6 +81,8 @@ pub(super) struct Translator<'a, 'f> {
     pub(super) body: &'a Body,
     /// Which statements of the body lie in loops.
     pub(super) loops: Loops,
+    /// The accesses at which the lanes of a warp converge in launches that need that.
+    pub(super) exchanges: Exchanges,
     pub(super) placement: Placement<'a>,
     pub(super) convention: CallConv,
     /// The pointer to the thread's context.
@@ -151,6 +154,7 @@ impl<'a, 'f> Translator<'a, 'f> {
             function,
             body,
             loops: Loops::of(&linked.function, body),
+            exchanges: Exchanges::of(&linked.function, body),
             placement,
             convention,
             thread: arguments[0],

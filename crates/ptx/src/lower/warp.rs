@@ -6,6 +6,7 @@ use cranelift_codegen::ir::{InstBuilder, Value, types};
 use super::form::Form;
 use super::{Lowered, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
+use crate::run::context::ThreadContext;
 use crate::run::context::{ClusterBarrierRequest, Reduction, WarpOperation};
 use crate::run::functions as runtime;
 
@@ -189,6 +190,19 @@ impl Translator<'_, '_> {
     pub(super) fn step(&mut self) {
         let (thread, site) = (self.thread(), self.site());
         self.call_runtime(runtime::step as *const () as usize, &[thread, site], None);
+    }
+
+    /// The same, in launches whose lanes go in lockstep.
+    pub(super) fn step_in_lockstep(&mut self) {
+        let is_lockstep = self.field(types::I32, std::mem::offset_of!(ThreadContext, is_lockstep));
+        let (step, next) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(is_lockstep, step, &[], next, &[]);
+        self.b.seal_block(step);
+        self.b.switch_to_block(step);
+        self.step();
+        self.b.ins().jump(next, &[]);
+        self.b.seal_block(next);
+        self.b.switch_to_block(next);
     }
 
     /// The number of this instruction.

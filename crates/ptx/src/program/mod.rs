@@ -98,9 +98,10 @@ impl Program {
         let unsupported = check_instructions(&image)?;
         let mut kernels = Vec::new();
         let mut layouts = Vec::new();
+        let mut warp_uses = HashMap::new();
         for (id, linked) in image.functions.iter().enumerate() {
             if linked.function.is_kernel {
-                let layout = layout::layout(&image, id)?;
+                let layout = layout::layout(&image, id, &mut warp_uses)?;
                 kernels.push(kernel::describe(&image, id, &layout, &unsupported)?);
                 layouts.push(layout);
             }

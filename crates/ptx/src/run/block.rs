@@ -43,7 +43,7 @@ struct Warp {
     gathering: u32,
     /// At `activemask`.
     active: u32,
-    /// At volatile accesses to shared memory.
+    /// At accesses that lanes make together.
     stepping: u32,
     /// At a barrier of the block.
     barrier: u32,
@@ -117,6 +117,7 @@ impl<'l> Runner<'l> {
                 cluster_blocks: launch.cluster_blocks() as u64,
                 cluster_rank: 0,
                 is_explicit_cluster: u32::from(launch.is_explicit_cluster),
+                is_lockstep: u32::from(launch.is_lockstep),
                 cluster_ctaid: [0; 3],
                 cluster_nctaid: launch.cluster,
                 clusterid: [0; 3],
@@ -499,8 +500,8 @@ impl<'l> Runner<'l> {
         }
     }
 
-    /// Lets the lanes go on that are at the first of the volatile accesses to shared memory at which lanes are: the
-    /// lanes of a warp that did not branch apart make such accesses together, and programs without `__syncwarp` rely
+    /// Lets the lanes go on that are at the first of the accesses at which lanes are: the
+    /// lanes of a warp that did not branch apart make them together, and programs without `__syncwarp` rely
     /// on that. Those that branched apart come together again at the first access that is common to them.
     fn step(&mut self, warp: usize) {
         let stepping = self.warps[warp].stepping;

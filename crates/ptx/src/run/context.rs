@@ -57,6 +57,8 @@ pub(crate) struct ThreadContext {
     pub(crate) cluster_rank: u32,
     /// 1 where the launch or the kernel asks for clusters.
     pub(crate) is_explicit_cluster: u32,
+    /// 1 where lanes of a warp converge at accesses through which they may exchange values.
+    pub(crate) is_lockstep: u32,
     pub(crate) cluster_ctaid: [u32; 3],
     pub(crate) cluster_nctaid: [u32; 3],
     pub(crate) clusterid: [u32; 3],
@@ -86,7 +88,7 @@ pub(crate) enum Request {
     Yield,
     /// It asks for the phase of an `mbarrier`, and lets others run.
     Phase(PhaseRequest),
-    /// It is at a volatile access to shared memory, at the instruction with this number.
+    /// It is at an access that the lanes of a warp make together, at the instruction with this number.
     Step(u64),
     /// It cannot go on.
     Fault(Raised),
@@ -213,6 +215,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) entry: Entry,
     /// Whether threads wait for each other, so that each needs a coroutine of its own.
     pub(crate) waits: bool,
+    /// Whether lanes of a warp converge at accesses through which they may exchange values.
+    pub(crate) is_lockstep: bool,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     /// Blocks of a cluster along x, y and z, which the grid is a multiple of.
