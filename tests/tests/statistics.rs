@@ -19,8 +19,19 @@ fn causeway_with(arguments: &[&str]) -> Outcome {
 
 /// Runs a program with `CAUSEWAY_STATS` and returns the report.
 fn statistics(server: &Server, program: &str, arguments: &[&str], folder: &Path) -> Value {
-    let file = folder.join("statistics.json");
+    let command = through_run(Some(&server.connect_string()), &cuda_program(program));
+    statistics_of(command, arguments, folder)
+}
+
+/// The same over TCP.
+fn statistics_over_tcp(server: &Server, program: &str, arguments: &[&str], folder: &Path) -> Value {
     let mut command = through_run(Some(&server.connect_string()), &cuda_program(program));
+    command.env("CAUSEWAY_VIA", "tcp");
+    statistics_of(command, arguments, folder)
+}
+
+fn statistics_of(mut command: Command, arguments: &[&str], folder: &Path) -> Value {
+    let file = folder.join("statistics.json");
     run(command.args(arguments).env("CAUSEWAY_STATS", &file), LIMIT).must_succeed();
     let text = std::fs::read_to_string(&file).expect("the program wrote its statistics");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in\n{text}"))
@@ -106,6 +117,24 @@ fn a_long_pageable_copy_over_shared_memory_does_not_wait_for_the_device() {
         assert_eq!(report["copies"]["to_device"]["staged"]["copies"], 12, "{report:#}");
         assert_eq!(report["round_trips"]["all"]["stream_synchronize"].as_u64(), waits, "{report:#}");
     }
+}
+
+#[test]
+fn waits_ask_for_changes_of_mirrored_memory_only_where_there_are_some() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    // 40 waits, of which the server says each time that no kernel has written there; a first one before them.
+    let report = statistics_over_tcp(&server, "mirrored_waits", &["idle"], folder.path());
+    let trips = |report: &Value, name: &str| report["round_trips"]["all"][name].as_u64().unwrap_or(0);
+    let waits = |report: &Value| -> u64 {
+        let kinds = ["stream", "event", "context"];
+        kinds.iter().map(|kind| trips(report, &format!("{kind}_synchronize_mirrored"))).sum()
+    };
+    assert!(waits(&report) >= 40, "{report:#}");
+    assert!(trips(&report, "mirror_changes") <= 5, "{report:#}");
+    // Three threads find 40 numbers each that kernels wrote.
+    let report = statistics_over_tcp(&server, "mirrored_waits", &[], folder.path());
+    assert!(waits(&report) >= 40 && trips(&report, "mirror_changes") >= 40, "{report:#}");
 }
 
 #[test]

@@ -23,7 +23,15 @@ impl Opcode {
 
     /// Whether the command's reply waits until the device has done something.
     pub const fn waits_for_gpu(self) -> bool {
-        matches!(self, Self::stream_synchronize | Self::event_synchronize | Self::context_synchronize)
+        matches!(
+            self,
+            Self::stream_synchronize
+                | Self::event_synchronize
+                | Self::context_synchronize
+                | Self::stream_synchronize_mirrored
+                | Self::event_synchronize_mirrored
+                | Self::context_synchronize_mirrored
+        )
     }
 
     /// Whether a capture of the stream that the command names has a say.

@@ -11,7 +11,7 @@ use crate::model::handles::RawHandle as _;
 use crate::model::stream::StreamState;
 use crate::model::{completion, context, device, handles, transfers};
 use crate::remote::{mirrored, session};
-use crate::submit::{callbacks, capture, send};
+use crate::submit::{callbacks, capture, send, waits};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::{CUevent, CUevent_flags, CUevent_record_flags, CUevent_wait_flags, CUresult};
@@ -242,8 +242,11 @@ impl EventState {
         if record.stream.has_done(record.sequence) {
             session::of(self.context)?.faults().take()?;
         } else {
-            send::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
-            record.stream.advance(record.sequence);
+            let event = self.handle;
+            let (plain, compared) =
+                (calls::event_synchronize { event }, calls::event_synchronize_mirrored { event });
+            let watermark = &record.stream.watermark;
+            waits::wait(self.context, watermark, record.sequence, &plain, &compared)?;
         }
         record.pending.wait()?;
         record.stream.fetch(record.sequence)

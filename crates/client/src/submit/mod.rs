@@ -27,6 +27,7 @@
 //! | `ipc_imports` | Memory of one server's devices that devices of another server copy from by themselves |
 //! | `module` | Modules, libraries and what is in them: functions, kernels, variables |
 //! | `linker` | Linkers that the program has made, with their results, and the options of compiler and linker: what travels, and where the answers go |
+//! | `waits` | Waits for work of a server, which also say whether the program's memory has to be looked after |
 //! | `device_times` | Device timestamps, for a trace and for the device times of the report |
 
 pub mod allocation;
@@ -54,3 +55,4 @@ pub mod session_callbacks;
 pub mod streams;
 pub mod task;
 pub mod virtual_memory;
+pub mod waits;

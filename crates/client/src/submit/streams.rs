@@ -4,7 +4,7 @@ use crate::model::context::{self, ContextState};
 use crate::model::handles;
 use crate::model::stream::{self, StreamState};
 use crate::remote::session;
-use crate::submit::{callbacks, capture, send};
+use crate::submit::{callbacks, capture, send, waits};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Kind as _, Stream};
 use causeway_api::sys::{CUresult, CUstream};
@@ -135,8 +135,10 @@ impl StreamState {
         if self.has_done(newest) {
             session::of(self.context)?.faults().take()?;
         } else {
-            send::call_in(self.context, &calls::stream_synchronize { stream: self.handle })?;
-            self.watermark.advance(newest);
+            let stream = self.handle;
+            let plain = calls::stream_synchronize { stream };
+            let compared = calls::stream_synchronize_mirrored { stream };
+            waits::wait(self.context, &self.watermark, newest, &plain, &compared)?;
         }
         pending.wait()?;
         self.fetch(newest)

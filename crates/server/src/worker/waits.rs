@@ -4,10 +4,9 @@ use super::memory::HostMemory;
 use super::session::{Head, ReplyTime, Session, status};
 use causeway_api::calls::{
     Request, client_memory_unmap, context_destroy, cuArrayDestroy, cuMipmappedArrayDestroy, event_query,
-    event_synchronize, event_watch, green_context_destroy, memory_free, mirror_free, primary_context_reset,
-    stream_query, stream_synchronize,
+    event_watch, green_context_destroy, memory_free, mirror_free, primary_context_reset, stream_query,
 };
-use causeway_api::handle::{Native, Stream};
+use causeway_api::handle::{Event, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_gpu::in_flight::InFlight;
 use causeway_gpu::{Completion, CuResult};
@@ -17,36 +16,45 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// A completion that answers the call with the outcome and nothing else.
-fn reply_when_done(session: &Arc<Session>, head: Head) -> Completion {
+pub fn reply_when_done(session: &Arc<Session>, head: Head) -> Completion {
     let session = Arc::clone(session);
     Box::new(move |outcome| session.reply(head, outcome, &[]))
 }
 
-/// Answers when a stream's work is done.
+/// A completion that also says whether a mirror may hold what the client does not have. The client then asks
+/// for it, and saves that round trip where nothing has changed.
+pub fn reply_when_compared(session: &Arc<Session>, memory: &Arc<HostMemory>, head: Head) -> Completion {
+    let (session, memory) = (Arc::clone(session), Arc::clone(memory));
+    Box::new(move |outcome| {
+        let mut reply = Vec::new();
+        if outcome.is_ok() {
+            memory.mirrors.may_differ().encode(&mut reply);
+        }
+        session.reply(head, outcome, &reply);
+    })
+}
+
+/// Calls `then` when a stream's work is done.
 pub fn synchronize_stream(
-    session: &Arc<Session>,
-    head: Head,
-    wait: &stream_synchronize,
+    session: &Session,
+    stream: Handle<Stream>,
+    then: Completion,
 ) -> CuResult<ReplyTime> {
-    let stream = session.objects().native(wait.stream)?;
-    session.gpu().after(stream, reply_when_done(session, head))?;
+    let stream = session.objects().native(stream)?;
+    session.gpu().after(stream, then)?;
     Ok(ReplyTime::Later)
 }
 
-/// Answers when an event's last record is done.
-pub fn synchronize_event(
-    session: &Arc<Session>,
-    head: Head,
-    wait: &event_synchronize,
-) -> CuResult<ReplyTime> {
-    let event = session.objects().native(wait.event)?;
-    session.gpu().after_event(event, reply_when_done(session, head))?;
+/// Calls `then` when an event's last record is done.
+pub fn synchronize_event(session: &Session, event: Handle<Event>, then: Completion) -> CuResult<ReplyTime> {
+    let event = session.objects().native(event)?;
+    session.gpu().after_event(event, then)?;
     Ok(ReplyTime::Later)
 }
 
-/// Answers when the work of the command's context is done.
-pub fn synchronize_context(session: &Arc<Session>, head: Head) -> CuResult<ReplyTime> {
-    session.gpu().after_context(reply_when_done(session, head))?;
+/// Calls `then` when the work of the command's context is done.
+pub fn synchronize_context(session: &Session, then: Completion) -> CuResult<ReplyTime> {
+    session.gpu().after_context(then)?;
     Ok(ReplyTime::Later)
 }
 

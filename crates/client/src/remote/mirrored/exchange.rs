@@ -12,7 +12,7 @@ use crate::log::error;
 use crate::model::context;
 use crate::remote::session;
 use causeway_api::calls::{self, Opcode};
-use causeway_api::handle::{Handle, MAX_SERVERS};
+use causeway_api::handle::{Context, Handle, MAX_SERVERS};
 use causeway_api::sys::CUresult;
 use causeway_api::types::MemoryRange;
 use causeway_memory::mirror::{Changes, read_changes};
@@ -166,6 +166,37 @@ pub fn wait_for_progress(server: usize, seen: u64) {
 /// fetched.
 pub fn fetch(server: usize) -> Result<(), CUresult> {
     if table::is_any() && !WORK[server].is_fetched() { fetch_all(server) } else { Ok(()) }
+}
+
+/// Whether all that the server had found when it last said that nothing differs is here: a fetch of another
+/// thread may have agreed on changes that have not come yet. Waits for such a fetch.
+pub fn is_all_here(server: usize) -> bool {
+    // Read after the server's answer: a search that ended before that one began is counted.
+    let newest = FETCHES[server].lock().started;
+    FETCHES[server].wait(|fetches| match fetches.ended >= newest {
+        true => Some(true),
+        // It was given up.
+        false if !fetches.is_fetching => Some(false),
+        false => None,
+    })
+}
+
+/// The commands given to a server so far that may write to mirrors, if all of them are over when those of
+/// `context` are.
+pub fn work_of(context: Handle<Context>) -> Option<u64> {
+    if !table::is_any() {
+        return None;
+    }
+    let server = context.server();
+    // In this order, as for a fetch.
+    let counted = WORK[server].may_write.load(Ordering::Acquire);
+    let is_other = |other: &context::ContextState| other.handle.server() == server && other.handle != context;
+    context::active().filter(|other| is_other(other)).all(|other| other.is_idle()).then_some(counted)
+}
+
+/// What so many commands of a server have written to mirrors is here.
+pub fn note_fetched(server: usize, counted: u64) {
+    WORK[server].fetched.fetch_max(counted, Ordering::AcqRel);
 }
 
 /// Gets what a server's mirrors hold that is not here.

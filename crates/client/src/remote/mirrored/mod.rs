@@ -29,7 +29,7 @@ pub mod regions;
 pub mod shared;
 mod table;
 
-pub use exchange::{after, before, fetch, send};
+pub use exchange::{after, before, fetch, is_all_here, note_fetched, send, work_of};
 pub use regions::is_read;
 pub use table::is_any;
 

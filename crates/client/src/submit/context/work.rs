@@ -13,7 +13,7 @@ use crate::model::context::{self, ContextState};
 use crate::model::handles;
 use crate::model::stream::StreamState;
 use crate::remote::session;
-use crate::submit::{send, streams};
+use crate::submit::{send, streams, waits};
 
 /// Waits for published copies, before something changes that does not come behind them by itself.
 pub fn finish_published() -> Result<(), CUresult> {
@@ -34,8 +34,8 @@ impl ContextState {
         if self.is_idle() {
             session::of(self.handle)?.faults().take()?;
         } else {
-            send::call_in(self.handle, &calls::context_synchronize {})?;
-            self.watermark.advance(newest);
+            let (plain, compared) = (calls::context_synchronize {}, calls::context_synchronize_mirrored {});
+            waits::wait_for_context(self.handle, &self.watermark, newest, &plain, &compared)?;
         }
         pending.wait()?;
         self.watermark.fetch(self.handle.server(), newest)

@@ -88,9 +88,26 @@ impl Engine {
         self.note_sharing(&own);
         match own {
             // Waits and queries.
-            EngineRequest::stream_synchronize(wait) => waits::synchronize_stream(session, head, wait),
-            EngineRequest::event_synchronize(wait) => waits::synchronize_event(session, head, wait),
-            EngineRequest::context_synchronize(_) => waits::synchronize_context(session, head),
+            EngineRequest::stream_synchronize(wait) => {
+                waits::synchronize_stream(session, wait.stream, waits::reply_when_done(session, head))
+            }
+            EngineRequest::event_synchronize(wait) => {
+                waits::synchronize_event(session, wait.event, waits::reply_when_done(session, head))
+            }
+            EngineRequest::context_synchronize(_) => {
+                waits::synchronize_context(session, waits::reply_when_done(session, head))
+            }
+            EngineRequest::stream_synchronize_mirrored(wait) => {
+                let then = waits::reply_when_compared(session, memory, head);
+                waits::synchronize_stream(session, wait.stream, then)
+            }
+            EngineRequest::event_synchronize_mirrored(wait) => {
+                let then = waits::reply_when_compared(session, memory, head);
+                waits::synchronize_event(session, wait.event, then)
+            }
+            EngineRequest::context_synchronize_mirrored(_) => {
+                waits::synchronize_context(session, waits::reply_when_compared(session, memory, head))
+            }
             EngineRequest::stream_query(query) => {
                 now(waits::query_stream(session, &mut state.reply, head, query))
             }

@@ -152,6 +152,18 @@ impl Mirrors {
         self.table.lock().values().map(Mirror::len).sum::<usize>() <= FEW
     }
 
+    /// Whether a mirror may differ from what both ends agreed on. It is found out for little memory of the host
+    /// alone, which nobody uses at this moment: whoever calls this may hold up other work. Nothing is agreed
+    /// on, so changes that are on their way from the client lose nothing.
+    pub fn may_differ(&self) -> bool {
+        let Some(table) = self.table.try_lock() else { return true };
+        let mut bytes = 0;
+        table.values().any(|mirror| {
+            bytes += mirror.len();
+            bytes > FEW || mirror.may_differ()
+        })
+    }
+
     /// Finds what kernels have changed from the address `start` on. Others use the mirrors meanwhile.
     pub fn changes(&self, gpu: &dyn Gpu, start: u64) -> CuResult<Found> {
         let (mut found, mut at) = (Found::default(), start);
@@ -232,6 +244,18 @@ impl Mirror {
         }
     }
 
+    /// Whether it differs from what both ends agreed on; it may where that takes a copy from the device.
+    fn may_differ(&self) -> bool {
+        match &self.memory {
+            // SAFETY: the memory has as many bytes as the base. What a kernel writes at this moment is compared
+            // as it comes.
+            Memory::Here { memory, base } => unsafe {
+                core::slice::from_raw_parts(memory.as_ptr(), base.len()) != base.as_slice()
+            },
+            Memory::OnDevice(_) => true,
+        }
+    }
+
     /// Puts in the client's bytes from `at` on.
     fn put(&mut self, at: usize, bytes: &[u8]) -> CuResult<()> {
         if at.checked_add(bytes.len()).is_none_or(|end| end > self.len()) {
@@ -301,6 +325,7 @@ mod tests {
         let size = 3 * on_device::BLOCK;
         let (gpu, bytes, mirrors) = mirrors(size);
         bytes.lock()[size - 3] = 9;
+        assert!(mirrors.may_differ());
         let found = mirrors.changes(&gpu, 0).unwrap();
         assert_eq!((found.next, found.ranges.len()), (0, 0));
         let mut told = Vec::new();
@@ -360,6 +385,25 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_long_to_compare_may_differ() {
+        let mirrors = Mirrors::default();
+        let mut memory = vec![0_u8; FEW + 1];
+        let mut add = |at: usize, bytes: usize| {
+            // SAFETY: inside the vector, which lives until the end of the test and is reached through this alone.
+            let part = unsafe { Staging::new(memory.as_mut_ptr().add(at), bytes, |_, _| ()) };
+            mirrors.adopt(BASE + at as u64, part).unwrap();
+        };
+        add(0, FEW);
+        assert!(!mirrors.may_differ());
+        add(FEW, 1);
+        assert!(mirrors.may_differ());
+        mirrors.table.lock().clear();
+        assert!(!mirrors.may_differ());
+        let _in_use = mirrors.table.lock();
+        assert!(mirrors.may_differ());
+    }
+
+    #[test]
     fn changes_of_host_memory_are_told_line_by_line() {
         let gpu = SoftwareGpu::with_options(&Options { memory: 1 << 20, ..Options::default() }).unwrap();
         let mut memory = vec![0_u8; 10_000];
@@ -367,8 +411,11 @@ mod tests {
         let shared = unsafe { Staging::new(memory.as_mut_ptr(), memory.len(), |_, _| ()) };
         let mirrors = Mirrors::default();
         mirrors.adopt(BASE, shared).unwrap();
+        assert!(!mirrors.may_differ());
         memory[5000] = 3;
+        assert!(mirrors.may_differ() && mirrors.may_differ(), "a look agrees on nothing");
         let found = mirrors.changes(&gpu, 0).unwrap();
+        assert!(!mirrors.may_differ());
         let mut told = Vec::new();
         read_changes(found.changes.as_bytes(), |address, bytes| told.push((address - BASE, bytes.len())))
             .unwrap();
