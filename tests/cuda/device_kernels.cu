@@ -203,6 +203,39 @@ extern "C" __global__ void put_and_get(Team team, Window data, Window put_to, Wi
     if (quiet<Block>(team) == Status::ok) barrier<Block>(team);
 }
 
+// Gets a word of the next rank, and looks at it behind `quiet`, so many times. Counts what else is there.
+extern "C" __global__ void get_and_look(Team team, Window data, u32 rounds, u32 wish, u64 *wrong) {
+    u64 *own = reinterpret_cast<u64 *>(data.base);
+    u32 peer = (team.rank + 1) % team.ranks;
+    for (u32 round = 0; round < rounds; round++) {
+        order::store_relaxed(own + 1, 0ull);
+        if (get(team, peer, data, 8, data, 0, 8, static_cast<Initiator>(wish)) != Status::ok) return;
+        if (quiet(team) != Status::ok) return;
+        if (order::load_relaxed(own + 1) != 1000 + peer) *wrong += 1;
+    }
+}
+
+// Rank 0 puts its part's first half into the second one of rank 1 by one initiator, and behind a fence signals by
+// another one. Counts words that are not there behind the signal.
+extern "C" __global__ void put_fence_signal(Team team, Window data, Window signals, u32 rounds, u32 put_by, u32 signal_by,
+                                            u64 *wrong) {
+    u64 *own = reinterpret_cast<u64 *>(data.base), half = data.bytes / 2;
+    for (u32 round = 1; round <= rounds; round++) {
+        if (team.rank == 0) {
+            for (u64 at = threadIdx.x; at < half / 8; at += blockDim.x) own[at] = round;
+            if (put<Block>(team, 1, data, half, data, 0, half, static_cast<Initiator>(put_by)) != Status::ok) return;
+            if (fence<Block>(team) != Status::ok) return;
+            Initiator by = static_cast<Initiator>(signal_by);
+            if (signal<Block>(team, 1, signals, 0, round, SignalKind::set, by) != Status::ok) return;
+        } else if (team.rank == 1) {
+            if (signal_wait<Block>(team, signals, 0, Compare::at_least, round) != Status::ok) return;
+            for (u64 at = threadIdx.x; at < half / 8; at += blockDim.x)
+                if (order::load_relaxed(own + half / 8 + at) != round) atomicAdd(wrong, 1ull);
+        }
+        if (barrier<Block>(team) != Status::ok) return;
+    }
+}
+
 // Puts the first half of this rank's part into the second half of the next one's, so many bytes at a time, and ends
 // without a wait.
 extern "C" __global__ void put_and_leave(Team team, Window data, u32 bytes) {

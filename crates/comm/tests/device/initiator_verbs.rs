@@ -16,12 +16,15 @@ use crate::verbs::softcard::SoftCard;
 const BYTES: u64 = 4096;
 
 fn by_verbs() -> Options {
-    Options { policy: InitiatorPolicy::Verbs, network: by_card(), ..patient() }
+    SoftCard::get();
+    let network = NetworkPolicy::Device("mlx5_0".to_owned());
+    Options { policy: InitiatorPolicy::Verbs, network, ..patient() }
 }
 
-/// Ranks on hosts of their own, and windows; `None` on a real GPU, whose memory the soft card does not reach.
+/// Ranks on hosts of their own, and windows; `None` for those in memory of a real GPU, which the soft card does not
+/// reach.
 fn apart(ranks: usize, options: &Options, windows: &[(Kind, u64)]) -> Option<(Ranks, Vec<Team>, Vec<u32>)> {
-    if is_cuda() {
+    if is_cuda() && windows.iter().any(|(kind, _)| *kind == Kind::Device) {
         return None;
     }
     let gpu = Ranks::new(Lanes::Well);
@@ -48,7 +51,7 @@ fn what_is_forced_goes_by_the_card_and_is_told() {
     for kinds in [[Kind::Device; 2], [Kind::Host; 2], [Kind::Device, Kind::Host], [Kind::Host, Kind::Device]]
     {
         let windows = kinds.map(|kind| (kind, BYTES));
-        let Some((gpu, teams, windows)) = apart(2, &by_verbs(), &windows) else { return };
+        let Some((gpu, teams, windows)) = apart(2, &by_verbs(), &windows) else { continue };
         let base = |rank: u32, window: usize| {
             teams[rank as usize].window_handle(rank, windows[window]).unwrap().base
         };
@@ -173,6 +176,46 @@ fn a_full_queue_and_rings_that_wrap_around_lose_nothing() {
             let found = gpu.bytes(team.window_handle(rank, windows[0]).unwrap().base, 32);
             let each = u64::from(threads / 4 * times).to_le_bytes();
             assert_eq!(found, each.repeat(4), "{capacity} {threads} {times}");
+        }
+    }
+}
+
+#[test]
+fn what_was_got_is_there_behind_quiet_and_what_was_put_behind_a_fence() {
+    const BYTES: u64 = 1 << 17;
+    let [proxy, verbs] = [Initiator::Proxy, Initiator::Verbs].map(|initiator| initiator.code() as u32);
+    for kind in [Kind::Host, Kind::Device] {
+        let Some((gpu, teams, windows)) = apart(2, &by_verbs(), &[(kind, BYTES), (Kind::Host, 64)]) else {
+            return;
+        };
+        let wrong = gpu.filled(&[0; 8]);
+        for (rank, team) in (0..).zip(&teams) {
+            let base = team.window_handle(rank, windows[0]).unwrap().base;
+            gpu.write(base, &(1000 + u64::from(rank)).to_le_bytes());
+        }
+        gpu.launch_all(&teams[0], "get_and_look", 1, |rank| {
+            let team = &teams[rank as usize];
+            let params = Params::default().team(team, rank).window(team, rank, windows[0]);
+            params.word(100).word(verbs).long(wrong.address)
+        });
+        must_be_well(&teams);
+        assert_eq!(gpu.bytes(wrong.address, 8), [0; 8], "{kind:?}: words that were got");
+        for (put_by, signal_by) in [(verbs, verbs), (verbs, proxy), (proxy, verbs)] {
+            for (rank, team) in (0..).zip(&teams) {
+                gpu.write(team.window_handle(rank, windows[1]).unwrap().base, &[0; 8]);
+            }
+            gpu.launch_all(&teams[0], "put_fence_signal", 32, |rank| {
+                let team = &teams[rank as usize];
+                let params = Params::default().team(team, rank).window(team, rank, windows[0]);
+                let params = params.window(team, rank, windows[1]).word(20).word(put_by).word(signal_by);
+                params.long(wrong.address)
+            });
+            must_be_well(&teams);
+            assert_eq!(
+                gpu.bytes(wrong.address, 8),
+                [0; 8],
+                "{kind:?}: put by {put_by}, signal by {signal_by}"
+            );
         }
     }
 }
