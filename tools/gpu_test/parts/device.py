@@ -21,7 +21,8 @@ TESTS_S, EXAMPLE_S, LANGUAGE_S = 110, 30, 60
 NOT_HERE = 77
 
 # Tests that are not for kernels on a server: they share memory with a card of the program's machine.
-NOT_ON_SERVERS = ["--skip", "verbs::operations", "--skip", "verbs::faults", "--skip", "verbs::crowd"]
+OF_CARDS = ["verbs::operations", "verbs::faults", "verbs::crowd", "initiator_verbs"]
+NOT_ON_SERVERS = [word for name in OF_CARDS for word in ("--skip", name)]
 
 # What makes teams of kernels.
 LIBRARY = "libcauseway_comm.so"
@@ -33,6 +34,7 @@ KINDS = {
     "bandwidth": 20,
     "rate": 20,
     "calls": 15,
+    "verbs": 25,
     "barrier": 15,
     "stencil": 25,
     "energy": 20,
