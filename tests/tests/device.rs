@@ -311,7 +311,9 @@ fn all_kinds_are_measured_and_what_must_hold_is_judged() {
     assert_eq!(ways("latency"), latency.into());
     let stencil = ["by the kernel", "compute alone", "kernel, synchronise, send", "two kernels by turns"];
     assert_eq!(ways("stencil"), stencil.into());
-    for (what, count) in [("flight", 3), ("queue", 3), ("rate_by_threads", 3), ("verbs_post", 2), ("atomic_cas", 2)] {
+    for (what, count) in
+        [("flight", 3), ("queue", 3), ("rate_by_threads", 3), ("verbs_post", 2), ("atomic_cas", 2)]
+    {
         assert_eq!(ways(what).len(), count, "{what}: {results:#}");
     }
     assert!(
