@@ -157,6 +157,39 @@ template <typename T> static void systems(Handle handle, Handle solver) {
         CHECK_THAT(call(name, solver, n, columns, a.get(), a.leading, pivots.get(), b.get(), b.leading, x.get(), x.leading, work.get(),
                         bytes - 1, &steps, info.get()) == INVALID_VALUE);
     }
+    // Least squares: what is left is orthogonal to the columns of the matrix.
+    for (const char *lower : {"S", "D", "C", "Z", "H", "B", "X", "K", "E", "Y"}) {
+        const std::string name = std::string("cusolverDn") + Kind<T>::letter + lower + "gels";
+        if (dlsym(cusolver, name.c_str()) == nullptr) continue;
+        for (int rows : {n, n + 4}) {
+            Matrix<T> a(rows, n, 1), b(rows, columns, 2), x(n, columns, 3);
+            a.upload(), b.upload();
+            size_t bytes = 0;
+            MUST(name + "_bufferSize", solver, rows, n, columns, a.get(), a.leading, b.get(), b.leading, x.get(), x.leading, (void *)nullptr,
+                 &bytes);
+            Matrix<CUdeviceptr> work(int(bytes / 8 + 1), 1);
+            int steps = -1;
+            auto solve = [&](int m, int unknowns, size_t size) {
+                return call(name, solver, m, unknowns, columns, a.get(), a.leading, b.get(), b.leading, x.get(), x.leading, work.get(), size,
+                            &steps, info.get());
+            };
+            CHECK_THAT(solve(rows, n, bytes) == SUCCESS);
+            check_info(info, 0);
+            CHECK_THAT(steps == 0);
+            const View given = view(a.host, a.leading), right = view(b.host, b.leading);
+            a.download(), b.download(), x.download();
+            const View found = view(x.host, x.leading), adjoint = view(a.host, a.leading, 2), rest = [=](int row, int column) {
+                Number sum = -right(row, column);
+                for (int k = 0; k < n; k++) sum += given(row, k) * found(k, column);
+                return sum;
+            };
+            check_product<T>("gels", adjoint, rest, [](int, int) { return Number(0); }, n, rows, columns);
+            check_product<T>("gels's arguments", identity(), view(a.host, a.leading), given, rows, rows, n);
+            check_product<T>("gels's arguments", identity(), view(b.host, b.leading), right, rows, rows, columns);
+            CHECK_THAT(solve(rows, n, bytes - 1) == INVALID_VALUE);
+            CHECK_THAT(solve(n - 1, n, bytes) == INVALID_VALUE);
+        }
+    }
     // Two matrices by arrays of addresses, and their inverses.
     Matrix<T> a(n, 2 * n), c(n, 2 * n);
     Matrix<CUdeviceptr> as(2, 1), cs(2, 1);

@@ -2,6 +2,7 @@
 
 mod dense;
 mod eigenvalues;
+mod gels;
 mod management;
 mod refined;
 mod sparse;

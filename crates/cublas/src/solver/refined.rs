@@ -26,11 +26,11 @@ fn workspace(order: c_int, kind: ScalarType) -> Result<usize, Status> {
         .ok_or(Status::InvalidValue)
 }
 
-/// Copies so many columns of `order` elements to others.
-unsafe fn copy(
+/// Copies so many columns of `rows` elements to others.
+pub(super) unsafe fn copy(
     handle: *const Handle,
     kind: ScalarType,
-    [order, columns]: [c_int; 2],
+    [rows, columns]: [c_int; 2],
     [(from, from_leading), (to, to_leading)]: [(*const u8, c_int); 2],
 ) -> Done {
     let bytes = |elements: c_int| elements.unsigned_abs() as usize * kind.size() as usize;
@@ -41,7 +41,7 @@ unsafe fn copy(
         destination_type: DEVICE,
         destination_device: to as u64,
         destination_pitch: bytes(to_leading),
-        width: bytes(order),
+        width: bytes(rows),
         height: columns.unsigned_abs() as usize,
         ..Copy2d::default()
     };
