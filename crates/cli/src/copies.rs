@@ -34,13 +34,13 @@ const PATHS: [(&str, &str); 6] = [
 ];
 
 /// What carries copies between devices of two servers, likewise.
-const BETWEEN_SERVERS: [(&str, &str); 5] = [
-    ("device", "by the device itself"),
-    of(TransportKind::Shm),
-    of(TransportKind::Verbs),
-    of(TransportKind::Tcp),
-    ("client", "by way of this machine"),
-];
+fn between_servers() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let links = TransportKind::ALL.into_iter().map(of);
+    [("device", "by the device itself")]
+        .into_iter()
+        .chain(links)
+        .chain([("client", "by way of this machine")])
+}
 
 /// The directions: the name in the report, and for people, as the memory's part in it.
 const DIRECTIONS: [(&str, &str, &str); 2] =
@@ -87,8 +87,7 @@ pub fn paths(report: &Value) -> Vec<String> {
             .collect();
         (!ways.is_empty()).then(|| format!("{name}: {}", ways.join(", ")))
     });
-    let between: Vec<String> = BETWEEN_SERVERS
-        .iter()
+    let between: Vec<String> = between_servers()
         .filter_map(|(path, words)| {
             let Count { copies, bytes } = Count::of(report, "between_servers", path);
             (copies > 0).then(|| format!("{} {words} ({copies}x)", binary(bytes)))

@@ -10,13 +10,14 @@ use causeway_wire::codec::Encode as _;
 use causeway_wire::codec::{DecodeError, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
-    ClientHello, FOR_A_CLIENT, FOR_A_NAMED_CLIENT, JoinHello, KeyId, LaneHello, LaneToken, MAX_REFUSAL,
-    NewKey, NotCauseway, Opening, OwnVersion, PREFACE_SIZE, PROOF_SIZE, PeerHello, Preface, PrefaceResponse,
-    Protection, Response, Secret, TicketId, VerbsHello, VersionMismatch,
+    ClientHello, FOR_A_CLIENT, FOR_A_NAMED_CLIENT, KeyId, LaneHello, LaneToken, MAX_REFUSAL, NewKey,
+    NotCauseway, Opening, OwnVersion, PREFACE_SIZE, PROOF_SIZE, PeerHello, Preface, PrefaceResponse,
+    Protection, Response, Secret, TicketId, UpgradeHello, VersionMismatch,
 };
 use thiserror::Error;
 
 use crate::refusal::WRONG_KEY;
+use crate::transports::upgrade_kind;
 use causeway_access::keys::clients::NotAccepted;
 use causeway_access::target::{ClientName, Key};
 use causeway_connection::channel::{Connection, HandshakeReadError};
@@ -35,11 +36,9 @@ pub enum Request {
     },
     /// To add a bulk lane to a session; its token has not been checked yet.
     Lane(LaneHello),
-    /// To share memory with a session, at a socket of this host; its token has not been checked yet.
-    Join(JoinHello),
-    /// To set up verbs for a session, or for a way that a ticket leads to; its token has not been checked
-    /// yet.
-    Verbs(VerbsHello),
+    /// To change a session, or a link that a ticket leads to, over to another transport; its token has not been
+    /// checked yet.
+    Upgrade(UpgradeHello),
     /// A connection of another server's worker, which is checked against the sessions' tickets.
     Peer(PeerHello),
     /// A monitoring session.
@@ -70,7 +69,7 @@ impl Request {
     /// Whether the request carries its own proof, a session's token or a ticket, so that whoever knows that
     /// may ask.
     fn has_proof(&self) -> bool {
-        matches!(self, Self::Lane(_) | Self::Join(_) | Self::Verbs(_) | Self::Peer(_))
+        matches!(self, Self::Lane(_) | Self::Upgrade(_) | Self::Peer(_))
     }
 }
 
@@ -256,14 +255,16 @@ pub fn authenticate(
     if matches!(caller.request, Request::Enrol { .. }) != invitation.is_some() {
         return Err(AcceptError::NotForInvitations);
     }
-    // The token of a request for verbs must be that of a session, which no ticket tells, or a ticket.
+    // The token of a request for another transport must be that of a session, which no ticket tells, or a ticket.
     // So must that of a lane, which a ticket leads to a session that has moved here.
-    let is_for_tickets = matches!(caller.request, Request::Peer(_) | Request::Verbs(_) | Request::Lane(_));
+    let is_for_tickets = matches!(caller.request, Request::Peer(_) | Request::Upgrade(_) | Request::Lane(_));
     if preface.secret == Secret::Ticket && !is_for_tickets {
         return Err(AcceptError::NotForTickets);
     }
     // Whoever is not at a socket of this host cannot share memory.
-    if let Request::Join(_) = caller.request {
+    if let Request::Upgrade(hello) = &caller.request
+        && upgrade_kind(hello).is_within_host()
+    {
         return Err(AcceptError::Damaged("it wants to share memory over a network".to_owned()));
     }
     Ok(caller)
@@ -362,9 +363,8 @@ fn receive_opening(
             Request::Enrol { hello: ClientHello::decode_rest(client, rest)?, key }
         }
         Opening::Peer(hello) => Request::Peer(hello),
-        Opening::Verbs(hello) => Request::Verbs(hello),
         Opening::Lane(hello) => Request::Lane(hello),
-        Opening::Join(hello) => Request::Join(hello),
+        Opening::Upgrade(hello) => Request::Upgrade(hello),
     };
     input.finish()?;
     connection.socket().set_write_timeout(None)?;

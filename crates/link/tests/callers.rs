@@ -16,7 +16,7 @@ use causeway_link::accept::{AcceptError, HandshakeTimeouts, Request, authenticat
 use causeway_link::{ConnectError, ConnectOptions, connect, describe_process};
 use causeway_wire::handshake::{
     FOR_A_CLIENT, JoinHello, LaneToken, Opening, PREFACE_SIZE, Preface, PrefaceResponse, Protection,
-    SessionId,
+    SessionId, UpgradeHello,
 };
 use common::{COMMANDS, door, local_socket, target, version};
 
@@ -153,8 +153,8 @@ fn at_a_socket_of_the_host_strangers_get_what_they_can_prove() {
         let session = ask_at_socket(own_user, first, &key, |out| Opening::encode_session(&hello, out));
         assert_eq!(matches!(session, Ok(Request::Session { .. })), trusted, "{session:?}");
         assert_eq!(matches!(session, Err(AcceptError::NotAllowed)), !trusted);
-        let join = JoinHello { session: SessionId([1; 16]), token: LaneToken([2; 32]) };
-        let joins = ask_at_socket(own_user, first, &key, |out| Opening::encode_join(&join, out));
-        assert!(matches!(joins, Ok(Request::Join(hello)) if hello == join), "{trusted}");
+        let join = UpgradeHello::Join(JoinHello { session: SessionId([1; 16]), token: LaneToken([2; 32]) });
+        let joins = ask_at_socket(own_user, first, &key, |out| Opening::encode_upgrade(&join, out));
+        assert!(matches!(joins, Ok(Request::Upgrade(hello)) if hello == join), "{trusted}");
     }
 }

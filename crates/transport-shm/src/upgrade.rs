@@ -16,6 +16,7 @@ use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
     JoinHello, Locality, Opening, PREFACE_SIZE, Preface, PrefaceResponse, Protection, Response, SharedMemory,
+    UpgradeHello,
 };
 
 use super::error::UpgradeError;
@@ -165,7 +166,7 @@ fn introduce(
     let deadline = Instant::now() + UPGRADE_TIMEOUT;
     let stream = TcpStream::from(socket.try_clone()?);
     let mut first = Preface::by_key(Protection::Unprotected).to_bytes().to_vec();
-    first.extend(handshake_frame(|out| Opening::encode_join(hello, out)));
+    first.extend(handshake_frame(|out| Opening::encode_upgrade(&UpgradeHello::Join(*hello), out)));
     (&stream).write_all(&first)?;
     let mut connection = Connection::new(stream, None);
     let mut preface = [0; PREFACE_SIZE];

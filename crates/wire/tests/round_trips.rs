@@ -8,7 +8,7 @@ use causeway_wire::codec::{Decoder, Encode};
 use causeway_wire::frame::{FrameHeader, FrameKind, MAX_BODY};
 use causeway_wire::handshake::{
     Abilities, ClientHello, Features, JoinHello, KnownCommands, LaneHello, LaneToken, Locality, NewKey,
-    Offer, Opening, Response, SessionId, SharedMemory, VersionRange, Welcome,
+    Offer, Opening, Response, SessionId, SharedMemory, UpgradeHello, VersionRange, Welcome,
 };
 use causeway_wire::message::{ClientMessage, Command, Messages, WorkerMessage};
 use proptest::collection::vec;
@@ -179,8 +179,8 @@ proptest! {
         prop_assert_eq!(Decoder::new(&bytes).value(), Ok(Opening::Lane(lane)));
         let join = JoinHello { session: lane.session, token: lane.token };
         bytes.clear();
-        Opening::encode_join(&join, &mut bytes);
-        prop_assert_eq!(Decoder::new(&bytes).value(), Ok(Opening::Join(join)));
+        Opening::encode_upgrade(&UpgradeHello::Join(join), &mut bytes);
+        prop_assert_eq!(Decoder::new(&bytes).value(), Ok(Opening::Upgrade(UpgradeHello::Join(join))));
     }
 
     #[test]

@@ -25,5 +25,5 @@ mod verbs;
 
 pub use facts::{Facts, Rdma};
 pub(crate) use order::{NotEstablished, cannot_be_had, establish};
-pub use row::{Accept, Cost, Dialling, NotJoined, Transport, Upgrade};
+pub use row::{Accept, Cost, Dialling, NotJoined, Transport, Upgrade, upgrade_kind};
 pub use table::TRANSPORTS;

@@ -2,14 +2,13 @@
 
 use core::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use causeway_access::Target;
 use causeway_connection::channel::Connection;
 use causeway_pipeline::TransportKind;
 use causeway_transport::Parts;
-use causeway_wire::handshake::{LaneToken, SessionId, VerbsHello};
+use causeway_wire::handshake::{LaneToken, SessionId, UpgradeHello};
 
 use super::facts::Facts;
 use crate::handshake::lanes::Purpose;
@@ -105,21 +104,26 @@ impl From<io::Error> for NotJoined {
     }
 }
 
-/// What the other end asks for on a connection of its own, to go on there.
+/// What the other end asks for on a connection of its own, to go on over another transport: what it would like, and that
+/// connection.
 #[derive(Debug)]
-pub enum Upgrade {
-    /// Memory to share, over a socket of this host.
-    Memory(OwnedFd),
-    /// Queue pairs: what it would like, and the connection on which they are set up.
-    QueuePairs(VerbsHello, Box<Connection>),
+pub struct Upgrade {
+    pub(super) hello: UpgradeHello,
+    pub(super) connection: Box<Connection>,
 }
 
 impl Upgrade {
-    pub(super) fn kind(&self) -> TransportKind {
-        match self {
-            Self::Memory(_) => TransportKind::Shm,
-            Self::QueuePairs(..) => TransportKind::Verbs,
-        }
+    /// What came on `connection`.
+    pub fn new(hello: UpgradeHello, connection: Connection) -> Self {
+        Self { hello, connection: Box::new(connection) }
+    }
+}
+
+/// The transport that is asked for.
+pub fn upgrade_kind(hello: &UpgradeHello) -> TransportKind {
+    match hello {
+        UpgradeHello::Join(_) => TransportKind::Shm,
+        UpgradeHello::Verbs(_) => TransportKind::Verbs,
     }
 }
 

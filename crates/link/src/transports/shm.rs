@@ -1,11 +1,13 @@
 //! Shared memory: for a server on this host, however names and namespaces look.
 
+use std::os::fd::OwnedFd;
+
 use causeway_connection::channel::Connection;
 use causeway_pipeline::TransportKind;
 use causeway_transport::Parts;
 use causeway_transport_shm::upgrade::{Way, offer, upgrade};
 use causeway_transport_shm::{UpgradeError, staging};
-use causeway_wire::handshake::{JoinHello, Locality};
+use causeway_wire::handshake::{JoinHello, Locality, UpgradeHello};
 
 use super::facts::Facts;
 use super::row::{Cost, Dialling, NotJoined, Transport, Upgrade};
@@ -41,9 +43,11 @@ fn dial(dialling: &mut Dialling<'_>) -> Result<Parts, NotJoined> {
 }
 
 fn accept(upgrade: Upgrade, command: &Connection) -> Result<Parts, NotJoined> {
-    let Upgrade::Memory(socket) = upgrade else {
-        return Err(NotJoined::Unusable("shm takes a socket of this host".to_owned()));
+    let UpgradeHello::Join(_) = upgrade.hello else {
+        return Err(NotJoined::Unusable("shm is asked for at a socket of this host".to_owned()));
     };
+    let socket = OwnedFd::from(upgrade.connection.socket().try_clone()?);
+    drop(upgrade);
     let joined = offer(socket, staging::layout()).map_err(|error| {
         NotJoined::Unusable(format!("no memory is shared with the other end, which is on this host: {error}"))
     })?;

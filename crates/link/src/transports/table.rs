@@ -2,7 +2,7 @@
 
 use causeway_connection::channel::Connection;
 
-use super::row::{NotJoined, Transport, Upgrade};
+use super::row::{NotJoined, Transport, Upgrade, upgrade_kind};
 use super::{shm, tcp, verbs};
 use crate::link::Link;
 use crate::receiver::Receiver;
@@ -13,7 +13,7 @@ pub static TRANSPORTS: &[&Transport] = &[&shm::TRANSPORT, &verbs::TRANSPORT, &tc
 impl Upgrade {
     /// Joins the other end. `command` is the connection over which its session was asked for.
     pub fn accept(self, command: &Connection) -> Result<(Link, Receiver), NotJoined> {
-        let kind = self.kind();
+        let kind = upgrade_kind(&self.hello);
         let row = TRANSPORTS.iter().find(|row| row.kind == kind);
         let accept = row.and_then(|row| row.accept);
         let accept =

@@ -6,7 +6,7 @@ use causeway_pipeline::TransportKind;
 use causeway_transport::Parts;
 use causeway_transport_verbs::upgrade::{chance, offer};
 use causeway_wire::frame::MAX_OPENING;
-use causeway_wire::handshake::{Opening, Protection, Response, VerbsHello};
+use causeway_wire::handshake::{Opening, Protection, Response, UpgradeHello, VerbsHello};
 
 use super::facts::{Facts, Rdma};
 use super::row::{Cost, Dialling, NotJoined, ONLY_WITHIN_A_HOST, Transport, Upgrade};
@@ -58,10 +58,10 @@ fn dial(dialling: &mut Dialling<'_>) -> Result<Parts, NotJoined> {
     };
     let (by_rdma_cm, queue_pairs, depth) = chance.parameters();
     let (session, token) = (dialling.session(), dialling.token());
-    let hello = VerbsHello { session, token, by_rdma_cm, queue_pairs, depth };
+    let hello = UpgradeHello::Verbs(VerbsHello { session, token, by_rdma_cm, queue_pairs, depth });
     let Dialling { target, options, purpose, .. } = dialling;
     let opened =
-        open(target, purpose.proof(), options, MAX_OPENING, |out| Opening::encode_verbs(&hello, out));
+        open(target, purpose.proof(), options, MAX_OPENING, |out| Opening::encode_upgrade(&hello, out));
     let (setup, response) = opened.map_err(|error| NotJoined::Unusable(error.to_string()))?;
     let joined = match response {
         Response::Verbs(worker) => chance.upgrade(setup, worker).map_err(|error| error.to_string()),
@@ -72,10 +72,10 @@ fn dial(dialling: &mut Dialling<'_>) -> Result<Parts, NotJoined> {
 }
 
 fn accept(upgrade: Upgrade, command: &Connection) -> Result<Parts, NotJoined> {
-    let Upgrade::QueuePairs(hello, setup) = upgrade else {
-        return Err(NotJoined::Unusable("verbs take a connection".to_owned()));
+    let UpgradeHello::Verbs(hello) = upgrade.hello else {
+        return Err(NotJoined::Unusable("verbs are asked for by queue pairs".to_owned()));
     };
-    let joined = offer(*setup, &hello)
+    let joined = offer(*upgrade.connection, &hello)
         .map_err(|error| NotJoined::Unusable(format!("the other end is not served over verbs: {error}")))?;
     Ok(joined.parts(command)?)
 }

@@ -29,7 +29,8 @@ use causeway_transport_shm::upgrade::offer as offer_memory;
 use causeway_transport_verbs::upgrade::offer as offer_verbs;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    Abilities, CommandTable, LaneToken, Locality, OwnVersion, Protection, Response, SessionId, Welcome,
+    Abilities, CommandTable, LaneToken, Locality, OwnVersion, Protection, Response, SessionId, UpgradeHello,
+    Welcome,
 };
 use crossbeam_channel::{Receiver as Queue, Sender, bounded, unbounded};
 
@@ -187,10 +188,12 @@ fn accept_all(
                         };
                         let proof = |nonce: &[u8; 32], _| Some(socket_proof(key, nonce));
                         let caller = authenticate_local(stream, false, proof, &own, timeouts).unwrap();
-                        let Caller { request: Request::Join(hello), connection: local, .. } = caller else {
+                        let Caller { request: Request::Upgrade(hello), connection: local, .. } = caller
+                        else {
                             panic!("a client that has a session wants to share memory")
                         };
-                        assert_eq!((hello.session, hello.token), (SessionId([1; 16]), TOKEN));
+                        assert!(matches!(hello, UpgradeHello::Join(_)), "{hello:?}");
+                        assert_eq!((hello.session(), hello.token()), (SessionId([1; 16]), TOKEN));
                         let socket = OwnedFd::from(local.socket().try_clone().unwrap());
                         let layout = Layout::halves(staging.unwrap());
                         let joined = offer_memory(socket, Ok(layout)).unwrap();
@@ -207,7 +210,7 @@ fn accept_all(
                 }
                 session.as_ref().expect("a lane follows its session").attach_lane(connection);
             }
-            Request::Verbs(hello) => {
+            Request::Upgrade(UpgradeHello::Verbs(hello)) => {
                 assert_eq!((hello.session, hello.token), (SessionId([1; 16]), TOKEN));
                 let command = waits_for_verbs.take().expect("verbs follow their session");
                 let joined = offer_verbs(connection, &hello).unwrap();
@@ -217,7 +220,9 @@ fn accept_all(
                 panic!("no test asks for a diagnosis or a status here, or enrols a key")
             }
             Request::Peer(_) => unreachable!("no test that listens gives tickets"),
-            Request::Join(_) => unreachable!("nobody can ask for memory to share over a network"),
+            Request::Upgrade(UpgradeHello::Join(_)) => {
+                unreachable!("nobody can ask for memory to share over a network")
+            }
             Request::Monitor { .. } => {
                 connection.send_handshake(|out| Response::MonitorReady.encode(out)).unwrap();
                 let mut exchange = Exchange::new(connection);

@@ -14,11 +14,11 @@ use causeway_connection::channel::Connection;
 use causeway_link::accept::{
     AcceptError, AcceptPolicy, Caller, HandshakeTimeouts, Request, authenticate, authenticate_local,
 };
+use causeway_link::transports::upgrade_kind;
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    ClientHello, JoinHello, KeyId, LaneHello, LaneToken, OwnVersion, PeerHello, Response, SessionId,
-    VerbsHello,
+    ClientHello, KeyId, LaneHello, LaneToken, OwnVersion, PeerHello, Response, SessionId, UpgradeHello,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::listen;
@@ -217,10 +217,9 @@ impl Incoming {
             _ if !slot.finish() => {}
             Request::Peer(hello) => lead_to_session(shared, SessionRequest::Peer(hello), connection, &origin),
             Request::Lane(hello) => lead_to_session(shared, SessionRequest::Lane(hello), connection, &origin),
-            Request::Verbs(hello) => {
-                lead_to_session(shared, SessionRequest::Verbs(hello), connection, &origin)
+            Request::Upgrade(hello) => {
+                lead_to_session(shared, SessionRequest::Upgrade(hello), connection, &origin)
             }
-            Request::Join(hello) => lead_to_session(shared, SessionRequest::Join(hello), connection, &origin),
         }
     }
 
@@ -328,16 +327,15 @@ pub fn lead_to_session(
 ) {
     let (session, what, outcome) = match request {
         SessionRequest::Peer(hello) => {
-            (hello.session, "another server was refused", add_peer(shared, &hello, connection))
+            (hello.session, "another server was refused".to_owned(), add_peer(shared, &hello, connection))
         }
         SessionRequest::Lane(hello) => {
-            (hello.session, "a bulk lane was refused", add_lane(shared, &hello, connection))
+            (hello.session, "a bulk lane was refused".to_owned(), add_lane(shared, &hello, connection))
         }
-        SessionRequest::Verbs(hello) => {
-            (hello.session, "verbs are not set up", hand_over_verbs(shared, &hello, connection))
-        }
-        SessionRequest::Join(hello) => {
-            (hello.session, "memory is not shared", join_memory(shared, &hello, connection))
+        SessionRequest::Upgrade(hello) => {
+            let transport = upgrade_kind(&hello);
+            let outcome = hand_over_upgrade(shared, &hello, connection);
+            (hello.session(), format!("its transport does not change to {transport}"), outcome)
         }
     };
     if let Err(error) = outcome {
@@ -376,32 +374,6 @@ fn refuse_paced(shared: &Shared, session: SessionId, token: LaneToken, connectio
     is_paced
 }
 
-/// Hands the connection of a caller of this host to the worker that it wants to share memory with.
-fn join_memory(
-    shared: &Shared,
-    hello: &JoinHello,
-    mut connection: Connection,
-) -> Result<(), messages::ControlError> {
-    if refuse_paced(shared, hello.session, hello.token, &mut connection) {
-        return Ok(());
-    }
-    let Some((control, upgrader)) = shared.sessions.admit_join(hello) else {
-        return forward_or_refuse(
-            shared,
-            SessionRequest::Join(*hello),
-            connection,
-            "the session has ended, or shares memory already",
-            "no such session, or a wrong token",
-        );
-    };
-    let (socket, _) = messages::take_apart(connection)?;
-    let message = match upgrader {
-        Upgrader::Client => ToWorker::Join,
-        Upgrader::Peer(ticket) => ToWorker::PeerJoin { ticket },
-    };
-    messages::send(&control, &message, Some(&socket))
-}
-
 fn add_lane(
     shared: &Shared,
     hello: &LaneHello,
@@ -428,30 +400,27 @@ fn add_lane(
     messages::send(&control, &ToWorker::Lane { keys }, Some(&socket))
 }
 
-/// Hands a connection over which verbs are to be set up to the session's worker, which answers.
-fn hand_over_verbs(
+/// Hands a connection on which another transport is asked for to the session's worker, which answers.
+fn hand_over_upgrade(
     shared: &Shared,
-    hello: &VerbsHello,
+    hello: &UpgradeHello,
     mut connection: Connection,
 ) -> Result<(), messages::ControlError> {
-    if refuse_paced(shared, hello.session, hello.token, &mut connection) {
+    if refuse_paced(shared, hello.session(), hello.token(), &mut connection) {
         return Ok(());
     }
-    let Some((control, upgrader)) = shared.sessions.admit_verbs(hello) else {
+    let Some((control, upgrader)) = shared.sessions.admit_upgrade(hello) else {
+        let transport = upgrade_kind(hello);
         return forward_or_refuse(
             shared,
-            SessionRequest::Verbs(*hello),
+            SessionRequest::Upgrade(*hello),
             connection,
-            "the session has ended, or has asked for verbs already",
+            &format!("the session has ended, or has asked for {transport} already"),
             "no such session, or a wrong token",
         );
     };
     let (socket, keys) = messages::take_apart(connection)?;
-    let hello = *hello;
-    let message = match upgrader {
-        Upgrader::Client => ToWorker::Verbs { hello, keys },
-        Upgrader::Peer(_) => ToWorker::PeerVerbs { hello, keys },
-    };
+    let message = ToWorker::Upgrade { hello: *hello, is_peer: upgrader == Upgrader::Peer, keys };
     messages::send(&control, &message, Some(&socket))
 }
 

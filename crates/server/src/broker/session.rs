@@ -23,7 +23,7 @@ use super::images::SessionImages;
 use super::move_state::MoveState;
 use super::refusal::{Refusal, refuse};
 use super::session_watch::{Ending, SessionWorker, outcome};
-use super::sessions::{About, Release, Session, UsedRequests};
+use super::sessions::{About, Release, Session, UsedUpgrades};
 use super::shared::Shared;
 use super::spawn::{admitted, describe};
 use super::worker_requests::WorkerRequests;
@@ -279,7 +279,7 @@ impl SessionWorker {
             opened: 0,
             is_resumable: hello.abilities.resume_seconds.min(shared.config.keepalive.resume) > 0,
             is_paced,
-            pending: UsedRequests::default(),
+            upgrades: UsedUpgrades::new(),
             tickets: Vec::new(),
             move_ticket: beginning.ticket,
             moves: Arc::clone(&beginning.moves),

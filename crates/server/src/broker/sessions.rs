@@ -1,5 +1,6 @@
 //! Session table: running sessions, their lanes, tickets and upgrades.
 
+use core::mem::{Discriminant, discriminant};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::os::fd::OwnedFd;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use causeway_access::target::ticket_id;
 use causeway_pipeline::MAX_LANES;
 use causeway_sync::Monitor;
-use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, SessionId, TicketId, VerbsHello};
+use causeway_wire::handshake::{LaneHello, LaneToken, PeerHello, SessionId, TicketId, UpgradeHello};
 use causeway_wire::status::{Activity, GpuDirectStatus, ReleaseStatus, SessionOwner, SessionStatus};
 use causeway_wire::text::Printable;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -41,7 +42,7 @@ pub struct Session {
     /// Whether its bandwidth is limited, which is so over TCP alone.
     pub is_paced: bool,
     /// What its client has asked for.
-    pub pending: UsedRequests,
+    pub upgrades: UsedUpgrades,
     /// With which tickets workers of other servers may come.
     pub tickets: Vec<Ticket>,
     /// With which one its client may come, if it has come from another server.
@@ -112,24 +113,19 @@ pub struct Ticket {
     token: LaneToken,
     id: TicketId,
     opened: u64,
-    pending: UsedRequests,
+    upgrades: UsedUpgrades,
 }
 
-/// What somebody has asked for who may ask once.
-#[derive(Debug, Default)]
-pub struct UsedRequests {
-    /// To share memory.
-    memory: bool,
-    /// To go on over verbs.
-    verbs: bool,
-}
+/// The transports for which somebody has asked who may ask once for each.
+pub type UsedUpgrades = Vec<Discriminant<UpgradeHello>>;
 
-/// Who wants to share memory with a worker, or to go on over verbs.
+/// Who asks a worker for another transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upgrader {
     /// Its client.
     Client,
-    /// The worker of another server, with this ticket.
-    Peer(LaneToken),
+    /// The worker of another server.
+    Peer,
 }
 
 /// More tickets of one session are refused: a client has no more servers.
@@ -396,7 +392,7 @@ impl Sessions {
             token,
             id: ticket_id(&token),
             opened: 0,
-            pending: UsedRequests::default(),
+            upgrades: UsedUpgrades::default(),
         });
         true
     }
@@ -428,34 +424,25 @@ impl Sessions {
         self.0.lock().get(&session).is_some_and(|session| session.token == token && session.is_paced)
     }
 
-    /// The worker that somebody on this host wants to share memory with, if the token is right, and who that
-    /// is: the client, or another worker that has come with a ticket. Each may ask once.
-    pub fn admit_join(&self, hello: &JoinHello) -> Option<(Arc<Control>, Upgrader)> {
-        self.admit_once(hello.session, hello.token, |pending| &mut pending.memory)
-    }
-
-    /// The worker that somebody wants to go on over verbs with, if the token is right, and who that is. Each
-    /// may ask once.
-    pub fn admit_verbs(&self, hello: &VerbsHello) -> Option<(Arc<Control>, Upgrader)> {
-        self.admit_once(hello.session, hello.token, |pending| &mut pending.verbs)
-    }
-
-    fn admit_once(
-        &self,
-        session: SessionId,
-        token: LaneToken,
-        what: impl FnOnce(&mut UsedRequests) -> &mut bool,
-    ) -> Option<(Arc<Control>, Upgrader)> {
+    /// The worker that is asked for another transport, if the token is right, and who asks: the client, or another
+    /// worker that has come with a ticket. Each may ask once for each transport.
+    pub fn admit_upgrade(&self, hello: &UpgradeHello) -> Option<(Arc<Control>, Upgrader)> {
+        let token = hello.token();
         let mut table = self.0.lock();
-        let session = table.get_mut(&session)?;
+        let session = table.get_mut(&hello.session())?;
         let control = Arc::clone(&session.control);
-        let (pending, upgrader) = if session.token == token {
-            (&mut session.pending, Upgrader::Client)
+        let (used, upgrader) = if session.token == token {
+            (&mut session.upgrades, Upgrader::Client)
         } else {
             let ticket = session.tickets.iter_mut().find(|ticket| ticket.token == token)?;
-            (&mut ticket.pending, Upgrader::Peer(token))
+            (&mut ticket.upgrades, Upgrader::Peer)
         };
-        (!core::mem::replace(what(pending), true)).then_some((control, upgrader))
+        let transport = discriminant(hello);
+        if used.contains(&transport) {
+            return None;
+        }
+        used.push(transport);
+        Some((control, upgrader))
     }
 
     /// Notifies all clients that the server is being stopped, asks their workers to end, kills those that are still there

@@ -4,16 +4,15 @@ use causeway_connection::channel::Connection;
 use causeway_link::Upgrade;
 use causeway_wire::handshake::LaneToken;
 
-/// What has come with a ticket; `C` is a connection, `S` what joins the workers otherwise than by
-/// connections.
+/// What has come with a ticket; `C` is a connection, `U` a request for another transport.
 #[derive(Debug)]
-pub enum Arrival<C, S> {
+pub enum Arrival<C, U> {
     /// The connection that carries messages.
     First(C),
     /// A lane.
     Lane(C),
-    /// The wish to be joined otherwise.
-    Joins(S),
+    /// A request for another transport.
+    Upgrade(U),
 }
 
 /// What comes from another server's worker.

@@ -57,16 +57,10 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
                 let arrival = if connection == 0 { Arrival::First(socket) } else { Arrival::Lane(socket) };
                 exchange.peer_connected(IncomingPeer { ticket, arrival });
             }
-            Ok((ToWorker::PeerJoin { ticket }, Some(socket))) => {
-                exchange.peer_connected(IncomingPeer {
-                    ticket,
-                    arrival: Arrival::Joins(Upgrade::Memory(socket)),
-                });
-            }
-            Ok((ToWorker::PeerVerbs { hello, keys }, Some(socket))) => {
-                let setup = Box::new(Connection::new(TcpStream::from(socket), keys));
-                let arrival = Arrival::Joins(Upgrade::QueuePairs(hello, setup));
-                exchange.peer_connected(IncomingPeer { ticket: hello.token, arrival });
+            Ok((ToWorker::Upgrade { hello, is_peer: true, keys }, Some(socket))) => {
+                let socket = Connection::new(TcpStream::from(socket), keys);
+                let arrival = Arrival::Upgrade(Upgrade::new(hello, socket));
+                exchange.peer_connected(IncomingPeer { ticket: hello.token(), arrival });
             }
             Ok((ToWorker::Ping { number }, _)) => {
                 let Progress(progress) = exchange.progress().now();

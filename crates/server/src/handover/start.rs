@@ -135,8 +135,8 @@ impl WorkerStart {
     }
 
     /// Grants the session, and gives up what a session does not need of this process's rights: the client
-    /// gets `snapshot`, and shows by what it does next whether the session goes on in shared memory, over
-    /// verbs or over TCP, where its bulk lanes will join the link as they come. What sessions export to each
+    /// gets `snapshot`, and shows by what it does next whether the session goes on over another transport or on
+    /// this connection, where its bulk lanes will join the link as they come. What sessions export to each
     /// other is reached by the last of the results.
     pub fn welcome(mut self, snapshot: Vec<u8>) -> Result<(Link, Receiver, Arc<Exchange>), WorkerError> {
         let (activity, page) = Activity::shared();
@@ -222,9 +222,8 @@ fn listen(
     Ok(exchange)
 }
 
-/// Waits until the client shows where the session goes on: it joins in shared memory or over verbs, or sends
-/// its first frame over TCP; at most for `timeout`. One over TCP may be without a connection for as long as `resume`
-/// says.
+/// Waits until the client shows where the session goes on: it asks for another transport, or sends its first frame on
+/// this connection; at most for `timeout`. One that stays on it may be without a connection for as long as `resume` says.
 fn establish(
     control: &Control,
     connection: Connection,
@@ -253,10 +252,8 @@ fn establish(
         }
         let mut upgrade = None;
         match messages::receive(control)? {
-            (ToWorker::Join, Some(socket)) => upgrade = Some(Upgrade::Memory(socket)),
-            (ToWorker::Verbs { hello, keys }, Some(socket)) => {
-                let setup = Connection::new(TcpStream::from(socket), keys);
-                upgrade = Some(Upgrade::QueuePairs(hello, Box::new(setup)));
+            (ToWorker::Upgrade { hello, is_peer: false, keys }, Some(socket)) => {
+                upgrade = Some(Upgrade::new(hello, Connection::new(TcpStream::from(socket), keys)));
             }
             (ToWorker::Lane { keys }, Some(socket)) => lanes.push((socket, keys)),
             // No command has come.
@@ -268,7 +265,7 @@ fn establish(
         match upgrade.map(|upgrade| upgrade.accept(&connection)) {
             Some(Ok(link)) => return Ok(link),
             Some(Err(NotJoined::System(error))) => return Err(error.into()),
-            Some(Err(NotJoined::Unusable(why))) => tracing::warn!("the session stays on TCP: {why}"),
+            Some(Err(NotJoined::Unusable(why))) => tracing::warn!("the session keeps its transport: {why}"),
             None => {}
         }
     }

@@ -81,11 +81,8 @@ impl Task {
             ToWorker::Confine(_)
             | ToWorker::Prepare { .. }
             | ToWorker::Lane { .. }
-            | ToWorker::Join
-            | ToWorker::Verbs { .. }
+            | ToWorker::Upgrade { .. }
             | ToWorker::Peer { .. }
-            | ToWorker::PeerJoin { .. }
-            | ToWorker::PeerVerbs { .. }
             | ToWorker::Ping { .. }
             | ToWorker::Release { .. }
             | ToWorker::GpuDirect { .. }

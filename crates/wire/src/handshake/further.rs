@@ -4,6 +4,7 @@
 use core::fmt;
 
 use super::{LaneToken, SessionId};
+use crate::codec::{Decode, DecodeError, Decoder, Encode};
 use crate::record;
 
 /// What a further connection of a client says of itself.
@@ -107,6 +108,73 @@ pub struct VerbsHello {
 }
 
 record!(VerbsHello { session, token, by_rdma_cm, queue_pairs, depth });
+
+/// A request to change over to another transport, on a connection of its own: one variant for each transport that is
+/// asked for in this way. A server only checks whose session it is and hands it to the worker, whose link knows the
+/// transports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpgradeHello {
+    /// To shared memory, at a socket of the server's host.
+    Join(JoinHello),
+    /// To queue pairs.
+    Verbs(VerbsHello),
+}
+
+// Brokers of two releases exchange these numbers among those of other requests that lead to a session, which are 1 and 4.
+const JOIN: u8 = 2;
+const VERBS: u8 = 3;
+
+impl UpgradeHello {
+    /// The session.
+    pub fn session(&self) -> SessionId {
+        match self {
+            Self::Join(hello) => hello.session,
+            Self::Verbs(hello) => hello.session,
+        }
+    }
+
+    /// Proof that it is the client's, or the ticket with which the worker of another server has come.
+    pub fn token(&self) -> LaneToken {
+        match self {
+            Self::Join(hello) => hello.token,
+            Self::Verbs(hello) => hello.token,
+        }
+    }
+
+    /// The one that begins with this number.
+    ///
+    /// # Errors
+    /// When there is no such number, or its fields are damaged.
+    pub fn decode_numbered(number: u8, input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        match number {
+            JOIN => Ok(Self::Join(input.value()?)),
+            VERBS => Ok(Self::Verbs(input.value()?)),
+            other => Err(DecodeError::UnknownTag { what: "request to change over", value: u64::from(other) }),
+        }
+    }
+}
+
+impl Encode for UpgradeHello {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Join(hello) => {
+                JOIN.encode(out);
+                hello.encode(out);
+            }
+            Self::Verbs(hello) => {
+                VERBS.encode(out);
+                hello.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for UpgradeHello {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        let number = input.value()?;
+        Self::decode_numbered(number, input)
+    }
+}
 
 /// One end of the queue pairs of a session, as its owner tells it to the other one.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,7 +18,8 @@ mod version;
 
 pub use abilities::{Abilities, CommandTable, Features, KnownCommands, OtherCommands};
 pub use further::{
-    JoinHello, KeyId, LaneHello, NewKey, PeerHello, SharedMemory, TicketId, VerbsEnd, VerbsHello,
+    JoinHello, KeyId, LaneHello, NewKey, PeerHello, SharedMemory, TicketId, UpgradeHello, VerbsEnd,
+    VerbsHello,
 };
 pub use offer::{Offer, VERSIONS, VersionRange};
 pub use preface::{
@@ -44,10 +45,8 @@ pub enum Opening<'a> {
     },
     /// The connection is a bulk lane of a session.
     Lane(LaneHello),
-    /// The connection is one of the same host, and the session could go on in shared memory.
-    Join(JoinHello),
-    /// The connection is for setting up InfiniBand verbs, over which the session could go on.
-    Verbs(VerbsHello),
+    /// The connection is for changing over to another transport, over which the session could go on.
+    Upgrade(UpgradeHello),
     /// The caller is the worker of another server.
     Peer(PeerHello),
     /// The client asks for a monitoring session, which has no worker: questions about the server's devices
@@ -126,16 +125,18 @@ impl Opening<'_> {
         hello.encode(out);
     }
 
-    /// Encodes the wish to share memory.
-    pub fn encode_join(hello: &JoinHello, out: &mut Vec<u8>) {
-        JOIN.encode(out);
-        hello.encode(out);
-    }
-
-    /// Encodes the wish to go on over verbs.
-    pub fn encode_verbs(hello: &VerbsHello, out: &mut Vec<u8>) {
-        VERBS.encode(out);
-        hello.encode(out);
+    /// Encodes the request to change over to another transport.
+    pub fn encode_upgrade(hello: &UpgradeHello, out: &mut Vec<u8>) {
+        match hello {
+            UpgradeHello::Join(hello) => {
+                JOIN.encode(out);
+                hello.encode(out);
+            }
+            UpgradeHello::Verbs(hello) => {
+                VERBS.encode(out);
+                hello.encode(out);
+            }
+        }
     }
 
     /// Encodes the announcement of another server's worker.
@@ -156,8 +157,8 @@ impl<'a> Decode<'a> for Opening<'a> {
         match input.value()? {
             SESSION => Ok(Self::Session { offer: input.value()?, rest: input.take(input.remaining())? }),
             LANE => Ok(Self::Lane(input.value()?)),
-            JOIN => Ok(Self::Join(input.value()?)),
-            VERBS => Ok(Self::Verbs(input.value()?)),
+            JOIN => Ok(Self::Upgrade(UpgradeHello::Join(input.value()?))),
+            VERBS => Ok(Self::Upgrade(UpgradeHello::Verbs(input.value()?))),
             PEER => Ok(Self::Peer(input.value()?)),
             MONITOR => Ok(Self::Monitor { offer: input.value()?, rest: input.take(input.remaining())? }),
             DIAGNOSIS => Ok(Self::Diagnosis { offer: input.value()?, rest: input.take(input.remaining())? }),

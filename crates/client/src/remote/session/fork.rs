@@ -16,7 +16,6 @@ use causeway_api::calls::{self, COMMANDS};
 use causeway_connection::exchange::Exchange;
 use causeway_link::{ConnectOptions, connect_status, describe_process};
 use causeway_memory::copy_threads;
-use causeway_pipeline::TransportKind;
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::handshake::{Features, LaneToken};
 use causeway_wire::moves::{MoveReply, MoveRequest};
@@ -94,7 +93,7 @@ fn forkable() -> Result<&'static Session, String> {
     if session.link.is_lost() {
         return Err("the connection to the server is lost".to_owned());
     }
-    if session.link.kind() == TransportKind::Verbs {
+    if session.link.is_one_sided() {
         return Err(
             "network cards have memory of the process, which the child would not have: connect it with \
                     CAUSEWAY_VIA=tcp"

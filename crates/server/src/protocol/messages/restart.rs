@@ -5,7 +5,7 @@
 
 use causeway_connection::record::ConnectionKeys;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
-use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, TicketId, VerbsHello};
+use causeway_wire::handshake::{LaneHello, LaneToken, PeerHello, TicketId, UpgradeHello};
 use causeway_wire::record;
 use causeway_wire::status::SessionStatus;
 
@@ -74,10 +74,8 @@ record!(RemainingSession { source, worker });
 pub enum SessionRequest {
     /// A bulk lane.
     Lane(LaneHello),
-    /// Memory that is shared.
-    Join(JoinHello),
-    /// Verbs.
-    Verbs(VerbsHello),
+    /// A change over to another transport.
+    Upgrade(UpgradeHello),
     /// Another server's worker.
     Peer(PeerHello),
 }
@@ -152,12 +150,35 @@ tagged!(ListenerAddress, "listening socket" {
     4_u8: Announced(name);
 });
 
-tagged!(SessionRequest, "request that leads to a session" {
-    1_u8: Lane(hello);
-    2_u8: Join(hello);
-    3_u8: Verbs(hello);
-    4_u8: Peer(hello);
-});
+const LANE: u8 = 1;
+const PEER: u8 = 4;
+
+impl Encode for SessionRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Lane(hello) => {
+                LANE.encode(out);
+                hello.encode(out);
+            }
+            Self::Peer(hello) => {
+                PEER.encode(out);
+                hello.encode(out);
+            }
+            // Its own number is none of those above.
+            Self::Upgrade(hello) => hello.encode(out),
+        }
+    }
+}
+
+impl<'a> Decode<'a> for SessionRequest {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            LANE => Ok(Self::Lane(input.value()?)),
+            PEER => Ok(Self::Peer(input.value()?)),
+            number => UpgradeHello::decode_numbered(number, input).map(Self::Upgrade),
+        }
+    }
+}
 
 tagged!(RestartQuery, "query between brokers" {
     1_u8: Ticket(id);
@@ -173,14 +194,16 @@ tagged!(RestartReply, "reply between brokers" {
 
 #[cfg(test)]
 mod tests {
-    use causeway_wire::handshake::SessionId;
+    use causeway_wire::handshake::{JoinHello, SessionId};
 
     use super::*;
 
     #[test]
     fn messages_arrive_as_they_were_sent_and_others_are_refused() {
         let worker = WorkerOf { worker: 7, client: 8, host: "host".into() };
-        let lane = LaneHello { session: SessionId([1; 16]), token: LaneToken([2; 32]), lane: 3 };
+        let (session, token) = (SessionId([1; 16]), LaneToken([2; 32]));
+        let lane = LaneHello { session, token, lane: 3 };
+        let upgrade = UpgradeHello::Join(JoinHello { session, token });
         for message in [
             RestartMessage::TakeOver { protocol: PROTOCOL },
             RestartMessage::Listener(ListenerAddress::Named("@name".to_owned())),
@@ -188,6 +211,7 @@ mod tests {
             RestartMessage::Session(RemainingSession { source: Source::User(4), worker }),
             RestartMessage::HandedOver,
             RestartMessage::Caller { request: SessionRequest::Lane(lane), keys: None },
+            RestartMessage::Caller { request: SessionRequest::Upgrade(upgrade), keys: None },
             RestartMessage::Query { number: 5, query: RestartQuery::Ticket(TicketId([6; 8])) },
             RestartMessage::Reply { number: 5, reply: RestartReply::Export(Some(vec![9])) },
         ] {

@@ -6,7 +6,7 @@ use causeway_connection::keepalive::KeepaliveTimeouts;
 use causeway_connection::record::ConnectionKeys;
 use causeway_sandbox::Confinement;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
-use causeway_wire::handshake::{ClientHello, LaneToken, Locality, SessionId, VerbsHello};
+use causeway_wire::handshake::{ClientHello, LaneToken, Locality, SessionId, UpgradeHello};
 use causeway_wire::record;
 use causeway_wire::relocation::Relocation;
 
@@ -230,26 +230,13 @@ pub enum ToWorker {
         /// The state of the encryption of the connection.
         keys: Option<ConnectionKeys>,
     },
-    /// The worker of another server, which has come with this ticket, has shown that it is on this host; its
-    /// connection comes along.
-    PeerJoin {
-        /// The ticket.
-        ticket: LaneToken,
-    },
-    /// The worker of another server, which has come with the ticket that is the token here, would like to go
-    /// on over verbs; the connection for setting them up comes along.
-    PeerVerbs {
-        /// What it wants.
-        hello: VerbsHello,
-        /// The state of the connection's encryption.
-        keys: Option<ConnectionKeys>,
-    },
-    /// The client has shown that it is on this host; its connection comes along.
-    Join,
-    /// The client would like to go on over verbs; the connection for setting them up comes along.
-    Verbs {
-        /// What it wants.
-        hello: VerbsHello,
+    /// The client, or the worker of another server, would like to go on over another transport; the connection for
+    /// changing over comes along.
+    Upgrade {
+        /// What it wants. Of a worker, the token is the ticket with which it has come.
+        hello: UpgradeHello,
+        /// Whether it is the worker of another server.
+        is_peer: bool,
         /// The state of the connection's encryption.
         keys: Option<ConnectionKeys>,
     },
@@ -331,12 +318,9 @@ const LANE: u8 = 2;
 const MONITOR: u8 = 3;
 const RESPONSE: u8 = 4;
 const PREPARE: u8 = 5;
-const JOIN: u8 = 6;
-const VERBS: u8 = 7;
+const UPGRADE: u8 = 6;
 const DIAGNOSE: u8 = 8;
 const PEER: u8 = 9;
-const PEER_JOIN: u8 = 10;
-const PEER_VERBS: u8 = 11;
 const PING: u8 = 12;
 const CONFINE: u8 = 13;
 const END: u8 = 14;
@@ -371,20 +355,11 @@ impl Encode for ToWorker {
                 DIAGNOSE.encode(out);
                 keys.encode(out);
             }
-            Self::Join => JOIN.encode(out),
-            Self::Verbs { hello, keys } => {
-                VERBS.encode(out);
+            Self::Upgrade { hello, is_peer, keys } => {
+                UPGRADE.encode(out);
                 hello.encode(out);
+                is_peer.encode(out);
                 keys.encode(out);
-            }
-            Self::PeerVerbs { hello, keys } => {
-                PEER_VERBS.encode(out);
-                hello.encode(out);
-                keys.encode(out);
-            }
-            Self::PeerJoin { ticket } => {
-                PEER_JOIN.encode(out);
-                ticket.encode(out);
             }
             Self::Peer { ticket, connection, keys } => {
                 PEER.encode(out);
@@ -468,11 +443,10 @@ impl<'a> Decode<'a> for ToWorker {
             CONFINE => Ok(Self::Confine(confinement::decode(input)?)),
             START => Ok(Self::Start(Box::new(input.value()?))),
             LANE => Ok(Self::Lane { keys: input.value()? }),
-            JOIN => Ok(Self::Join),
-            VERBS => Ok(Self::Verbs { hello: input.value()?, keys: input.value()? }),
+            UPGRADE => {
+                Ok(Self::Upgrade { hello: input.value()?, is_peer: input.value()?, keys: input.value()? })
+            }
             DIAGNOSE => Ok(Self::Diagnose { keys: input.value()? }),
-            PEER_VERBS => Ok(Self::PeerVerbs { hello: input.value()?, keys: input.value()? }),
-            PEER_JOIN => Ok(Self::PeerJoin { ticket: input.value()? }),
             PEER => {
                 Ok(Self::Peer { ticket: input.value()?, connection: input.value()?, keys: input.value()? })
             }

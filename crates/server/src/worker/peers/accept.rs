@@ -56,12 +56,12 @@ impl Acceptor {
             Step::Attach(lane) => {
                 return self.links.attach(ticket, lane);
             }
-            Step::Join(connection, upgrade) => match upgrade.accept(&connection) {
+            Step::Upgrade(connection, upgrade) => match upgrade.accept(&connection) {
                 Ok(served) => Ok(served),
                 Err(NotJoined::System(error)) => Err(error),
                 Err(NotJoined::Unusable(why)) => {
                     tracing::info!("another server's worker: {why}");
-                    let step = arrivals.not_joined(ticket, connection);
+                    let step = arrivals.not_upgraded(ticket, connection);
                     return self.resume(arrivals, ticket, step);
                 }
             },
@@ -121,12 +121,12 @@ const MAX_UNEXPECTED: usize = 256;
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step<C, S> {
+pub enum Step<C, U> {
     /// Nothing yet.
     Wait,
-    /// Be joined otherwise; when that fails, [`PendingLinks::not_joined`] has the connection back.
-    Join(C, S),
-    /// Serve over TCP, with these lanes.
+    /// Go on over another transport; when that fails, [`PendingLinks::not_upgraded`] has the connection back.
+    Upgrade(C, U),
+    /// Serve over this connection, with these lanes.
     Serve(C, Vec<C>),
     /// Give the lane to the link that is served already.
     Attach(C),
@@ -135,27 +135,27 @@ pub enum Step<C, S> {
 }
 
 /// Links that are not whole yet, and which ones are.
-pub struct PendingLinks<C, S> {
-    links: Vec<(LaneToken, Parts<C, S>)>,
+pub struct PendingLinks<C, U> {
+    links: Vec<(LaneToken, Parts<C, U>)>,
     unexpected: usize,
 }
 
-enum Parts<C, S> {
-    Missing { first: Option<C>, socket: Option<S>, lanes: Vec<C> },
+enum Parts<C, U> {
+    Missing { first: Option<C>, upgrade: Option<U>, lanes: Vec<C> },
     Served,
 }
 
-impl<C, S> Default for PendingLinks<C, S> {
+impl<C, U> Default for PendingLinks<C, U> {
     fn default() -> Self {
         Self { links: Vec::new(), unexpected: 0 }
     }
 }
 
-impl<C, S> PendingLinks<C, S> {
+impl<C, U> PendingLinks<C, U> {
     /// Takes in what came with a ticket.
-    pub fn take(&mut self, ticket: LaneToken, arrival: Arrival<C, S>) -> Step<C, S> {
+    pub fn take(&mut self, ticket: LaneToken, arrival: Arrival<C, U>) -> Step<C, U> {
         let place = self.links.iter().position(|(known, _)| *known == ticket).unwrap_or_else(|| {
-            self.links.push((ticket, Parts::Missing { first: None, socket: None, lanes: Vec::new() }));
+            self.links.push((ticket, Parts::Missing { first: None, upgrade: None, lanes: Vec::new() }));
             self.links.len() - 1
         });
         let parts = &mut self.links[place].1;
@@ -163,7 +163,7 @@ impl<C, S> PendingLinks<C, S> {
             (Parts::Served, Arrival::Lane(lane)) => return Step::Attach(lane),
             (Parts::Served, _) => return Step::Refuse,
             (Parts::Missing { first, .. }, Arrival::First(connection)) => *first = Some(connection),
-            (Parts::Missing { socket, .. }, Arrival::Joins(joining)) => *socket = Some(joining),
+            (Parts::Missing { upgrade, .. }, Arrival::Upgrade(requested)) => *upgrade = Some(requested),
             (Parts::Missing { lanes, .. }, Arrival::Lane(lane)) => {
                 if self.unexpected >= MAX_UNEXPECTED {
                     return Step::Refuse;
@@ -173,11 +173,11 @@ impl<C, S> PendingLinks<C, S> {
             }
         }
         match core::mem::replace(parts, Parts::Served) {
-            Parts::Missing { first: Some(connection), socket: Some(socket), lanes } => {
+            Parts::Missing { first: Some(connection), upgrade: Some(upgrade), lanes } => {
                 self.unexpected -= lanes.len();
-                Step::Join(connection, socket)
+                Step::Upgrade(connection, upgrade)
             }
-            Parts::Missing { first: Some(connection), socket: None, lanes } if !lanes.is_empty() => {
+            Parts::Missing { first: Some(connection), upgrade: None, lanes } if !lanes.is_empty() => {
                 self.unexpected -= lanes.len();
                 Step::Serve(connection, lanes)
             }
@@ -188,8 +188,8 @@ impl<C, S> PendingLinks<C, S> {
         }
     }
 
-    /// The workers could not be joined otherwise: this connection waits for lanes, or for the next try.
-    pub fn not_joined(&mut self, ticket: LaneToken, connection: C) -> Step<C, S> {
+    /// The other transport could not be had: this connection waits for lanes, or for the next try.
+    pub fn not_upgraded(&mut self, ticket: LaneToken, connection: C) -> Step<C, U> {
         self.links.retain(|(known, _)| *known != ticket);
         self.take(ticket, Arrival::First(connection))
     }
@@ -197,14 +197,14 @@ impl<C, S> PendingLinks<C, S> {
 
 #[cfg(test)]
 mod tests {
-    use Arrival::{First, Joins, Lane};
+    use Arrival::{First, Lane, Upgrade};
 
     use super::*;
 
     const TICKET: LaneToken = LaneToken([1; 32]);
 
     #[test]
-    fn a_lane_means_tcp_and_a_wish_to_join_is_tried_in_any_order() {
+    fn a_lane_ends_the_choice_and_upgrades_come_in_any_order() {
         let mut arrivals = PendingLinks::<u8, char>::default();
         assert_eq!(arrivals.take(TICKET, First(0)), Step::Wait);
         assert_eq!(arrivals.take(TICKET, Lane(1)), Step::Serve(0, vec![1]));
@@ -213,20 +213,20 @@ mod tests {
         assert_eq!(arrivals.take(unexpected, Lane(1)), Step::Wait);
         assert_eq!(arrivals.take(unexpected, Lane(2)), Step::Wait);
         assert_eq!(arrivals.take(unexpected, First(0)), Step::Serve(0, vec![1, 2]));
-        assert_eq!(arrivals.take(joining, Joins('s')), Step::Wait);
-        assert_eq!(arrivals.take(joining, First(0)), Step::Join(0, 's'));
+        assert_eq!(arrivals.take(joining, Upgrade('s')), Step::Wait);
+        assert_eq!(arrivals.take(joining, First(0)), Step::Upgrade(0, 's'));
     }
 
     #[test]
-    fn what_cannot_be_joined_tries_again_or_goes_on_over_tcp() {
+    fn a_failed_upgrade_tries_again_or_goes_on_with_lanes() {
         let mut arrivals = PendingLinks::<u8, char>::default();
         arrivals.take(TICKET, First(0));
-        assert_eq!(arrivals.take(TICKET, Joins('s')), Step::Join(0, 's'));
-        assert_eq!(arrivals.not_joined(TICKET, 0), Step::Wait);
-        assert_eq!(arrivals.take(TICKET, Joins('v')), Step::Join(0, 'v'));
-        assert_eq!(arrivals.not_joined(TICKET, 0), Step::Wait);
+        assert_eq!(arrivals.take(TICKET, Upgrade('s')), Step::Upgrade(0, 's'));
+        assert_eq!(arrivals.not_upgraded(TICKET, 0), Step::Wait);
+        assert_eq!(arrivals.take(TICKET, Upgrade('v')), Step::Upgrade(0, 'v'));
+        assert_eq!(arrivals.not_upgraded(TICKET, 0), Step::Wait);
         assert_eq!(arrivals.take(TICKET, Lane(1)), Step::Serve(0, vec![1]));
-        assert_eq!(arrivals.take(TICKET, Joins('t')), Step::Refuse);
+        assert_eq!(arrivals.take(TICKET, Upgrade('t')), Step::Refuse);
         assert_eq!(arrivals.take(TICKET, First(0)), Step::Refuse);
     }
 
