@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use causeway_link::{Destination, Link, LinkError, LinkEvents};
-use causeway_server::handover::WorkerStart;
+use causeway_server::worker_process::WorkerStart;
 
 struct SendBack(Link);
 

@@ -14,7 +14,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::{Command, ExitCode};
 
-use causeway_server::handover::WorkerStart;
+use causeway_server::worker_process::WorkerStart;
 
 fn main() -> ExitCode {
     let mut start = match WorkerStart::receive(causeway_server::worker::prepare) {

@@ -12,7 +12,7 @@
 //! | `worker` | The worker: one process for each client process, which executes that client's commands |
 //! | `monitor` | The monitor: the process that answers all monitoring sessions |
 //! | `diagnosis` | A diagnosis: a process of its own says what the server's machine is like, to one client, and ends |
-//! | `handover` | Start of a worker process: its task, its client, and its control connection to the broker |
+//! | `worker_process` | Start of a worker process: its task, its client, and its control connection to the broker |
 //! | `protocol` | What broker and the processes that it starts say to each other, and over what |
 //! | `heartbeat` | Heartbeat of workers: the watchdog, which says when a worker is pinged and what its pongs mean, and the progress counter of the thread that handles commands |
 //! | `state_file` | State file of a session: what another worker needs to go on with it |
@@ -34,17 +34,17 @@ mod fair_queue;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod handover;
 pub mod heartbeat;
 mod monitor;
 mod protocol;
 mod state_file;
 mod token_bucket;
 pub mod worker;
+pub mod worker_process;
 
 use std::process::ExitCode;
 
-use handover::Task;
+use worker_process::Task;
 
 /// The whole life of a worker process: gets its task from the broker and carries it out.
 pub fn worker_main() -> ExitCode {

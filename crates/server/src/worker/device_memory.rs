@@ -3,7 +3,7 @@
 //! Counted is what a command asks for: allocations, arrays, managed memory of a device, imported allocations. What the
 //! driver takes for itself (contexts, code and its variables, local memory) is not.
 
-use crate::handover::Exchange;
+use crate::worker_process::Exchange;
 use causeway_api::calls::Request;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUDA_ARRAY3D_DESCRIPTOR, CUlimit, CUmemLocationType, CUresult};

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 
 use super::order::{self, CommandOrder};
 use super::session::Session;
-use crate::handover::Slots;
+use crate::worker_process::Slots;
 
 /// How long the device works on what a stream holds, as far as is known.
 const WINDOW: Duration = Duration::from_millis(10);

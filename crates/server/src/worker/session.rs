@@ -3,7 +3,7 @@
 use super::device_memory::DeviceMemory;
 use super::pool::Pool;
 use super::residency::Residency;
-use crate::handover::Exchange;
+use crate::worker_process::Exchange;
 use causeway_api::calls::Opcode;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;

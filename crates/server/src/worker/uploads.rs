@@ -9,7 +9,7 @@ use super::pool::Pool;
 use super::rdma::RdmaCopies;
 use super::session::{Head, Session};
 use super::uploads_in_flight::UploadsInFlight;
-use crate::handover::Exchange;
+use crate::worker_process::Exchange;
 use blake3::Hash;
 use causeway_api::calls::{Request, copy_to_device};
 use causeway_api::types::Payload;

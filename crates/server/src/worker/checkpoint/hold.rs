@@ -15,12 +15,12 @@ use thiserror::Error;
 use super::code;
 use super::stages::Stages;
 use super::write::{self, NotWritten};
-use crate::handover::Decision;
 use crate::protocol::messages::{CheckpointStart, WrittenState};
 use crate::state_file::{CodeRecord, StateHeader};
 use crate::worker::engine::{Engine, IdleWork, ProtocolError, handle};
 use crate::worker::release_check::{Busy, Held as MemoryHeld};
 use crate::worker::suspension;
+use crate::worker_process::Decision;
 
 /// How long a quiet point is waited for in all.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(30);

@@ -24,7 +24,6 @@ use causeway_wire::handshake::Features;
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use crate::handover::Exchange;
 use crate::worker::arena::Arena;
 use crate::worker::downloads::Downloads;
 use crate::worker::engine::fences::Fences;
@@ -41,6 +40,7 @@ use crate::worker::release_check::{Busy, Held};
 use crate::worker::session::Session;
 use crate::worker::uploads::{CachedImages, Uploads};
 use crate::worker::uploads_in_flight::UploadsInFlight;
+use crate::worker_process::Exchange;
 
 /// How long a worker whose client has gone may take to write images to the cache.
 const MAX_RETENTION: Duration = Duration::from_secs(5);

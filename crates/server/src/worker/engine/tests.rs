@@ -1,8 +1,8 @@
 //! What becomes of commands that are refused.
 
 use super::Engine;
-use crate::handover::Exchange;
 use crate::worker::incoming::Buffer;
+use crate::worker_process::Exchange;
 use causeway_api::calls::{Opcode, copy_to_device};
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::types::{Payload, Region};

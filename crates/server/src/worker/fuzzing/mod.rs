@@ -9,7 +9,7 @@ mod script;
 
 use super::engine::{Engine, handle};
 use super::incoming::Buffer;
-use crate::handover::Exchange;
+use crate::worker_process::Exchange;
 use causeway_api::handle::{
     Context, Event, Function, Graph, Handle, Kernel, Library, MemoryPool, Module, Native, Stream,
 };

@@ -9,11 +9,11 @@ use causeway_link::{DeviceUse, Link, Upgrade};
 use causeway_sync::{Monitor, threads};
 use causeway_wire::handshake::LaneToken;
 
-use crate::handover::{Arrival, IncomingPeer};
 use crate::worker::peers::gpudirect::{PEER_TIMEOUT, gpudirect};
 use crate::worker::peers::source::{self, Offers};
 use crate::worker::rdma::DeviceBlocks;
 use crate::worker::session::Session;
+use crate::worker_process::{Arrival, IncomingPeer};
 
 /// What takes in connections of other workers.
 pub struct Acceptor {

@@ -2,10 +2,10 @@
 
 use super::destination::Reader;
 use super::gpudirect::gpudirect;
-use crate::handover::Exchange;
 use crate::worker::pool::Pool;
 use crate::worker::rdma::DeviceBlocks;
 use crate::worker::session::{Head, Session};
+use crate::worker_process::Exchange;
 use causeway_access::{Endpoint, Target};
 use causeway_api::calls::peer_connect;
 use causeway_api::types::PeerTransport;
