@@ -7,13 +7,14 @@ use super::uploads::CachedImages;
 use super::{idle_release, suspension};
 use crate::back_end::{self, GpuChoice};
 use crate::protocol::messages::NotTakenUp;
-use crate::state_file::StateReader;
+use crate::state_file::{Record, StateHeader, StateReader};
 use crate::worker_process::{Exchange, Prepared, WorkerStart};
 use causeway_api::snapshot::Snapshot;
 use causeway_gpu::{Gpu, OutputStream};
 use causeway_link::{Direction, Link, LinkError, Receiver};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
+use causeway_wire::relocation::LinkState;
 use std::fs::File;
 use std::io::BufReader;
 use std::process::ExitCode;
@@ -43,48 +44,61 @@ pub fn run(mut start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
         None => {}
     }
     tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session open");
+    match welcome(start, gpu, &snapshot) {
+        Some((engine, link, receiver)) => serve(&engine, &link, receiver, None),
+        None => ExitCode::FAILURE,
+    }
+}
+
+/// Grants the client its session; nothing where it has gone meanwhile, which is logged.
+fn welcome(
+    start: WorkerStart,
+    gpu: Arc<dyn Gpu>,
+    snapshot: &Snapshot,
+) -> Option<(Arc<Engine>, Link, Receiver)> {
     let mut blob = Vec::new();
     snapshot.encode(&mut blob);
     let keeps_images = start.keeps_images();
     match start.welcome(blob) {
         Ok((link, receiver, exchange)) => {
-            let images = keeps_images.then(|| CachedImages::new(Arc::clone(&exchange)));
-            let engine = engine_of(gpu, &link, images, &exchange);
-            serve(&engine, &link, receiver, None)
+            Some((engine_of(gpu, &link, keeps_images, &exchange), link, receiver))
         }
         Err(error) => {
             tracing::warn!("the session does not open: {error}");
-            ExitCode::FAILURE
+            None
         }
+    }
+}
+
+/// The beginning of a session's state, which another worker has written, and the reader of the rest.
+struct SavedSession {
+    reader: StateReader<BufReader<File>>,
+    header: StateHeader,
+    link: LinkState,
+    next: Option<Record>,
+}
+
+impl SavedSession {
+    /// Reads it, if the machine on which it was written is like this one.
+    fn read(state: File, snapshot: &Snapshot) -> Result<Self, NotRestored> {
+        let (mut reader, header) = StateReader::begin(BufReader::with_capacity(1 << 20, state))?;
+        let (link, before, next) = checkpoint::read_link(&mut reader)?.into_parts();
+        checkpoint::compare(&before, snapshot)?;
+        Ok(Self { reader, header, link, next })
     }
 }
 
 /// Serves a client that is the fork of another one, whose session's state comes from that one's worker.
 fn serve_fork(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: File) -> ExitCode {
     let started_at = Instant::now();
-    let read = || -> Result<_, NotRestored> {
-        let (mut reader, _) = StateReader::begin(BufReader::with_capacity(1 << 20, state))?;
-        // The link is the other one's.
-        let (_, before, next) = checkpoint::read_link(&mut reader)?.into_parts();
-        checkpoint::compare(&before, snapshot)?;
-        Ok((reader, next))
-    };
-    let (mut reader, next) = match read() {
-        Ok(read) => read,
+    // Its link is the other one's.
+    let SavedSession { mut reader, next, .. } = match SavedSession::read(state, snapshot) {
+        Ok(saved) => saved,
         Err(why) => return start.refuse(&format!("the session cannot be forked: {why}")),
     };
-    let mut blob = Vec::new();
-    snapshot.encode(&mut blob);
-    let keeps_images = start.keeps_images();
-    let (link, mut receiver, exchange) = match start.welcome(blob) {
-        Ok(welcomed) => welcomed,
-        Err(error) => {
-            tracing::warn!("the session does not open: {error}");
-            return ExitCode::FAILURE;
-        }
+    let Some((engine, link, mut receiver)) = welcome(start, gpu, snapshot) else {
+        return ExitCode::FAILURE;
     };
-    let images = keeps_images.then(|| CachedImages::new(Arc::clone(&exchange)));
-    let engine = engine_of(gpu, &link, images, &exchange);
     if let Err(why) = checkpoint::restore(&engine, &mut reader, next) {
         tracing::warn!("the session cannot be forked: {why}");
         // The other worker writes no further.
@@ -105,14 +119,8 @@ const MAX_WAIT_SECONDS: u32 = 86_400;
 
 /// Serves a client of which another worker has left the session in this state.
 fn take_up(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: File) -> ExitCode {
-    let read = || -> Result<_, NotRestored> {
-        let (mut reader, header) = StateReader::begin(BufReader::with_capacity(1 << 20, state))?;
-        let (link, before, next) = checkpoint::read_link(&mut reader)?.into_parts();
-        checkpoint::compare(&before, snapshot)?;
-        Ok((reader, header, link, next))
-    };
-    let (mut reader, header, link, next) = match read() {
-        Ok(read) => read,
+    let SavedSession { mut reader, header, link, next } = match SavedSession::read(state, snapshot) {
+        Ok(saved) => saved,
         Err(why) => return start.refuse_state(&why.to_string()),
     };
     let accepted = link.received;
@@ -126,8 +134,7 @@ fn take_up(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: Fi
             return ExitCode::FAILURE;
         }
     };
-    let images = keeps_images.then(|| CachedImages::new(Arc::clone(&exchange)));
-    let engine = engine_of(gpu, &link, images, &exchange);
+    let engine = engine_of(gpu, &link, keeps_images, &exchange);
     if let Err(why) = checkpoint::restore(&engine, &mut reader, next) {
         tracing::warn!("the session is not taken up: {why}");
         let refused = NotTakenUp { text: why.to_string(), lacks_memory: why.lacks_memory() };
@@ -144,12 +151,7 @@ fn take_up(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: Fi
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The engine of a session.
-fn engine_of(
-    gpu: Arc<dyn Gpu>,
-    link: &Link,
-    images: Option<CachedImages>,
-    exchange: &Arc<Exchange>,
-) -> Arc<Engine> {
+fn engine_of(gpu: Arc<dyn Gpu>, link: &Link, keeps_images: bool, exchange: &Arc<Exchange>) -> Arc<Engine> {
     let output = link.clone();
     gpu.set_output(Box::new(move |stream, bytes| {
         let message = match stream {
@@ -163,6 +165,7 @@ fn engine_of(
     if gpu.set_kernel_timer(Box::new(move |time| counted.activity().kernel(time))) {
         exchange.activity().measure_kernels();
     }
+    let images = keeps_images.then(|| CachedImages::new(Arc::clone(exchange)));
     Engine::new(gpu, link.clone(), images, Arc::clone(exchange))
 }
 
