@@ -50,13 +50,13 @@ enum Segment {
 }
 
 /// Bytes that count as waiting or as held until this is dropped.
-pub struct Credit {
+pub struct ArenaBytes {
     arena: Arc<Arena>,
     bytes: usize,
     counter: fn(&Arena) -> &AtomicUsize,
 }
 
-impl Drop for Credit {
+impl Drop for ArenaBytes {
     fn drop(&mut self) {
         (self.counter)(&self.arena).fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -65,7 +65,7 @@ impl Drop for Credit {
 /// A transfer that lies in shared memory.
 pub struct Leased {
     lease: Lease,
-    _credit: Credit,
+    _credit: ArenaBytes,
 }
 
 impl Leased {
@@ -135,7 +135,7 @@ impl Arena {
 
     /// Lets a copy to the client have so many bytes until its stream has passed it, unless others have too
     /// many.
-    pub fn lease_for_download(self: &Arc<Self>, bytes: usize) -> Option<Credit> {
+    pub fn lease_for_download(self: &Arc<Self>, bytes: usize) -> Option<ArenaBytes> {
         self.credit(&self.downloads, bytes, MAX_RECEIVE_BLOCKS, |arena| &arena.downloading)
     }
 
@@ -145,10 +145,10 @@ impl Arena {
         bytes: usize,
         part: usize,
         counter: fn(&Self) -> &AtomicUsize,
-    ) -> Option<Credit> {
+    ) -> Option<ArenaBytes> {
         let max = half.region.len() / part;
         let counted = counter(self).fetch_add(bytes, Ordering::Relaxed);
-        let credit = Credit { arena: Arc::clone(self), bytes, counter };
+        let credit = ArenaBytes { arena: Arc::clone(self), bytes, counter };
         (counted + bytes <= max).then_some(credit)
     }
 
@@ -213,7 +213,7 @@ pub enum DownloadBuffer {
     /// In memory of this process.
     Staged(Staging),
     /// In memory shared with the reader, and what it counts for there if it may stay for long.
-    Shared(Piece, Option<Credit>),
+    Shared(Piece, Option<ArenaBytes>),
 }
 
 // SAFETY: staging owns its memory and a piece its slots, until they are dropped.

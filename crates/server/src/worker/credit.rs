@@ -44,9 +44,9 @@ impl Account {
     }
 
     /// So many bytes of a stream are under way until the result is dropped, which wakes the session.
-    pub fn take(&self, session: &Arc<Session>, stream: u64, bytes: usize) -> Credit {
+    pub fn take(&self, session: &Arc<Session>, stream: u64, bytes: usize) -> DownloadCredit {
         self.add(stream, bytes);
-        Credit { session: Arc::clone(session), account: self.clone(), stream, bytes }
+        DownloadCredit { session: Arc::clone(session), account: self.clone(), stream, bytes }
     }
 
     fn add(&self, stream: u64, bytes: usize) {
@@ -68,14 +68,14 @@ impl Account {
 }
 
 /// Bytes that are under way.
-pub struct Credit {
+pub struct DownloadCredit {
     session: Arc<Session>,
     account: Account,
     stream: u64,
     bytes: usize,
 }
 
-impl Drop for Credit {
+impl Drop for DownloadCredit {
     fn drop(&mut self) {
         self.account.release(self.stream, self.bytes);
         // A copy may have been deferred for want of it.

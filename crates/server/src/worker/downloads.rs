@@ -1,7 +1,7 @@
 //! Device-to-host copies.
 
 use super::arena::{Arena, DownloadBuffer};
-use super::credit::{Account, Credit};
+use super::credit::{Account, DownloadCredit};
 use super::memory::mirrors::{MAX_READ_BYTES, Mirrors};
 use super::order;
 use super::rdma::RdmaCopies;
@@ -28,7 +28,7 @@ const MAX_INLINE_BYTES: u64 = 1 << 20;
 /// A filled piece on its way to the client.
 struct Outgoing {
     _staging: Staging,
-    _credit: Credit,
+    _credit: DownloadCredit,
 }
 
 /// The session's part in copies to the client.
@@ -189,7 +189,7 @@ impl Downloads {
         in_flight: &mut UploadsInFlight,
         source: &Source,
         allocate: impl FnOnce(usize) -> CuResult<B>,
-        done: impl FnOnce(CuResult<B>, Credit) + Send + 'static,
+        done: impl FnOnce(CuResult<B>, DownloadCredit) + Send + 'static,
     ) -> CuResult<()> {
         let gpu = session.gpu();
         let native = session.objects().native(source.stream)?;
@@ -215,7 +215,7 @@ impl Downloads {
 /// Sends what lies where the GPU has put it. Its bytes count as under way.
 fn send(
     session: &Session,
-    credit: Credit,
+    credit: DownloadCredit,
     transfer: u64,
     download_buffer: DownloadBuffer,
     into: Option<RemoteRegion>,

@@ -18,7 +18,7 @@ use causeway_pipeline::NONTEMPORAL_UP_TO;
 use memmap2::Mmap;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use table::{Credit, Slot, Table};
+use table::{QueuedBytes, Slot, Table};
 
 /// Transfers up to this size are received into memory that the GPU copies from directly. Pinning more would
 /// cost more than the copy it saves.
@@ -37,7 +37,7 @@ struct Arrival {
     incoming: Incoming,
     number: u64,
     length: usize,
-    credit: Credit,
+    credit: QueuedBytes,
 }
 
 impl Arrival {

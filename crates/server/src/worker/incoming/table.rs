@@ -21,12 +21,12 @@ pub const MAX_QUEUED: u64 = 4 << 30;
 pub const MAX_REFUSED: usize = 1 << 10;
 
 /// Bytes that count as waiting until this is dropped.
-pub struct Credit {
+pub struct QueuedBytes {
     waiting: Arc<AtomicU64>,
     bytes: u64,
 }
 
-impl Drop for Credit {
+impl Drop for QueuedBytes {
     fn drop(&mut self) {
         self.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -42,7 +42,7 @@ pub enum Slot {
     Arriving,
     /// All of it has. What lies in the cache's files counts for nothing: the system can have that memory
     /// back.
-    Arrived(Buffer, Option<Credit>),
+    Arrived(Buffer, Option<QueuedBytes>),
     /// It will not come.
     Failed(CUresult),
     /// Nobody wants it: the command that named it has been refused.
@@ -71,14 +71,14 @@ pub const MAX_TAKEN: usize = 4096;
 
 impl Table {
     /// Lets so many more bytes wait, unless they are too many.
-    pub fn credit(&self, bytes: u64) -> Option<Credit> {
+    pub fn credit(&self, bytes: u64) -> Option<QueuedBytes> {
         // Others only subtract: whoever adds holds the table.
         let waiting = self.waiting.load(Ordering::Relaxed);
         if waiting.saturating_add(bytes) > MAX_QUEUED {
             return None;
         }
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
-        Some(Credit { waiting: Arc::clone(&self.waiting), bytes })
+        Some(QueuedBytes { waiting: Arc::clone(&self.waiting), bytes })
     }
 
     /// Settles a transfer, unless nobody wants it any more.

@@ -14,7 +14,7 @@ mod gpudirect;
 
 pub use gpudirect::{DeviceBlocks, GpuDirect};
 
-use super::arena::{Arena, Credit};
+use super::arena::{Arena, ArenaBytes};
 use super::incoming::{Buffer, Incoming};
 use super::session::{Head, Session};
 use super::stream_task;
@@ -35,7 +35,7 @@ enum Target {
     /// To memory that the client has exposed for it.
     Memory(RemoteRegion),
     /// To the client's arena, in the slots of a piece, and what it counts for there.
-    Arena(Piece, Option<Credit>),
+    Arena(Piece, Option<ArenaBytes>),
 }
 
 /// The session's part in copies that network cards make.
