@@ -6,7 +6,7 @@ use crate::file::Section;
 use crate::file::keys::{ADDRESS, CLEAR};
 use crate::size::Size;
 use crate::table::{ALL, LANES, ON, PIPELINE};
-use crate::variable::{Component, Default, Values, Variable};
+use crate::variable::{Component, Fallback, Values, Variable};
 
 /// Which part of the book's page a variable is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,9 +89,9 @@ fn values(variable: &Variable) -> String {
 /// What counts where it is not set, for people.
 fn default(variable: &Variable) -> String {
     match variable.default {
-        Default::Text(words) => words.to_owned(),
-        Default::Number(number) => number.to_string(),
-        Default::Size(bytes) => Size(bytes).to_string(),
+        Fallback::Text(words) => words.to_owned(),
+        Fallback::Number(number) => number.to_string(),
+        Fallback::Size(bytes) => Size(bytes).to_string(),
     }
 }
 
@@ -172,8 +172,8 @@ pub fn example(section: &Section) -> String {
 /// A value that a variable may have, as TOML.
 fn sample(variable: &Variable) -> String {
     match (variable.values, variable.default) {
-        (_, Default::Number(number)) => number.to_string(),
-        (_, Default::Size(bytes)) => format!("\"{}\"", Size(bytes)),
+        (_, Fallback::Number(number)) => number.to_string(),
+        (_, Fallback::Size(bytes)) => format!("\"{}\"", Size(bytes)),
         (Values::Switch, _) => "false".to_owned(),
         _ if *variable == LANES => "4".to_owned(),
         (Values::Number(min, _) | Values::Seconds(min, _), _) => min.to_string(),

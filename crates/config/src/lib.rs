@@ -29,4 +29,4 @@ pub mod variable;
 pub use duration::TimeSpan;
 pub use read::{ConfigError, Environment, Role, ValueError, act_as, check};
 pub use size::Size;
-pub use variable::{Component, Default, Values, Variable};
+pub use variable::{Component, Fallback, Values, Variable};

@@ -49,7 +49,7 @@ pub enum Values {
 
 /// What counts where a variable is not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Default {
+pub enum Fallback {
     /// This, in words; where they are empty, the text says it.
     Text(&'static str),
     /// This number.
@@ -68,7 +68,7 @@ pub struct Variable {
     /// What it may hold.
     pub values: Values,
     /// What counts where it is not set.
-    pub default: Default,
+    pub default: Fallback,
     /// What it does, in a sentence without its full stop.
     pub text: &'static str,
     /// What else the book says of it, in Markdown; sentences, or nothing.
