@@ -4,11 +4,8 @@
 //! that is not pinned is copied once more, and short copies cost their calls rather than their bytes.
 
 use causeway_doctor::print::binary;
-use causeway_pipeline::TransportKind;
+use causeway_pipeline::{INLINE_BYTES, TransportKind};
 use serde_json::Value;
-
-/// Copies up to this many bytes travel with their commands, never by RDMA or on lanes (`INLINE_BYTES` of the client library).
-const SHORT: u64 = 64 << 10;
 
 /// Copies of pageable memory are reported from this many bytes on, if they are this share of all bytes.
 const MUCH_PAGEABLE: u64 = 1 << 20;
@@ -121,7 +118,7 @@ pub fn warnings(report: &Value) -> Vec<String> {
                 short.copies,
                 all.copies,
                 100.0 * short_share,
-                binary(SHORT)
+                binary(INLINE_BYTES as u64)
             ));
         }
     }

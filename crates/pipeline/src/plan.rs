@@ -4,6 +4,9 @@ use core::fmt;
 
 use causeway_config::Size;
 
+/// Commands and replies with more bulk data than this carry it as a transfer over the bulk lanes.
+pub const INLINE_BYTES: usize = 64 << 10;
+
 /// The way a copy goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {

@@ -46,9 +46,6 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// Commands and replies with more bulk data than this carry it as a transfer over the bulk lanes.
-pub const INLINE_BYTES: usize = 64 * 1024;
-
 /// An open session.
 pub struct Session {
     /// Its server's place among those that the program names.

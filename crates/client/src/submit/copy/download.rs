@@ -6,7 +6,7 @@ use std::sync::Arc;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{ArrayBox, DeviceLocation, Region};
-use causeway_pipeline::{Direction, Piece, Plan, Shape, cut, cut_tapered};
+use causeway_pipeline::{Direction, INLINE_BYTES, Piece, Plan, Shape, cut, cut_tapered};
 use causeway_sync::delays;
 use either::Either;
 
@@ -17,7 +17,7 @@ use crate::model::stream::StreamState;
 use crate::model::transfers::{self, Expected, Transfer};
 use crate::model::{array, completion};
 use crate::remote::registered;
-use crate::remote::session::{self, INLINE_BYTES};
+use crate::remote::session;
 use crate::remote::transfers::expect;
 use crate::remote::transfers::receive_buffer::ReceiveBuffer;
 use crate::statistics::copies::{self, By};
