@@ -9,7 +9,7 @@ use causeway_link::{ConnectError, ConnectOptions, connect_status, describe_proce
 use causeway_wire::codec::{DecodeError, Decoder, Encode as _};
 use causeway_wire::handshake::SessionId;
 use causeway_wire::moves::{MoveReply, MoveRequest};
-use causeway_wire::status::{Reply, ServerStatus, StatusRequest};
+use causeway_wire::status::{RELEASE_TIMEOUT, Reply, ServerStatus, StatusRequest};
 use causeway_wire::text::Printable;
 use thiserror::Error;
 
@@ -18,9 +18,9 @@ use crate::waiting;
 /// How long a server may take to answer; it may have to start the library that tells of its devices.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a server may take to move the memory of a GPU, or to load code: longer than the server's own
-/// `RELEASE_TIMEOUT`, so that its error arrives.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(960);
+/// How long a server may take to move the memory of a GPU, or to load code: longer than its own time-out, so that its
+/// error arrives.
+const RELEASE_REPLY_TIMEOUT: Duration = RELEASE_TIMEOUT.saturating_add(Duration::from_secs(60));
 
 /// Why a server does not answer.
 #[derive(Debug, Error)]
@@ -106,7 +106,7 @@ impl ServerConnection {
 
     /// Has the server release the device memory of a session, which may take as long as the memory is large.
     pub fn release(&mut self, session: SessionId) -> Result<(), QueryError> {
-        match self.request_within(StatusRequest::Release { session }, RELEASE_TIMEOUT)? {
+        match self.request_within(StatusRequest::Release { session }, RELEASE_REPLY_TIMEOUT)? {
             Reply::Released => Ok(()),
             other => Err(self.unwanted(other)),
         }
@@ -137,7 +137,7 @@ impl ServerConnection {
 
     /// The reply to the oldest question that was posted, which may take as long as a server takes to load code.
     pub fn receive_about_move(&mut self) -> Result<MoveReply, QueryError> {
-        match self.receive(RELEASE_TIMEOUT)? {
+        match self.receive(RELEASE_REPLY_TIMEOUT)? {
             Reply::Move(reply) => Ok(reply),
             other => Err(self.unwanted(other)),
         }

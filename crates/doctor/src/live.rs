@@ -1,6 +1,7 @@
 //! Live facts: system calls, libraries, and a probe of NVIDIA's driver (feature `driver`).
 
 use core::error::Error as _;
+use core::time::Duration;
 use std::fs;
 use std::io;
 
@@ -19,6 +20,10 @@ use bound::probe_driver;
 /// GDRCopy.
 pub const LIBRARIES: [&str; 5] =
     ["libibverbs.so.1", "librdmacm.so.1", "libcuda.so.1", "libnvidia-ml.so.1", "libgdrapi.so.2"];
+
+/// How long NVIDIA's driver may take to start; one that takes longer is reported as one that hangs. Machines with many GPUs
+/// and no persistence daemon need seconds.
+pub const DRIVER_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Collects all live facts.
 pub fn probe() -> Live {
@@ -120,14 +125,10 @@ fn probe_driver() -> crate::facts::DriverProbe {
 #[cfg(feature = "driver")]
 mod bound {
     use crate::facts::{CudaDevice, DriverProbe};
+    use crate::live::DRIVER_TIMEOUT;
     use causeway_gpu::Gpu as _;
     use causeway_gpu_driver::{Driver, LoadError};
-    use core::time::Duration;
     use std::sync::mpsc;
-
-    /// How long NVIDIA's driver may take to start. Machines with many GPUs and no persistence daemon need
-    /// seconds.
-    const DRIVER_TIMEOUT: Duration = Duration::from_secs(40);
 
     /// Starts the driver on a thread of its own: one that hangs must not keep the others from being told.
     pub(super) fn probe_driver() -> DriverProbe {

@@ -3,6 +3,8 @@
 //! The questions come over a status session, one session for each move. When that ends before the server has been told to
 //! proceed, or the client has come, everything is as it was.
 
+use std::time::Duration;
+
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 use crate::handshake::{LaneToken, SessionId};
 use crate::relocation::Relocation;
@@ -10,6 +12,10 @@ use crate::text::Printable;
 
 /// The most bytes of a session's state in one message.
 pub const MAX_STATE_PIECE: usize = 4 << 20;
+
+/// How long a worker waits for a quiet point of its session, in all. Whoever waits for that worker waits longer, so that
+/// its error arrives.
+pub const QUIET_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]

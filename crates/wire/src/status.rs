@@ -4,12 +4,17 @@
 //! answer goes behind what is there, and is passed over by an earlier client.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 use crate::handshake::SessionId;
 use crate::moves::{MoveReply, MoveRequest};
 use crate::record;
 use crate::text::{Printable, printable};
+
+/// How long device memory may take to go to the host: that of the largest GPU at a disk's rate. Whoever has asked for it
+/// waits longer, so that the server's error arrives.
+pub const RELEASE_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq)]

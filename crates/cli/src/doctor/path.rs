@@ -9,6 +9,7 @@ use causeway_connection::exchange::Exchange;
 use causeway_connection::socket::DialError;
 use causeway_doctor::Facts;
 use causeway_doctor::checks::path::ServerPath;
+use causeway_doctor::live::DRIVER_TIMEOUT;
 use causeway_link::refusal::WRONG_KEY;
 use causeway_link::{
     ConnectError, ConnectOptions, TransportChoice, connect, connect_diagnosis, describe_process,
@@ -19,8 +20,8 @@ use causeway_wire::diagnosis::DiagnosisRequest;
 
 use crate::server::connect_options;
 
-/// How long the server may take to say what its machine is like. A driver that hangs is given up there after 40 s.
-const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the server may take to say what its machine is like, where a driver may hang.
+const SERVER_TIMEOUT: Duration = DRIVER_TIMEOUT.saturating_add(Duration::from_secs(20));
 
 /// Questions of which the round trip is taken, and how long they may take together.
 const ROUNDS: usize = 200;

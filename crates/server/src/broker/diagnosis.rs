@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use causeway_connection::channel::Connection;
 use causeway_connection::record::ConnectionKeys;
+use causeway_doctor::live::DRIVER_TIMEOUT;
 use causeway_sandbox::Purpose;
 use causeway_wire::handshake::ClientHello;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,8 +21,8 @@ use crate::admission::{HandshakeSlot, Origin, Source};
 use crate::broker::spawn::Started;
 use crate::protocol::messages::{self, ControlError, ToWorker};
 
-/// How long the process of a diagnosis may take. A driver that hangs is given up after 40 s.
-const DIAGNOSIS_PROCESS_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long the process of a diagnosis may take, in which a driver may hang.
+const DIAGNOSIS_PROCESS_TIMEOUT: Duration = DRIVER_TIMEOUT.saturating_add(Duration::from_secs(50));
 
 /// Gives a client a process that answers it, and waits for the end of that.
 pub fn answer(

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_wire::handshake::SessionId;
-use causeway_wire::moves::MoveReply;
+use causeway_wire::moves::{MoveReply, QUIET_TIMEOUT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
@@ -33,9 +33,9 @@ pub const PIPE_SIZE: usize = 1 << 20;
 /// The most bytes of a state in which there is a header.
 const MAX_BEGINNING: usize = MAX_HEADER + 64;
 
-/// How long the state's header may take to come. Its session may be busy for 30 s before it is held, and is asked to stop
-/// only once this server has a slot for it.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long the state's header may take to come. Its session may be busy before it is held, and is asked to stop only
+/// once this server has a slot for it.
+const HEADER_TIMEOUT: Duration = QUIET_TIMEOUT.saturating_mul(4);
 
 /// A session that comes.
 pub struct IncomingSession {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use causeway_sync::threads;
 use causeway_wire::handshake::{LaneToken, Protection, SessionId};
-use causeway_wire::moves::{MAX_STATE_PIECE, MoveReply, MoveRequest};
+use causeway_wire::moves::{MAX_STATE_PIECE, MoveReply, MoveRequest, QUIET_TIMEOUT};
 use causeway_wire::relocation::Relocation;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
@@ -35,8 +35,8 @@ use crate::protocol::messages::{self, CheckpointStart, ToWorker, WrittenState};
 /// Interval at which the state file is checked for growth.
 const GROWTH_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long a worker may write nothing of a session's state. It waits for 30 s for what the session has under way.
-const GROWTH_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a worker may write nothing of a session's state. It waits for what the session has under way.
+const GROWTH_TIMEOUT: Duration = QUIET_TIMEOUT.saturating_mul(4);
 
 /// The sessions that a caller moves.
 pub struct Moves<'a> {

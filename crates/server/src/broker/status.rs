@@ -7,7 +7,7 @@ use causeway_connection::channel::Connection;
 use causeway_connection::exchange::Exchange;
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::handshake::{ClientHello, Response, SessionId};
-use causeway_wire::status::{Reply, ServerStatus, StatusRequest};
+use causeway_wire::status::{RELEASE_TIMEOUT, Reply, ServerStatus, StatusRequest};
 use crossbeam_channel::RecvTimeoutError;
 
 use super::authorization::Authorization;
@@ -104,9 +104,6 @@ fn begin_to_drain(shared: &Arc<Shared>, peer: Origin, seconds: u32) -> Reply {
     let already = drain(shared, limit);
     Reply::Draining { sessions: shared.admission.sessions() as u32, already }
 }
-
-/// How long device memory may take to go to the host: that of the largest GPU at a disk's rate.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Whether a peer may change a session, as by the release of its device memory: the server's own user and
 /// root, and the session's owner as the kernel or a key of its own shows.

@@ -18,7 +18,7 @@ use causeway_link::{ConnectOptions, connect_status, describe_process};
 use causeway_memory::copy_threads;
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::handshake::{Features, LaneToken};
-use causeway_wire::moves::{MoveReply, MoveRequest};
+use causeway_wire::moves::{MoveReply, MoveRequest, QUIET_TIMEOUT};
 use causeway_wire::status::{Reply, StatusRequest};
 
 use super::{Session, all, connect, with};
@@ -32,7 +32,7 @@ use crate::{call_gate, process};
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long there may be no quiet point; the server gives up before.
-const HOLD_TIMEOUT: Duration = Duration::from_secs(60);
+const HOLD_TIMEOUT: Duration = QUIET_TIMEOUT.saturating_mul(2);
 
 /// How long what the server has sent before may be on its way.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);

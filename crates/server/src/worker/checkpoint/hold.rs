@@ -9,6 +9,7 @@ use causeway_link::{IdleHook as _, LinkError, Receiver};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::Features;
 use causeway_wire::message::WorkerMessage;
+use causeway_wire::moves::QUIET_TIMEOUT;
 use causeway_wire::relocation::LinkState;
 use thiserror::Error;
 
@@ -21,9 +22,6 @@ use crate::worker::engine::{Engine, IdleWork, ProtocolError, handle};
 use crate::worker::release_check::{Busy, Held as MemoryHeld};
 use crate::worker::suspension;
 use crate::worker_process::Decision;
-
-/// How long a quiet point is waited for in all.
-const QUIET_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// For how long commands are held back at a time while there is none: the client may have to say something first.
 const HOLD_INTERVAL: Duration = Duration::from_millis(500);
