@@ -10,32 +10,6 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use super::histogram::{BOUNDS, Histogram, bucket_of};
 
-/// The counts' places in the page.
-#[derive(Debug, Clone, Copy)]
-enum CounterIndex {
-    Via,
-    Posted,
-    Called,
-    Failed,
-    Launches,
-    CopiesToDevice,
-    BytesToDevice,
-    CopiesFromDevice,
-    BytesFromDevice,
-    CallSum,
-    WaitSum,
-    DeviceMemory,
-    PeakDeviceMemory,
-    HasKernelTime,
-    KernelTime,
-    HasGpuDirect,
-    GpuDirectToDevice,
-    GpuDirectFromDevice,
-    CallBuckets = FIRST_BUCKET,
-    WaitBuckets = FIRST_BUCKET + BUCKETS,
-    End = FIRST_BUCKET + 2 * BUCKETS,
-}
-
 /// Where the buckets begin: behind the counts that stand alone.
 const FIRST_BUCKET: isize = 18;
 
@@ -50,42 +24,98 @@ fn at_buckets() -> impl Iterator<Item = usize> {
     CounterIndex::CallBuckets as usize..CounterIndex::End as usize
 }
 
-/// What a session has done, as it was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// What carries its messages, once that is known.
-    pub via: Option<TransportKind>,
-    /// Commands without a reply.
-    pub posted: u64,
-    /// Commands with one.
-    pub called: u64,
-    /// Commands that failed.
-    pub failed: u64,
-    /// Launches of kernels and graphs.
-    pub launches: u64,
-    /// Copies to devices.
-    pub copies_to_device: u64,
-    /// Their bytes.
-    pub bytes_to_device: u64,
-    /// Copies from devices.
-    pub copies_from_device: u64,
-    /// Their bytes.
-    pub bytes_from_device: u64,
-    /// Bytes of device memory that the session has, and the most that it has had.
-    pub device_memory: u64,
-    pub peak_device_memory: u64,
-    /// Nanoseconds for which kernels ran, the sum of all; nothing where the back end does not measure that.
-    pub kernel_time: Option<u64>,
-    /// Whether network cards may access the session's device memory.
-    pub has_gpudirect: bool,
-    /// Bytes of copies to devices that network cards have written there themselves (GPUDirect).
-    pub gpudirect_to_device: u64,
-    /// Bytes of copies from devices that network cards have read there themselves.
-    pub gpudirect_from_device: u64,
-    /// From the arrival of a command to its reply, where that does not wait for the GPU.
-    pub calls: Histogram,
-    /// The same where it does.
-    pub waits: Histogram,
+/// How the counts of two sessions become one.
+macro_rules! merge {
+    (sum, $own:expr, $other:expr) => {
+        $own = $own.wrapping_add($other)
+    };
+    (max, $own:expr, $other:expr) => {
+        $own = $own.max($other)
+    };
+    (not, $own:expr, $other:expr) => {};
+}
+
+/// Declares the counters of a session: for each, the field of [`Counts`], the index in the page, and how it is merged. Those under
+/// `others` are read in a way of their own.
+macro_rules! counters {
+    (
+        single { $($(#[$doc:meta])* $field:ident: $variant:ident = $index:literal, $merge:ident;)* }
+        others { $($other:ident = $other_index:literal,)* }
+    ) => {
+        /// The index of each count in the page.
+        #[derive(Debug, Clone, Copy)]
+        enum CounterIndex {
+            $($variant = $index,)*
+            $($other = $other_index,)*
+            CallBuckets = FIRST_BUCKET,
+            WaitBuckets = FIRST_BUCKET + BUCKETS,
+            End = FIRST_BUCKET + 2 * BUCKETS,
+        }
+
+        /// What a session has done, as it was read.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct Counts {
+            $($(#[$doc])* pub $field: u64,)*
+            /// What carries its messages, once that is known.
+            pub via: Option<TransportKind>,
+            /// Nanoseconds for which kernels ran, the sum of all; nothing where the back end does not measure that.
+            pub kernel_time: Option<u64>,
+            /// Whether network cards may access the session's device memory.
+            pub has_gpudirect: bool,
+            /// From the arrival of a command to its reply, where that does not wait for the GPU.
+            pub calls: Histogram,
+            /// The same where it does.
+            pub waits: Histogram,
+        }
+
+        impl Counts {
+            /// Takes the single counts from a page.
+            fn read_single(&mut self, page: &[u64; COUNTS]) {
+                $(self.$field = page[CounterIndex::$variant as usize];)*
+            }
+
+            fn merge_single(&mut self, other: &Self) {
+                $(merge!($merge, self.$field, other.$field);)*
+            }
+        }
+    };
+}
+
+counters! {
+    single {
+        /// Commands without a reply.
+        posted: Posted = 1, sum;
+        /// Commands with one.
+        called: Called = 2, sum;
+        /// Commands that failed.
+        failed: Failed = 3, sum;
+        /// Launches of kernels and graphs.
+        launches: Launches = 4, sum;
+        /// Copies to devices.
+        copies_to_device: CopiesToDevice = 5, sum;
+        /// Their bytes.
+        bytes_to_device: BytesToDevice = 6, sum;
+        /// Copies from devices.
+        copies_from_device: CopiesFromDevice = 7, sum;
+        /// Their bytes.
+        bytes_from_device: BytesFromDevice = 8, sum;
+        /// Bytes of device memory that the session has.
+        device_memory: DeviceMemory = 11, not;
+        /// The most that it has had.
+        peak_device_memory: PeakDeviceMemory = 12, max;
+        /// Bytes of copies to devices that network cards have written there themselves (GPUDirect).
+        gpudirect_to_device: GpuDirectToDevice = 16, sum;
+        /// Bytes of copies from devices that network cards have read there themselves.
+        gpudirect_from_device: GpuDirectFromDevice = 17, sum;
+    }
+    others {
+        Via = 0,
+        CallSum = 9,
+        WaitSum = 10,
+        HasKernelTime = 13,
+        KernelTime = 14,
+        HasGpuDirect = 15,
+    }
 }
 
 impl Counts {
@@ -96,57 +126,34 @@ impl Counts {
 
     /// Adds what another session has done.
     pub fn merge(&mut self, other: &Self) {
-        for (own, other) in [
-            (&mut self.posted, other.posted),
-            (&mut self.called, other.called),
-            (&mut self.failed, other.failed),
-            (&mut self.launches, other.launches),
-            (&mut self.copies_to_device, other.copies_to_device),
-            (&mut self.bytes_to_device, other.bytes_to_device),
-            (&mut self.copies_from_device, other.copies_from_device),
-            (&mut self.bytes_from_device, other.bytes_from_device),
-            (&mut self.gpudirect_to_device, other.gpudirect_to_device),
-            (&mut self.gpudirect_from_device, other.gpudirect_from_device),
-        ] {
-            *own = own.wrapping_add(other);
-        }
+        self.merge_single(other);
         if let Some(time) = other.kernel_time {
             self.kernel_time = Some(self.kernel_time.unwrap_or(0).wrapping_add(time));
         }
-        self.peak_device_memory = self.peak_device_memory.max(other.peak_device_memory);
         self.calls.merge(&other.calls);
         self.waits.merge(&other.waits);
     }
 
     /// Reads what a page has.
-    fn of(words: &[u64; COUNTS]) -> Self {
-        let at = |place: CounterIndex| words[place as usize];
+    fn of(page: &[u64; COUNTS]) -> Self {
+        let at = |place: CounterIndex| page[place as usize];
         let histogram = |buckets: CounterIndex, sum: CounterIndex| {
             let mut histogram = Histogram { sum: at(sum), ..Histogram::default() };
             let first = buckets as usize;
             let count = histogram.buckets.len();
-            histogram.buckets.copy_from_slice(&words[first..first + count]);
+            histogram.buckets.copy_from_slice(&page[first..first + count]);
             histogram
         };
-        Self {
+        let mut counts = Self {
             via: TransportKind::from_number(at(CounterIndex::Via)),
-            posted: at(CounterIndex::Posted),
-            called: at(CounterIndex::Called),
-            failed: at(CounterIndex::Failed),
-            launches: at(CounterIndex::Launches),
-            copies_to_device: at(CounterIndex::CopiesToDevice),
-            bytes_to_device: at(CounterIndex::BytesToDevice),
-            copies_from_device: at(CounterIndex::CopiesFromDevice),
-            bytes_from_device: at(CounterIndex::BytesFromDevice),
-            device_memory: at(CounterIndex::DeviceMemory),
-            peak_device_memory: at(CounterIndex::PeakDeviceMemory),
             kernel_time: (at(CounterIndex::HasKernelTime) != 0).then(|| at(CounterIndex::KernelTime)),
             has_gpudirect: at(CounterIndex::HasGpuDirect) != 0,
-            gpudirect_to_device: at(CounterIndex::GpuDirectToDevice),
-            gpudirect_from_device: at(CounterIndex::GpuDirectFromDevice),
             calls: histogram(CounterIndex::CallBuckets, CounterIndex::CallSum),
             waits: histogram(CounterIndex::WaitBuckets, CounterIndex::WaitSum),
-        }
+            ..Self::default()
+        };
+        counts.read_single(page);
+        counts
     }
 }
 
