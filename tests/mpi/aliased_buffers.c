@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "gpu.h"
+#include "split_mix.h"
 
 enum { CALLS = 15, MAX_COUNT = 1 << 17 };
 
@@ -15,11 +16,7 @@ static uint64_t state;
 static int rank, ranks, wrong;
 
 static int common(int limit) {
-    // splitmix64 (Steele, Lea and Flood, 2014).
-    uint64_t z = state += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return (int)((z ^ (z >> 31)) % (uint64_t)limit);
+    return (int)(split_mix(&state) % (uint64_t)limit);
 }
 
 static int class_of(int error) {

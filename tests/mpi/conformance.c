@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "gpu.h"
+#include "split_mix.h"
 
 #if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
 #define HAS_ISENDRECV 1
@@ -19,20 +20,12 @@
 static uint64_t common_state, own_state;
 static int rank, ranks, wrong;
 
-static uint64_t advance(uint64_t *state) {
-    // splitmix64 (Steele, Lea and Flood, 2014).
-    uint64_t z = *state += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-}
-
 static int common(int limit) {
-    return (int)(advance(&common_state) % (uint64_t)limit);
+    return (int)(split_mix(&common_state) % (uint64_t)limit);
 }
 
 static int own(int limit) {
-    return (int)(advance(&own_state) % (uint64_t)limit);
+    return (int)(split_mix(&own_state) % (uint64_t)limit);
 }
 
 static void must(int is_right, const char *what, ...) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "gpu.h"
+#include "split_mix.h"
 
 enum { MAX_EXTENT = 20000, MAX_PARTITIONS = 4 };
 
@@ -20,16 +21,8 @@ struct region {
 static uint64_t common_state, own_state;
 static int rank, ranks;
 
-static uint64_t advance(uint64_t *state) {
-    // splitmix64 (Steele, Lea and Flood, 2014).
-    uint64_t z = *state += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-}
-
 static int common(int limit) {
-    return (int)(advance(&common_state) % (uint64_t)limit);
+    return (int)(split_mix(&common_state) % (uint64_t)limit);
 }
 
 static MPI_Aint extent_of(MPI_Datatype type) {
@@ -148,10 +141,10 @@ static void make_region(struct region *region, size_t bytes) {
     region->bytes = bytes + 1;
     region->before = malloc(region->bytes);
     region->expected = malloc(region->bytes);
-    for (size_t at = 0; at < region->bytes; at++) region->before[at] = (unsigned char)advance(&own_state);
+    for (size_t at = 0; at < region->bytes; at++) region->before[at] = (unsigned char)split_mix(&own_state);
     memcpy(region->expected, region->before, region->bytes);
-    region->kind = (enum memory)(advance(&own_state) % MEMORIES);
-    if (advance(&own_state) % 2) region->kind = DEVICE;
+    region->kind = (enum memory)(split_mix(&own_state) % MEMORIES);
+    if (split_mix(&own_state) % 2) region->kind = DEVICE;
     region->address = gpu_allocate(region->kind, region->bytes);
     gpu_copy(region->address, region->before, region->bytes);
 }

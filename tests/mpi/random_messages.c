@@ -14,6 +14,7 @@
 
 #include "causeway_comm.h"
 #include "gpu.h"
+#include "split_mix.h"
 
 enum { MESSAGES = 40, GUARD = 16 };
 enum send_way { SEND, SSEND, ISEND, ISSEND, BSEND, SENDS };
@@ -38,11 +39,7 @@ static int rank, ranks;
 static size_t longest;
 
 static uint64_t next(void) {
-    // splitmix64 (Steele, Lea and Flood, 2014).
-    uint64_t z = state += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
+    return split_mix(&state);
 }
 
 static size_t below(size_t limit) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "gpu.h"
+#include "split_mix.h"
 
 enum { THREADS = 6, MAX_MESSAGES = 4, BYTES = 400 };
 
@@ -15,11 +16,7 @@ static uint64_t seed;
 
 // The same for one thread of both ranks.
 static uint64_t next(uint64_t *state) {
-    // splitmix64 (Steele, Lea and Flood, 2014).
-    uint64_t z = *state += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
+    return split_mix(state);
 }
 
 static void must_be(int error, int is_cut, const char *call, int number, int round) {

@@ -1,4 +1,5 @@
 // Numbers that are the same at all ranks, and a rank's own.
+#include "../split_mix.h"
 #include "collectives.h"
 
 static uint64_t common_state, own_state;
@@ -9,11 +10,7 @@ void start_random(uint64_t seed) {
 }
 
 uint64_t advance(uint64_t *state) {
-    // splitmix64 (Steele, Lea and Flood, 2014).
-    uint64_t z = *state += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
+    return split_mix(state);
 }
 
 uint64_t own(void) {

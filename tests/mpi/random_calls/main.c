@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../split_mix.h"
 #include "random_calls.h"
 
 enum { MAX_THREADS = 8 };
@@ -20,11 +21,7 @@ static int rounds;
 static bool has_gpu;
 
 static uint64_t next(struct group *group) {
-    // splitmix64 (Steele, Lea and Flood, 2014).
-    uint64_t z = group->state += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
+    return split_mix(&group->state);
 }
 
 size_t below(struct group *group, size_t limit) {

@@ -9,6 +9,8 @@ mod host;
 mod job;
 mod rank;
 mod running;
+#[path = "../common/split_mix.rs"]
+mod split_mix;
 
 /// One rank of a job that another test has started; without one there is nothing to do.
 #[test]

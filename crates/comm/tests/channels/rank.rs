@@ -12,6 +12,8 @@ use causeway_comm::tracer::{Operation, Traffic};
 use causeway_comm::transfer::offers::OfferState;
 use causeway_comm::{Channel, World};
 
+use crate::split_mix::Random;
+
 /// The variable that tells a process its task: nonce, rank, seed, messages, and whether the sender dies.
 pub const TASK: &str = "CAUSEWAY_TEST_RANK";
 
@@ -42,31 +44,6 @@ struct Plan {
     fetches: Operation,
     /// Whether sender and receiver move meanwhile.
     moves: [bool; 2],
-}
-
-/// Numbers that follow from a seed (SplitMix64).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        let mut bytes: Vec<u8> = Vec::with_capacity(count + 8);
-        while bytes.len() < count {
-            bytes.extend_from_slice(&self.next().to_le_bytes());
-        }
-        bytes.truncate(count);
-        bytes
-    }
 }
 
 impl Plan {

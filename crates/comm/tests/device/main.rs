@@ -13,6 +13,8 @@ mod processes;
 mod programs;
 mod remote;
 mod software;
+#[path = "../common/split_mix.rs"]
+mod split_mix;
 mod stencil;
 mod verbs;
 
@@ -23,7 +25,8 @@ use causeway_comm::device::team::{Kind, NetworkPolicy, Options, Team, TeamError}
 
 use machine::{Lanes, Params, Ranks, is_cuda};
 use processes::Hosts;
-use programs::{Abilities, DATA, Program, Random, WORDS};
+use programs::{Abilities, DATA, Program, WORDS};
+use split_mix::Random;
 
 /// A team of so many ranks. Waits take long where the machine is busy.
 fn team(gpu: &Ranks, ranks: usize, options: Options) -> Team {

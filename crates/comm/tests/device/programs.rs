@@ -4,6 +4,8 @@
 //! what is read is not written, so that one outcome is right. Signals, counters and messages go on beside
 //! that.
 
+use crate::split_mix::Random;
+
 /// Bytes of a slice, and slices of a data window, which random transfers use.
 const SLICE: u64 = 512;
 const SLICES: u64 = 12;
@@ -82,28 +84,6 @@ pub struct Program {
     /// By rank, the number of a step and what it must answer.
     pub answers: Vec<Vec<(usize, u64)>>,
     random: Random,
-}
-
-/// Numbers that look random (SplitMix64).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn shuffle<T>(&mut self, list: &mut [T]) {
-        for at in (1..list.len()).rev() {
-            list.swap(at, self.below(at as u64 + 1) as usize);
-        }
-    }
 }
 
 /// A slice: rank, window, number.

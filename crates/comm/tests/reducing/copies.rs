@@ -21,7 +21,7 @@ fn kernels_copy_their_ranges() {
     for _ in 0..60 {
         let ranges = 1 + random.below(5);
         let memory = space.allocate(2 * ranges * ROOM, 256).unwrap();
-        let content: Vec<u8> = (0..2 * ranges * ROOM).map(|_| random.word() as u8).collect();
+        let content: Vec<u8> = (0..2 * ranges * ROOM).map(|_| random.next() as u8).collect();
         space.write(memory, &content).unwrap();
         // All addresses are multiples of 1, 2, 4, 8 or 16.
         let multiple = 1 << random.below(5);

@@ -3,11 +3,14 @@
 
 mod copies;
 mod model;
+#[path = "../common/split_mix.rs"]
+mod split_mix;
 
 use causeway_comm::collective::element::{Element, Operation};
 use causeway_comm::collective::kernels::{Kernel, MAX_SOURCES, Makes};
 use causeway_ptx::memory::AddressSpace;
 use causeway_ptx::{CompileOptions, Host, LaunchConfig, Pool, Program};
+use split_mix::Random;
 use std::sync::Arc;
 
 /// Bytes around what a kernel may write, which must stay.
@@ -23,25 +26,6 @@ impl Host for Silent {
 
     fn set_condition(&self, _: u64, _: u32) -> bool {
         false
-    }
-}
-
-/// Random numbers: splitmix64 (Steele, Lea and Flood, 2014).
-pub struct Random(u64);
-
-impl Random {
-    /// The next one, of 64 bits.
-    pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// One below a limit.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.word() % limit
     }
 }
 

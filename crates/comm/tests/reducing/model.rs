@@ -23,8 +23,8 @@ pub fn element(element: Element, operation: Operation, random: &mut Random) -> V
         let few = is_place || matches!(element, Element::Indexed { .. });
         let value = match number {
             Number::Signed(_) if few => Value::Signed(random.below(5) as i64 - 2),
-            Number::Signed(_) => Value::Signed(random.word() as i64),
-            Number::Unsigned(_) => Value::Unsigned(if random.below(4) == 0 { 0 } else { random.word() }),
+            Number::Signed(_) => Value::Signed(random.next() as i64),
+            Number::Unsigned(_) => Value::Unsigned(if random.below(4) == 0 { 0 } else { random.next() }),
             _ if operation == Operation::Prod => {
                 float(*number, [1.0, -1.0, 1.0, -1.0][random.below(4) as usize])
             }
