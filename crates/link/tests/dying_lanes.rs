@@ -13,7 +13,7 @@ use causeway_link::{
     ConnectOptions, Destination, LinkError, TransferError, TransferOptions, connect, describe_process,
 };
 use causeway_wire::handshake::Protection;
-use common::{COMMANDS, Pair, events, listen, pattern, target};
+use common::{COMMANDS, Pair, events, listen, pattern, target, wait_until};
 use crossbeam_channel::unbounded;
 
 /// How many bytes each lane carries to the server and back before it is cut.
@@ -124,9 +124,7 @@ fn every_transfer_arrives(limits: Limits, protection: Protection) {
         assert!(buffer == bytes[number as usize], "transfer {number} to the worker");
     }
     // The last acknowledgements let the posted memory go.
-    while Arc::strong_count(&kept) > 1 {
-        std::thread::yield_now();
-    }
+    wait_until("acknowledgements of all transfers", || Arc::strong_count(&kept) == 1);
     assert!(client_reports.lost.is_empty() && worker_reports.lost.is_empty());
 }
 

@@ -22,7 +22,8 @@ use causeway_wire::handshake::{
 };
 use causeway_wire::message::ClientMessage;
 use common::{
-    COMMANDS, Joint, Pair, SCARCE_SHM, SHM, events, events_with, local_socket, pair, pattern, target, version,
+    COMMANDS, Joint, Pair, SCARCE_SHM, SHM, events, events_with, local_socket, pair, pattern, target,
+    version, wait_until,
 };
 use crossbeam_channel::unbounded;
 
@@ -155,9 +156,7 @@ fn a_peer_that_takes_nothing_is_waited_for_with_bounded_memory() {
                 bytes += 9;
             }
         });
-        while sent.load(Ordering::SeqCst) < half {
-            std::thread::yield_now();
-        }
+        wait_until("half of the transfers are sent", || sent.load(Ordering::SeqCst) >= half);
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(sent.load(Ordering::SeqCst), half, "the arena is full, so nothing more may have gone");
         assert!(client.link.counters().message_bytes_sent as usize <= RING + (128 << 10));
@@ -185,9 +184,7 @@ fn a_peer_that_goes_in_the_middle_of_a_copy_frees_whoever_waits_for_it() {
         client.link.start(client_events);
         let link = client.link.clone();
         let sending = std::thread::spawn(move || link.send_transfer(1, &pattern(8 << 20, 1)));
-        while client.link.counters().transfer_bytes_sent == 0 {
-            std::thread::yield_now();
-        }
+        wait_until("the copy begins", || client.link.counters().transfer_bytes_sent > 0);
         if ends {
             worker.close();
         }

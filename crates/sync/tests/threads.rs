@@ -32,8 +32,9 @@ fn a_parker_meets_its_wakers_whenever_they_come() {
                 }
             });
         }
-        let mut seen = 0;
+        let (mut seen, deadline) = (0, Instant::now() + 2 * LONG);
         while seen < 2 * ROUNDS {
+            assert!(Instant::now() < deadline, "woken {seen} times only");
             parker.park_unless(|| work.load(Ordering::Acquire) != seen);
             seen = work.load(Ordering::Acquire);
         }
@@ -47,7 +48,9 @@ fn a_slot_is_used_again_and_again() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 1..=ROUNDS as u32 {
+                let deadline = Instant::now() + LONG;
                 while requested.load(Ordering::Acquire) != number {
+                    assert!(Instant::now() < deadline, "slot {number} is never requested");
                     std::thread::yield_now();
                 }
                 value.store(number * 3, Ordering::Relaxed);
@@ -118,8 +121,9 @@ fn a_poller_is_woken_by_what_is_brought_when_it_is_idle_and_by_calls_in_a_pause(
                 }
             });
         }
-        let mut seen = 0;
+        let (mut seen, deadline) = (0, Instant::now() + 2 * LONG);
         while seen < 2 * ROUNDS {
+            assert!(Instant::now() < deadline, "called {seen} times only");
             let key = pause.key();
             pause.idle_unless(key, || brought.load(Ordering::Relaxed) != seen);
             seen = brought.load(Ordering::Relaxed);

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_comm::board::BoardLocations;
 use causeway_comm::bootstrap::{self, BootstrapListener, Connection};
@@ -260,7 +260,9 @@ fn answers(says: &[[u8; 16]]) -> Vec<[u8; 16]> {
     std::thread::scope(|scope| {
         let coming = scope.spawn(|| listener.arrival().unwrap().unwrap());
         let world = World::join(nonce, 0, 2, Settings::read(Environment::of(&set)).unwrap()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
         while !world.is_reachable(1) {
+            assert!(Instant::now() < deadline, "the other rank is not reached");
             std::thread::sleep(Duration::from_millis(5));
         }
         let connection: Connection = coming.join().unwrap();

@@ -1,6 +1,8 @@
 //! A rank of another host that ends, or says what it must not: the team ends with an error that says so,
 //! kernels wait no longer, and nothing is written.
 
+use std::time::Instant;
+
 use causeway_comm::bootstrap::ByteStream;
 use causeway_comm::device::gpu::Block;
 use causeway_comm::device::layout::{CONTROL_BYTES_OF_RANK, INBOX_AT};
@@ -21,6 +23,15 @@ struct Stranger {
 }
 
 impl Stranger {
+    /// Waits until the other rank has ended the connection.
+    fn wait_for_end(&self) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.peers.ended().is_none() {
+            assert!(Instant::now() < deadline, "the other rank does not end the connection");
+            std::thread::yield_now();
+        }
+    }
+
     fn join(hosts: &Hosts) -> Self {
         let peers = hosts.join(1);
         assert!(peers.gpus(7).unwrap().is_spread);
@@ -99,9 +110,7 @@ fn a_rank_of_another_host_that_says_what_it_must_not_ends_the_team() {
         let failure = end_of_team(false, |stranger| {
             stranger.say(&bytes);
             // It has heard of the end when its own connection is at an end.
-            while stranger.peers.ended().is_none() {
-                std::thread::yield_now();
-            }
+            stranger.wait_for_end();
         });
         assert!(
             failure.starts_with("rank 0: the link to rank 1") && failure.contains(told),
@@ -115,9 +124,7 @@ fn bytes_for_a_window_that_was_freed_are_not_written_into_the_next() {
     let late = Frame::Put { to: Position { window: WINDOW, offset: 0 }, bytes: 8 }.encode();
     let failure = end_of_team(true, |stranger| {
         stranger.say(&[&late[..], &[0xff; 8]].concat());
-        while stranger.peers.ended().is_none() {
-            std::thread::yield_now();
-        }
+        stranger.wait_for_end();
     });
     assert!(failure.contains("it names a window that this rank does not have"), "{failure}");
 }

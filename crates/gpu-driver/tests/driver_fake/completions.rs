@@ -9,6 +9,10 @@ use causeway_gpu::calls::*;
 use causeway_gpu::{Completion, Gpu};
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what must come.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn completions_come_at_once_or_later_and_in_order() {
@@ -95,7 +99,9 @@ fn a_thread_that_looks_gets_the_completions_until_it_stops() {
         poller.poll();
         assert!(results.try_recv().is_err());
         fake.set_busy(0);
+        let deadline = Instant::now() + TIMEOUT;
         while poller.is_waited_for() {
+            assert!(Instant::now() < deadline, "nobody finds the end of the work");
             poller.poll();
             std::thread::yield_now();
         }
@@ -133,8 +139,10 @@ fn a_thread_that_looks_gets_the_completions_until_it_stops() {
     // Nobody looks for the end of what nobody waits for, and still it is told.
     fake.set_busy(BUSY);
     wait(false);
+    let deadline = Instant::now() + TIMEOUT;
     while poller.is_waited_for() {
         // The completion of the wait before was called a moment ago.
+        assert!(Instant::now() < deadline, "the wait before is not forgotten");
         std::thread::yield_now();
     }
     fake.set_busy(0);

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_access::keys::clients::NotAccepted;
 use causeway_access::target::socket_proof;
@@ -231,6 +231,21 @@ fn accept_all(
                 }
             }
         }
+    }
+}
+
+/// How long a test waits for what must come.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Waits until something is so, which `what` names.
+///
+/// # Panics
+/// When it takes too long.
+pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + TIMEOUT;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}: not within {TIMEOUT:?}");
+        std::thread::yield_now();
     }
 }
 

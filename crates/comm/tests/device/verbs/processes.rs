@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_comm::device::verbs::layout::{SendRequest, WorkCompletion, operation, send_flags};
 use causeway_comm::device::verbs::{Doorbell, NicOptions, QueuePairOptions};
@@ -256,7 +256,9 @@ fn cards_of_two_processes_carry_requests_and_errors() {
     let before = card.refusals();
     let send = joined.request(operation::SEND, 0, 0, 13);
     joined.post(&[send]);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while card.refusals() == before {
+        assert!(Instant::now() < deadline, "the card refuses no message");
         std::thread::yield_now();
     }
     assert_eq!(joined.other.say("receive 1 64"), format!("[{OK}]"));
