@@ -18,8 +18,8 @@ pub enum Arrived {
     Payload(u64),
     /// The message itself, which is longer than the user's memory.
     TooLong(u64),
-    /// Word of a message that is to be fetched. It may be longer than the user's memory.
-    Elsewhere(Descriptor),
+    /// The descriptor of a message that is to be fetched. It may be longer than the user's memory.
+    Descriptor(Descriptor),
 }
 
 /// What the `length` bytes are that came for a receive with `size` bytes of the user's. `start` holds the
@@ -27,7 +27,7 @@ pub enum Arrived {
 pub fn classify(job: &Job, own: u32, start: &[u8], length: u64, size: u64) -> Arrived {
     let is_of_that_length = length == DESCRIPTOR_BYTES as u64;
     match is_of_that_length.then(|| Descriptor::decode(start, job)).flatten() {
-        Some(descriptor) if descriptor.to == own => Arrived::Elsewhere(descriptor),
+        Some(descriptor) if descriptor.to == own => Arrived::Descriptor(descriptor),
         _ if length > size => Arrived::TooLong(length),
         _ => Arrived::Payload(length),
     }

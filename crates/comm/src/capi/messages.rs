@@ -289,7 +289,7 @@ pub unsafe extern "C" fn causeway_comm_classify(
     let (kind, count) = match arrived {
         Arrived::Payload(count) => (0, count),
         Arrived::TooLong(count) => (1, count),
-        Arrived::Elsewhere(descriptor) => (2, descriptor.bytes),
+        Arrived::Descriptor(descriptor) => (2, descriptor.bytes),
     };
     // SAFETY: as promised.
     unsafe { *payload = count };

@@ -198,16 +198,16 @@ impl Fetcher {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// It is.
-    UntilThere,
+    Blocking,
     /// It may be under way: the program does something else meanwhile.
-    ForNothing,
+    NonBlocking,
 }
 
 /// What a fetch has come to.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The payload is there.
-    There(Decision),
+    Complete(Decision),
     /// It is being copied.
     InFlight(Box<PendingFetch>),
 }
@@ -320,7 +320,7 @@ impl Fetcher {
                 }
                 Open::There => {
                     self.chooser.took(&kind, fetched.channel, request.bytes, traffic, start.elapsed());
-                    return Ok(Outcome::There(fetched));
+                    return Ok(Outcome::Complete(fetched));
                 }
                 Open::No => {}
             }
@@ -337,7 +337,7 @@ impl Fetcher {
                     } else {
                         self.chooser.opened(&kind, fetched.channel, request.bytes, traffic, time);
                     }
-                    return Ok(Outcome::There(fetched));
+                    return Ok(Outcome::Complete(fetched));
                 }
                 Err(error) if error.ends_connection() => return Err(error),
                 Err(error) if error.is_of_message() => {
@@ -393,7 +393,7 @@ impl Fetcher {
             return Open::No;
         }
         let (from, bytes) = (memory.start().saturating_add(request.source.offset), request.bytes as usize);
-        if wait == Wait::ForNothing {
+        if wait == Wait::NonBlocking {
             // SAFETY: the receive's memory is this function's until the receive ends, and the sender's stays
             // as it is until its word says that this is done. The peer's buffer stays open with the copy.
             let pending = unsafe { PendingCopy::begin(&scope, request.to, from, bytes) };

@@ -10,7 +10,9 @@ use causeway_config::ValueError;
 use causeway_sync::{Monitor, threads};
 use thiserror::Error;
 
-use super::state::{Completion, ContainerCheck, DisconnectListeners, Extra, Outgoing, Shared, World, lock};
+use super::state::{
+    Completion, ContainerCheck, DisconnectListeners, Outgoing, Shared, UserData, World, lock,
+};
 use crate::board::{Board, BoardError, BoardLocations};
 use crate::bootstrap::{BootstrapListener, Stop};
 use crate::channels::Channel;
@@ -86,7 +88,7 @@ impl World {
             profile: Mutex::new(profile),
         });
         let acceptor = Mutex::new(Some(accept(&shared)?));
-        Ok(Self { shared, acceptor, threads: Mutex::default(), profile_error, extra: OnceLock::new() })
+        Ok(Self { shared, acceptor, threads: Mutex::default(), profile_error, user_data: OnceLock::new() })
     }
 
     /// This process's rank in the job.
@@ -149,8 +151,8 @@ impl World {
     }
 
     /// What a module above keeps for this rank until it leaves: one value, made when it is first asked for.
-    pub fn extra<T: Any + Send + Sync + Default>(&self) -> Option<&T> {
-        self.extra.get_or_init(|| Extra(Box::<T>::default())).0.downcast_ref()
+    pub fn user_data<T: Any + Send + Sync + Default>(&self) -> Option<&T> {
+        self.user_data.get_or_init(|| UserData(Box::<T>::default())).0.downcast_ref()
     }
 
     /// How many messages were received by a channel so far, or sent with the MPI where there is none.
@@ -203,7 +205,7 @@ pub(super) fn accept(shared: &Arc<Shared>) -> std::io::Result<(Stop, JoinHandle<
 impl Drop for World {
     fn drop(&mut self) {
         // It may watch the peers.
-        drop(self.extra.take());
+        drop(self.user_data.take());
         let acceptor = lock(&self.acceptor).take();
         if let Some((stop, _)) = &acceptor {
             stop.stop();

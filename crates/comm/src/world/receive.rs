@@ -65,7 +65,7 @@ impl World {
         by: Operation,
     ) -> Result<(), TransferError> {
         // SAFETY: as promised by the caller.
-        unsafe { self.fetch_and(descriptor, to, to_gpu, size, by, Wait::UntilThere) }.map(drop)
+        unsafe { self.fetch_and(descriptor, to, to_gpu, size, by, Wait::Blocking) }.map(drop)
     }
 
     /// The same for a program that does not wait. The number of the fetch, where it is not over at once: then
@@ -83,7 +83,7 @@ impl World {
         to_gpu: bool,
         size: u64,
     ) -> Result<Option<u64>, TransferError> {
-        let wait = if self.watches_copies() { Wait::ForNothing } else { Wait::UntilThere };
+        let wait = if self.watches_copies() { Wait::NonBlocking } else { Wait::Blocking };
         // SAFETY: as promised by the caller.
         unsafe { self.fetch_and(descriptor, to, to_gpu, size, Operation::NonBlocking, wait) }
     }
@@ -118,7 +118,7 @@ impl World {
         })?;
         let Some((outcome, fetcher)) = fetched else { return Ok(None) };
         match outcome {
-            Outcome::There(fetched) => {
+            Outcome::Complete(fetched) => {
                 self.shared.count(from, MessagePath::Fetched(fetched), bytes);
                 Ok(None)
             }

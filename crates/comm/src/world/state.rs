@@ -42,15 +42,15 @@ pub struct World {
     /// Threads, and the peer whose each is.
     pub(super) threads: Mutex<Vec<(Option<u32>, JoinHandle<()>)>>,
     pub(super) profile_error: Option<ProfileError>,
-    pub(super) extra: OnceLock<Extra>,
+    pub(super) user_data: OnceLock<UserData>,
 }
 
 /// What a module above keeps as long as the rank has its part.
-pub(super) struct Extra(pub(super) Box<dyn Any + Send + Sync>);
+pub(super) struct UserData(pub(super) Box<dyn Any + Send + Sync>);
 
-impl fmt::Debug for Extra {
+impl fmt::Debug for UserData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Extra")
+        f.write_str("UserData")
     }
 }
 

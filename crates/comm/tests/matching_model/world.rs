@@ -219,7 +219,7 @@ impl World {
         let wire = self.wire(number);
         match classify(&self.job, OWN, &wire, wire.len() as u64, u64::MAX) {
             Arrived::Payload(bytes) | Arrived::TooLong(bytes) => bytes,
-            Arrived::Elsewhere(descriptor) => descriptor.bytes,
+            Arrived::Descriptor(descriptor) => descriptor.bytes,
         }
     }
 
@@ -233,14 +233,14 @@ impl World {
         let judged = match classify(&self.job, OWN, &wire, length, room) {
             _ if length > given => Arrived::TooLong(length),
             Arrived::Payload(_) if self.without == Without::Proof && wire.len() == DESCRIPTOR_BYTES => {
-                Arrived::Elsewhere(unproved(&wire))
+                Arrived::Descriptor(unproved(&wire))
             }
             judged => judged,
         };
         let (got, count, truncated) = match judged {
             Arrived::Payload(count) => (wire.first().copied(), count, false),
             Arrived::TooLong(count) => (None, count, true),
-            Arrived::Elsewhere(word) => (Some(word.operation as u8), word.bytes, word.bytes > room),
+            Arrived::Descriptor(word) => (Some(word.operation as u8), word.bytes, word.bytes > room),
         };
         let message = self.messages[number];
         let expected = (message.bytes, message.bytes > room);

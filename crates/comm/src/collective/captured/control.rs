@@ -267,7 +267,7 @@ pub struct Controls(Mutex<Vec<(Owner, Arc<Control>)>>);
 impl Controls {
     /// Those of a rank's part in a job.
     pub fn of(world: &World) -> Option<&Self> {
-        world.extra()
+        world.user_data()
     }
 
     /// The one that graphs of a group use which are captured now, in a context.

@@ -48,7 +48,7 @@ impl Engine {
         } else {
             let answered = waits::reply_to_held_query(&self.session, head, &request);
             let admitted = state.queue.admit(answered, order, command.payload.len(), &request);
-            admitted.map_err(|TooMuch(bytes)| ProtocolError::TooMuchParked(bytes))?;
+            admitted.map_err(|TooMuch(bytes)| ProtocolError::TooMuchDeferred(bytes))?;
             let mut makes = false;
             request.makes(|_| makes = true);
             state.queue.push(Deferred { head: answered, order, payload: command.payload.into(), makes });

@@ -56,7 +56,7 @@ pub enum ProtocolError {
     UnknownCommand(u16),
     /// The client posts without end into streams that do not move.
     #[error("the client has {0} bytes of commands waiting for streams that do not move")]
-    TooMuchParked(usize),
+    TooMuchDeferred(usize),
 }
 
 /// What the lock protects: whoever has it issues commands, also those that have become ready meanwhile.
