@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The granularity of the software GPU.
 const UNIT: usize = 2 << 20;
 
-/// So few descriptors that a session reaches its part of them soon.
+/// Descriptors, so few that a session reaches its part of them soon.
 const DESCRIPTORS: u64 = 400;
 
 fn server_with_few_descriptors() -> Server {

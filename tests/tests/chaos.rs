@@ -28,7 +28,7 @@ const SCHEDULES: Range<u64> = 0..500;
 /// Those of sessions that are encrypted.
 const ENCRYPTED_SCHEDULES: Range<u64> = 0..100;
 
-/// So many programs work at the same time.
+/// Programs that work at the same time.
 const PROGRAMS: u64 = 4;
 
 /// The programs of the model that work while connections fail.

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How long one campaign may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(400);
 
-/// So many hand-overs in a thousand wait up to so many microseconds.
+/// Hand-overs in a thousand that wait, and up to how many microseconds.
 const DELAYS: (&str, &str) = ("CAUSEWAY_TEST_DELAYS", "60:1500");
 
 /// A server whose software GPU has so many devices.

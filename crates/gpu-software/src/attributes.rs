@@ -33,7 +33,7 @@ pub(super) const WARP_SIZE: u32 = causeway_ptx::WARP_SIZE;
 pub(super) const MAX_THREADS_PER_BLOCK: u32 = causeway_ptx::MAX_THREADS_PER_BLOCK;
 pub(super) const SHARED_PER_BLOCK: u32 = 48 << 10;
 pub(super) const SHARED_PER_BLOCK_OPT_IN: u32 = causeway_ptx::MAX_SHARED_PER_BLOCK;
-/// So many threads and blocks may wait for each other on a core.
+/// Threads, and blocks, that may wait for each other on a core.
 pub(super) const MAX_THREADS_PER_MULTIPROCESSOR: u32 = causeway_ptx::MAX_THREADS_PER_WORKER;
 pub(super) const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = causeway_ptx::MAX_BLOCKS_PER_WORKER;
 /// The other limits of a multiprocessor decide nothing here. They are what a device of this compute capability

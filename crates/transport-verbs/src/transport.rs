@@ -206,7 +206,7 @@ impl SendMessages for Sending {
 /// receives and credits. A batch of commands is shorter, and does not take slots from copies.
 const LONG: usize = 64 << 10;
 
-/// So many runs of slots are given back in a message of their own. One waits for frames of this side that
+/// Runs of slots that are released in a message of their own. One waits for frames of this side that
 /// take it along, as an answer does, or for a thread that has [looked in vain](PollBackoff::is_long).
 const BY_THEMSELVES: usize = 2;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_api::image::{FATBIN_MAGIC, Form};
 
-/// So many files and folders are looked at, and so deep.
+/// Files and folders that are looked at, and how deep.
 const MAX_FILES: usize = 1 << 20;
 const MAX_DEPTH: usize = 64;
 

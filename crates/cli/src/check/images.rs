@@ -23,7 +23,7 @@ const GPU: u16 = 190;
 const MAX_IMAGE_BYTES: u64 = 512 << 20;
 /// The most images of a file: PyTorch's largest library has some thousands.
 const MAX_IMAGES: usize = 1 << 16;
-/// So much of a section is searched for the next fat binary at a time.
+/// Bytes of a section that are searched for the next fat binary at a time.
 const WINDOW: u64 = 64 << 10;
 
 /// A fat binary in a file.

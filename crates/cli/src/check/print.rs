@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::finding::{FileCheck, Lacking};
 
-/// So many of one kind are listed for people; JSON has all.
+/// Findings of one kind that are listed for people; JSON has all.
 const MAX_LISTED: usize = 12;
 /// No longer is a line.
 const MAX_LINE: usize = 2000;

@@ -93,7 +93,7 @@ fn call_uncaptured<C: Call, R>(
     result
 }
 
-/// So many answers are kept; one more, and they are collected anew. A tensor map with its question takes 300
+/// Answers that are cached; one more, and they are collected anew. A tensor map with its question takes 300
 /// bytes.
 const MAX_CACHED_RESULTS: usize = 8192;
 

@@ -40,7 +40,7 @@ const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// from then on.
 const UNLIMITED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// So many bytes among messages go to the broker as one number, which keeps round trips out of most commands.
+/// Bytes among messages that go to the broker as one number, which keeps round trips out of most commands.
 const INLINE_BATCH: u64 = 256 << 10;
 
 /// The thread that takes commands waits in parts, and asks the broker between them: the rate may have changed.

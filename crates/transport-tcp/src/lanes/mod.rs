@@ -54,7 +54,7 @@ pub struct NoLane(String);
 /// A resumable link ends when so often in a row none of its lanes could be opened, though commands have a connection.
 const MAX_FRUITLESS: u32 = 10;
 
-/// So long is waited after that, since the network may be about to go again.
+/// Wait after that, since the network may be about to go again.
 const FRUITLESS_PAUSE: Duration = Duration::from_secs(1);
 
 /// The most lanes that a resumable link has had when it ends: each one's account is kept.

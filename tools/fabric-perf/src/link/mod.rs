@@ -68,7 +68,7 @@ mod request {
     pub const DIGEST: u16 = 2;
     /// As many bytes back.
     pub const RETURN: u16 = 3;
-    /// So many transfers follow when this has been answered: another answer when all have come.
+    /// Transfers that follow when this has been answered: another answer when all have come.
     pub const TRANSFERS: u16 = 4;
     /// The same, with the digest of the last one.
     pub const TRANSFER_DIGEST: u16 = 5;

@@ -20,14 +20,14 @@ use crate::log::{error, info};
 /// Log2 of how many slots there can be.
 pub const SLOT_BITS: u32 = 22;
 
-/// So many bits of a generation an address has: a stale handle is taken for a new one when its slot has been
+/// Bits of a generation that an address has: a stale handle is taken for a new one when its slot has been
 /// used again 256 times, or a multiple, and 4096 others in between each time.
 const GENERATION_BITS: u32 = 8;
 
 /// Log2 of the distance between two addresses.
 const STEP_BITS: u32 = 4;
 
-/// So many bytes have the addresses of all handles: 16 GiB.
+/// Bytes of the addresses of all handles: 16 GiB.
 const SIZE: u64 = 1 << (STEP_BITS + SLOT_BITS + GENERATION_BITS);
 
 /// Where the addresses begin; 0 until the first is wanted. A multiple of the page size.

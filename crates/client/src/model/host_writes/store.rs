@@ -13,7 +13,7 @@ use causeway_sync::{LazyThread, delays, threads};
 use crate::locks::{Mutex, rank};
 use crate::log::error;
 
-/// So many bytes are stored in about the time that it takes to wake a thread that may have to wait for a core.
+/// Bytes that are stored in about the time that it takes to wake a thread that may have to wait for a core.
 /// While one that receives does, others go on with what comes, and the sooner a copy is in place the fewer
 /// bytes of the next one come too early.
 const AT_ONCE: usize = 1 << 20;

@@ -42,7 +42,7 @@ impl ContextState {
     }
 }
 
-/// So many proxy streams may a context have before those are looked for whose streams have ended.
+/// Proxy streams that a context may have before those are looked for whose streams have ended.
 const MAX_PROXY_STREAMS: usize = 32;
 
 impl ContextState {

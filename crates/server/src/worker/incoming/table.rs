@@ -66,7 +66,7 @@ pub struct Table {
     pub stale: FxHashSet<u64>,
 }
 
-/// So many transfers are remembered: more than a client has on its lanes without having heard that they came.
+/// Transfers that are remembered: more than a client has on its lanes without having heard that they came.
 pub const MAX_TAKEN: usize = 4096;
 
 impl Table {

@@ -123,7 +123,7 @@ impl ClientMemory {
     }
 }
 
-/// So many may wait for the commands that name them. A client names each right after it has sent it.
+/// Descriptors that may wait for the commands that name them. A client names each right after it has sent it.
 pub const MAX_QUEUED: usize = 256;
 
 /// What waits for a command that names its number; nothing where it could not be taken.

@@ -198,7 +198,7 @@ impl Reader {
     }
 }
 
-/// So many copies read of one worker at a time; others whose streams have come to them wait. It bounds the
+/// Copies that read of one worker at a time; others whose streams have come to them wait. It bounds the
 /// memory that both sides need.
 const MAX_ACTIVE_READS: usize = 4;
 
