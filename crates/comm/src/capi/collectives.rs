@@ -38,7 +38,7 @@ unsafe fn with_group(
     numbers: &[u64],
     call: impl FnOnce(&mut Group<'_>) -> Result<bool, CollectiveError>,
 ) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     let stream = unsafe { (*group).stream } as u64;
     let make = |group: Group<'_>, caller| {
         let recording = match sync_stream(stream, gpu_address) {
@@ -58,7 +58,7 @@ unsafe fn with_group(
             Err(error) => fail(error),
         }
     };
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     unsafe { with_ranks(group, make) }
 }
 
@@ -69,14 +69,14 @@ unsafe fn with_group(
 /// The group is as `causeway_comm.h` describes it.
 unsafe fn with_ranks(group: *const CGroup, make: impl FnOnce(Group<'_>, [u64; 2]) -> c_int) -> c_int {
     let Some(world) = world() else { return fail("this process has not joined a job") };
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     let group = unsafe { *group };
     let Some(exchange) = group.exchange else { return fail("the group has no function `exchange`") };
     let (rank, ranks) = (group.rank as usize, group.ranks as usize);
     if rank >= ranks {
         return fail(format!("the group has {ranks} ranks, and this one is number {rank}"));
     }
-    // SAFETY: as promised, there are so many members.
+    // SAFETY: the caller has as many elements at `group.members`, and leaves them alone until the call returns.
     let members = unsafe { core::slice::from_raw_parts(group.members, ranks) };
     let caller = [exchange as usize as u64, group.context as u64];
     let mut exchange = |out: &[u8], received: &mut [u8], bytes: usize| {
@@ -132,7 +132,7 @@ fn recording(captured: Captured, caller: [u64; 2], numbers: &[u64]) -> Recording
 /// # Safety
 /// The group is as `causeway_comm.h` describes it.
 unsafe fn with_root(group: *const CGroup, root: u32, call: impl FnOnce(usize) -> c_int) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     let ranks = unsafe { (*group).ranks };
     if root >= ranks {
         return fail(format!("the group has {ranks} ranks, and the root is number {root}"));
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn causeway_comm_count_call(
     is_leader: c_int,
     bytes: u64,
 ) {
-    // SAFETY: as promised.
+    // SAFETY: `name` is a C string of the caller, which stays until the call returns.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     if let Some((world, algorithm)) = world().zip(Algorithm::of_code(algorithm, hosts, is_leader != 0)) {
         world.count_call(&name, algorithm, bytes);
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn causeway_comm_reduce_local(
             cuda::synchronize(driver, &memory);
             cuda::synchronize(driver, &other);
             let scope = Scope::of(driver, &memory)?;
-            // SAFETY: as promised.
+            // SAFETY: both ranges have `count` elements, which the caller leaves to this call.
             unsafe { kernels::reduce(&scope, what.element, what.operation, (to, to), count, &[from, to]) }
         },
     );
@@ -265,7 +265,7 @@ unsafe fn with_reduction(
 ) -> c_int {
     let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
     let numbers = [numbers, &[element as u64, operation as u64]].concat();
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     unsafe { with_group(group, gpu_address, &numbers, |group| call(group, what)) }
 }
 
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn causeway_comm_allreduce(
     operation: c_int,
 ) -> c_int {
     let (from, to) = (aligned(from, element), aligned(to, element));
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     unsafe {
         with_reduction(group, to, (element, operation), &[name::ALLREDUCE, count], |group, what| {
             reductions::allreduce(group, what, from, to, count)
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn causeway_comm_reduce(
 ) -> c_int {
     let (from, to) = (aligned(from, element), aligned(to, element));
     let numbers = [name::REDUCE, count, root.into()];
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     unsafe {
         with_root(group, root, |root| {
             with_reduction(group, from, (element, operation), &numbers, |group, what| {
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn causeway_comm_scan(
     let (from, to) = (aligned(from, element), aligned(to, element));
     let with_own = is_exclusive == 0;
     let numbers = [name::SCAN, count, with_own.into()];
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     unsafe {
         with_reduction(group, to, (element, operation), &numbers, |group, what| {
             reductions::scan(group, what, from, to, count, with_own)
@@ -356,7 +356,7 @@ pub unsafe extern "C" fn causeway_comm_reduce_scatter(
     operation: c_int,
 ) -> c_int {
     let (from, to) = (aligned(from, element), aligned(to, element));
-    // SAFETY: as promised.
+    // SAFETY: the caller has as many elements at `counts`, and leaves them alone until the call returns.
     unsafe {
         let counts = core::slice::from_raw_parts(counts, (*group).ranks as usize);
         let numbers = [&[name::REDUCE_SCATTER], counts].concat();
@@ -378,7 +378,7 @@ pub unsafe extern "C" fn causeway_comm_exchange(
     receives: *const Range,
     bytes: u64,
 ) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     unsafe {
         let ranks = (*group).ranks as usize;
         let sends = core::slice::from_raw_parts(sends, ranks);
@@ -403,7 +403,7 @@ pub unsafe extern "C" fn causeway_comm_broadcast(
 ) -> c_int {
     let buffer = buffer as u64;
     let numbers = [name::BROADCAST, bytes, root.into()];
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     unsafe {
         with_root(group, root, |root| {
             with_group(group, buffer, &numbers, |group| calls::broadcast(group, buffer, bytes, root))
@@ -424,7 +424,7 @@ pub unsafe extern "C" fn causeway_comm_allgather(
 ) -> c_int {
     let (from, to) = (from as u64, to as u64);
     let numbers = [name::ALLGATHER, bytes];
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     unsafe { with_group(group, from, &numbers, |group| calls::allgather(group, from, to, bytes)) }
 }
 
@@ -441,7 +441,7 @@ pub unsafe extern "C" fn causeway_comm_alltoall(
 ) -> c_int {
     let (from, to) = (from as u64, to as u64);
     let numbers = [name::ALLTOALL, bytes];
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     unsafe { with_group(group, from, &numbers, |group| calls::alltoall(group, from, to, bytes)) }
 }
 
@@ -451,7 +451,7 @@ pub unsafe extern "C" fn causeway_comm_alltoall(
 /// The group is as `causeway_comm.h` describes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_check_graphs(group: *const CGroup) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     unsafe { with_ranks(group, |group, caller| group.check_graphs(caller).map_or_else(fail, |()| 0)) }
 }
 
@@ -461,7 +461,7 @@ pub unsafe extern "C" fn causeway_comm_check_graphs(group: *const CGroup) -> c_i
 /// The group is as `causeway_comm.h` describes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_release_graphs(group: *const CGroup) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
     unsafe {
         with_ranks(group, |group, caller| {
             group.release_graphs(caller);

@@ -38,12 +38,12 @@ pub unsafe extern "C" fn causeway_comm_copy_runs(
     bytes: u64,
     is_pack: c_int,
 ) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: the list is one of the C header, which stays until the call returns.
     let list = unsafe { *list };
     if list.count == 0 {
         return 0;
     }
-    // SAFETY: as promised.
+    // SAFETY: the caller has as many elements at `list.runs`, and leaves them alone until the call returns.
     let runs = unsafe { core::slice::from_raw_parts(list.runs, list.count as usize) };
     let what = Elements {
         id: list.id,
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn causeway_comm_copy_runs(
         bytes,
         is_pack: is_pack != 0,
     };
-    // SAFETY: as promised.
+    // SAFETY: both addresses are valid for all runs of the list, which the caller guarantees.
     unsafe { runs::copy(&what) }.map_or_else(fail, |()| 0)
 }
 
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn causeway_comm_allocate(
     match allocation {
         Ok(temporary) => {
             let address = temporary.address();
-            // SAFETY: as promised.
+            // SAFETY: the caller has room at `handle`, which nobody else uses during the call.
             unsafe { *handle = Box::into_raw(Box::new(temporary)).cast() };
             address as *mut c_void
         }
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn causeway_comm_allocate(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_release(handle: *mut c_void) {
     if !handle.is_null() {
-        // SAFETY: as promised.
+        // SAFETY: `handle` is what `Box::into_raw` gave for this type, and the caller uses it no more.
         drop(unsafe { Box::from_raw(handle.cast::<Temporary>()) });
     }
 }
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn causeway_comm_allocate_host(
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     let Some(mut allocation) = HostMemory::new(gpu_address as u64, bytes) else { return ptr::null_mut() };
     let address = allocation.address();
-    // SAFETY: as promised.
+    // SAFETY: the caller has room at `handle`, which nobody else uses during the call.
     unsafe { *handle = Box::into_raw(Box::new(allocation)).cast() };
     address as *mut c_void
 }
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn causeway_comm_allocate_host(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_release_host(handle: *mut c_void) {
     if !handle.is_null() {
-        // SAFETY: as promised.
+        // SAFETY: `handle` is what `Box::into_raw` gave for this type, and the caller uses it no more.
         drop(unsafe { Box::from_raw(handle.cast::<HostMemory>()) });
     }
 }
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn causeway_comm_open_control(
     if rank >= ranks || slot >= ControlSlots::COUNT {
         return ptr::null_mut();
     }
-    // SAFETY: as promised.
+    // SAFETY: the caller has as many elements at `members`, and leaves them alone until the call returns.
     let members = unsafe { core::slice::from_raw_parts(members, ranks as usize) };
     let control = ControlChannel::open(&world, members, rank as usize, slot, generation);
     control.map_or(ptr::null_mut(), |control| Box::into_raw(Box::new(control)))
@@ -170,12 +170,12 @@ pub unsafe extern "C" fn causeway_comm_exchange_control(
     into: *mut c_void,
     bytes: u64,
 ) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: `control` is a handle of this library that the caller has not released.
     let control = unsafe { &mut *control };
     let Some(all) = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_mul(control.ranks())) else {
         return fail("a control message of so many bytes cannot be exchanged");
     };
-    // SAFETY: as promised.
+    // SAFETY: the caller has `bytes` bytes for each rank in both buffers, and leaves them to this call.
     let (out, received) = unsafe {
         (core::slice::from_raw_parts(out.cast(), all), core::slice::from_raw_parts_mut(into.cast(), all))
     };
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn causeway_comm_exchange_control(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_close_control(control: *mut ControlChannel) {
     if !control.is_null() {
-        // SAFETY: as promised; it was made by `causeway_comm_open_control`.
+        // SAFETY: `control` is what `Box::into_raw` gave for this type, and the caller uses it no more.
         drop(unsafe { Box::from_raw(control) });
     }
 }
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn causeway_comm_export(
         return 0;
     };
     let Some((number, word)) = world.export(peer, driver, &memory, address, bytes) else { return 0 };
-    // SAFETY: as promised.
+    // SAFETY: the caller has room at `descriptor`, which nobody else uses during the call.
     unsafe { *descriptor = word.encode(world.job()) };
     number
 }
@@ -249,10 +249,10 @@ pub unsafe extern "C" fn causeway_comm_open(
     gpu_address: *const c_void,
     handle: *mut *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: as promised.
+    // SAFETY: the caller has a whole descriptor there, which stays until the call returns.
     match open(unsafe { &*descriptor }, gpu_address as u64) {
         Ok((address, open)) => {
-            // SAFETY: as promised.
+            // SAFETY: the caller has room at `handle`, which nobody else uses during the call.
             unsafe { *handle = Box::into_raw(Box::new(open)).cast() };
             address as *mut c_void
         }
@@ -283,7 +283,7 @@ fn open(descriptor: &[u8; DESCRIPTOR_BYTES], gpu_address: u64) -> Result<(u64, O
 /// The handle is one of [`causeway_comm_open`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_count_open(handle: *const c_void, bytes: u64) {
-    // SAFETY: as promised.
+    // SAFETY: `handle` is of `causeway_comm_open`, and the caller has not closed it.
     let open = unsafe { &*handle.cast::<Open>() };
     open.world.count_mapped(open.peer, open.channel, bytes);
 }
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn causeway_comm_count_open(handle: *const c_void, bytes: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_close(handle: *mut c_void) {
     if !handle.is_null() {
-        // SAFETY: as promised.
+        // SAFETY: `handle` is what `Box::into_raw` gave for this type, and the caller uses it no more.
         drop(unsafe { Box::from_raw(handle.cast::<Open>()) });
     }
 }

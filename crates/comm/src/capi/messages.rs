@@ -22,7 +22,7 @@ use crate::world::World;
 /// `nonce` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ranks: u32) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: `nonce` is a C string of the caller, which stays until the call returns.
     let text = unsafe { CStr::from_ptr(nonce) }.to_str().unwrap_or_default().trim();
     let nonce = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32);
     let Some(nonce) = nonce else {
@@ -116,9 +116,9 @@ pub unsafe extern "C" fn causeway_comm_copy(to: *mut c_void, from: *const c_void
     }
     let (to, from, bytes) = (to as u64, from as u64, bytes as usize);
     let copied = match world() {
-        // SAFETY: as promised.
+        // SAFETY: the caller guarantees that both addresses are valid for `bytes` bytes, or were memory on a GPU.
         Some(world) => unsafe { world.copy(to, from, bytes) }.map(drop),
-        // SAFETY: as promised.
+        // SAFETY: the caller guarantees that both addresses are valid for `bytes` bytes, or were memory on a GPU.
         None => unsafe { cuda::copy(to, from, bytes) },
     };
     copied.map_or_else(fail, |()| 0)
@@ -137,11 +137,11 @@ pub unsafe extern "C" fn causeway_comm_deliver(
     bytes: u64,
 ) -> c_int {
     let Some(world) = world().filter(|_| bytes > 0) else {
-        // SAFETY: as promised.
+        // SAFETY: the caller guarantees that both addresses are valid for `bytes` bytes, or were memory on a GPU.
         return unsafe { causeway_comm_copy(to, from, bytes) };
     };
     let peer = (peer != u32::MAX).then_some(peer);
-    // SAFETY: as promised.
+    // SAFETY: the caller guarantees that both addresses are valid for `bytes` bytes, or were memory on a GPU.
     let copied = unsafe { world.deliver(peer, to as u64, from as u64, bytes as usize) };
     copied.map_or_else(fail, |()| 0)
 }
@@ -192,7 +192,7 @@ pub extern "C" fn causeway_comm_count_copied(peer: u32, bytes: u64) {
 /// `channel` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_messages(channel: *const c_char) -> u64 {
-    // SAFETY: as promised.
+    // SAFETY: `channel` is a C string of the caller, which stays until the call returns.
     let channel = unsafe { CStr::from_ptr(channel) }.to_str().unwrap_or_default();
     let Some(world) = world() else { return 0 };
     match channel.parse::<Channel>() {
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn causeway_comm_offer(
         }
         return 0;
     };
-    // SAFETY: as promised.
+    // SAFETY: the caller has room at `descriptor`, which nobody else uses during the call.
     unsafe { *descriptor = word.encode(world.job()) };
     operation
 }
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn causeway_comm_classify(
     payload: *mut u64,
 ) -> c_int {
     let bytes: &[u8] = if length == DESCRIPTOR_BYTES as u64 {
-        // SAFETY: as promised.
+        // SAFETY: the caller has as many elements at `start`, and leaves them alone until the call returns.
         unsafe { core::slice::from_raw_parts(start, DESCRIPTOR_BYTES) }
     } else {
         &[]
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn causeway_comm_classify(
         Arrived::TooLong(count) => (1, count),
         Arrived::Descriptor(descriptor) => (2, descriptor.bytes),
     };
-    // SAFETY: as promised.
+    // SAFETY: the caller has room at `payload`, which nobody else uses during the call.
     unsafe { *payload = count };
     kind
 }
@@ -311,11 +311,11 @@ pub unsafe extern "C" fn causeway_comm_fetch(
 ) -> c_int {
     let by = if is_blocking != 0 { Operation::Blocking } else { Operation::NonBlocking };
     let Some(world) = world() else { return fail("this process has not joined a job") };
-    // SAFETY: as promised.
+    // SAFETY: the caller has a whole descriptor there, which stays until the call returns.
     let Some(word) = Descriptor::decode(unsafe { &*descriptor }, world.job()) else {
         return fail("the message is not a descriptor of this job");
     };
-    // SAFETY: as promised.
+    // SAFETY: the caller has `capacity` bytes at `to`, and leaves them alone until the message is there.
     match unsafe { world.fetch(&word, to as u64, on_gpu != 0, capacity, by) } {
         Ok(()) => 0,
         Err(error) => fail(error),
@@ -336,15 +336,15 @@ pub unsafe extern "C" fn causeway_comm_start_fetch(
     number: *mut u64,
 ) -> c_int {
     let Some(world) = world() else { return fail("this process has not joined a job") };
-    // SAFETY: as promised.
+    // SAFETY: the caller has a whole descriptor there, which stays until the call returns.
     let Some(word) = Descriptor::decode(unsafe { &*descriptor }, world.job()) else {
         return fail("the message is not a descriptor of this job");
     };
-    // SAFETY: as promised.
+    // SAFETY: the caller has `capacity` bytes at `to`, and leaves them alone until the message is there.
     match unsafe { world.start_fetch(&word, to as u64, on_gpu != 0, capacity) } {
         Ok(None) => 0,
         Ok(Some(started)) => {
-            // SAFETY: as promised.
+            // SAFETY: the caller has room at `number`, which nobody else uses during the call.
             unsafe { *number = started };
             1
         }

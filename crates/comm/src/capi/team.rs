@@ -120,10 +120,10 @@ pub unsafe extern "C" fn causeway_team_create(
         fail(TeamError::Ranks(ranks as usize));
         return core::ptr::null_mut();
     }
-    // SAFETY: as promised.
+    // SAFETY: the caller has as many elements at `devices`, and leaves them alone until the call returns.
     let devices =
         (!devices.is_null()).then(|| unsafe { core::slice::from_raw_parts(devices, ranks as usize) });
-    // SAFETY: as promised.
+    // SAFETY: what is not null are options and open handles of the caller, which stay until the call returns.
     into_handle(create(ranks, devices, unsafe { requested.as_ref() }))
 }
 
@@ -159,9 +159,9 @@ pub unsafe extern "C" fn causeway_team_join(
     ranks: u32,
     requested: *const TeamOptions,
 ) -> *mut Handle {
-    // SAFETY: as promised.
+    // SAFETY: `nonce` is a C string of the caller, which stays until the call returns.
     let nonce = unsafe { CStr::from_ptr(nonce) }.to_str().unwrap_or_default().trim();
-    // SAFETY: as promised.
+    // SAFETY: what is not null are options and open handles of the caller, which stay until the call returns.
     into_handle(join(nonce, rank, ranks, unsafe { requested.as_ref() }))
 }
 
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn causeway_team_destroy(team: *mut Handle) {
     if team.is_null() {
         return;
     }
-    // SAFETY: as promised.
+    // SAFETY: `team` is what `Box::into_raw` gave for this type, and the caller uses it no more.
     let handle = unsafe { Box::from_raw(team) };
     report::print(handle.explains.lines(&handle.team));
 }
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn causeway_team_destroy(team: *mut Handle) {
 unsafe fn put<T>(value: Result<T, TeamError>, to: *mut c_void) -> c_int {
     match value {
         Ok(value) => {
-            // SAFETY: as promised.
+            // SAFETY: the caller has room for a `T` at `to`.
             unsafe { to.cast::<T>().write_unaligned(value) };
             0
         }
@@ -210,7 +210,7 @@ unsafe fn put<T>(value: Result<T, TeamError>, to: *mut c_void) -> c_int {
 /// The team is alive, and `handle` has capacity for a `causeway::Team`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_team_handle(team: *const Handle, rank: u32, handle: *mut c_void) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: the caller has not destroyed the team, and has room for what C++ calls it at `handle`.
     unsafe { put((*team).team.handle(rank), handle) }
 }
 
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn causeway_team_handle(team: *const Handle, rank: u32, ha
 /// The team is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_team_check(team: *const Handle) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: `team` is of this library, and the caller has not destroyed it.
     unsafe { (*team).team.failure() }.map_or(0, fail)
 }
 
@@ -237,11 +237,11 @@ pub unsafe extern "C" fn causeway_team_fits(
     threads: u32,
     shared: u64,
 ) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: `team` is of this library, and the caller has not destroyed it.
     let gpus = unsafe { &(*team).gpus };
     for gpu in gpus {
         let grids = gpus.iter().filter(|other| other.number() == gpu.number()).count() as u32;
-        // SAFETY: as promised.
+        // SAFETY: `function` is a function of the GPUs of the ranks, which the caller guarantees.
         let residency = unsafe { gpu.residency(function, threads, shared as usize) };
         let fits = residency.map_err(|error| error.to_string());
         let fits = fits.and_then(|capacity| capacity.check(grids, blocks).map_err(|error| error.to_string()));
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn causeway_team_fits(
 /// The team is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_team_abort(team: *const Handle) {
-    // SAFETY: as promised.
+    // SAFETY: `team` is of this library, and the caller has not destroyed it.
     unsafe { (*team).team.abort() };
 }
 
@@ -283,7 +283,7 @@ fn number(window: Result<u32, impl ToString>) -> c_int {
 /// The team is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_window_create(team: *const Handle, memory: u32, bytes: u64) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: `team` is of this library, and the caller has not destroyed it.
     let team = unsafe { &(*team).team };
     let Some(kind) = kind(memory) else { return fail(team.refuse_window(TeamError::Kind(memory))) };
     number(team.window(kind, bytes))
@@ -301,12 +301,12 @@ pub unsafe extern "C" fn causeway_window_register(
     addresses: *const u64,
     bytes: u64,
 ) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: `team` is of this library, and the caller has not destroyed it.
     let team = unsafe { &(*team).team };
     let Some(kind) = kind(memory) else { return fail(team.refuse_window(TeamError::Kind(memory))) };
-    // SAFETY: as promised.
+    // SAFETY: the caller has as many elements at `addresses`, and leaves them alone until the call returns.
     let addresses = unsafe { core::slice::from_raw_parts(addresses, team.ranks_here()) };
-    // SAFETY: as promised.
+    // SAFETY: memory of `bytes` bytes stays at each address until the window is freed, which the caller guarantees.
     number(unsafe { team.register(kind, addresses, bytes) })
 }
 
@@ -316,7 +316,7 @@ pub unsafe extern "C" fn causeway_window_register(
 /// The team is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_window_free(team: *const Handle, window: u32) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: `team` is of this library, and the caller has not destroyed it.
     unsafe { (*team).team.free(window) }.map_or_else(fail, |()| 0)
 }
 
@@ -331,6 +331,6 @@ pub unsafe extern "C" fn causeway_window_handle(
     rank: u32,
     handle: *mut c_void,
 ) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: the caller has not destroyed the team, and has room for what C++ calls it at `handle`.
     unsafe { put((*team).team.window_handle(rank, window), handle) }
 }

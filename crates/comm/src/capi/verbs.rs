@@ -53,7 +53,7 @@ fn into_handle<T>(into_handle: Result<T, impl ToString>) -> *mut T {
 /// It is null, or [`into_handle`] made it and nothing uses it any more.
 unsafe fn drop_handle<T>(into_handle: *mut T) {
     if !into_handle.is_null() {
-        // SAFETY: as promised.
+        // SAFETY: the handle is what `Box::into_raw` gave for this type, and the caller uses it no more.
         drop(unsafe { Box::from_raw(into_handle) });
     }
 }
@@ -97,9 +97,9 @@ pub unsafe extern "C" fn causeway_nic_open(
     name: *const c_char,
     requested: *const RequestedNicOptions,
 ) -> *mut Nic {
-    // SAFETY: as promised.
+    // SAFETY: `name` is a C string of the caller, which stays until the call returns.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_str().unwrap_or_default());
-    // SAFETY: as promised.
+    // SAFETY: what is not null are options and open handles of the caller, which stay until the call returns.
     into_handle(open(name, unsafe { requested.as_ref() }))
 }
 
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn causeway_nic_open(
 /// It is null, or of [`causeway_nic_open`] and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_nic_close(nic: *mut Nic) {
-    // SAFETY: as promised.
+    // SAFETY: `nic` is null or of this library, and the caller uses it no more.
     unsafe { drop_handle(nic) };
 }
 
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn causeway_nic_close(nic: *mut Nic) {
 /// The device is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_nic_abort(nic: *const Nic) {
-    // SAFETY: as promised.
+    // SAFETY: `nic` is of this library, and the caller has not closed it.
     unsafe { (*nic).abort() };
 }
 
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn causeway_nic_abort(nic: *const Nic) {
 /// The device is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_nic_resume(nic: *const Nic) {
-    // SAFETY: as promised.
+    // SAFETY: `nic` is of this library, and the caller has not closed it.
     unsafe { (*nic).resume() };
 }
 
@@ -158,10 +158,10 @@ pub unsafe extern "C" fn causeway_mr_register(
              {access_bits} were asked for"
         )));
     }
-    // SAFETY: as promised.
+    // SAFETY: the caller has not closed `nic`, and keeps the memory until it is deregistered.
     let registered = unsafe { (*nic).register(address as u64, bytes as usize, access(access_bits)) };
     if let Ok(registered) = &registered {
-        // SAFETY: as promised.
+        // SAFETY: the caller has room for the result there; the handle is alive.
         unsafe {
             lkey.write(registered.lkey());
             rkey.write(registered.rkey());
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn causeway_mr_register(
 /// It is null, or of [`causeway_mr_register`] and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_mr_deregister(mr: *mut Registered) {
-    // SAFETY: as promised.
+    // SAFETY: `mr` is null or of this library, and the caller uses it no more.
     unsafe { drop_handle(mr) };
 }
 
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn causeway_cq_create(
     if memory != IN_HOST {
         return into_handle(Err::<CompletionQueue, _>(VerbsError::RingsOnDevice));
     }
-    // SAFETY: as promised.
+    // SAFETY: `nic` is of this library, and the caller has not closed it.
     into_handle(CompletionQueue::new(unsafe { &*nic }, entries))
 }
 
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn causeway_cq_create(
 /// The queue is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_cq_handle(cq: *const CompletionQueue) -> u64 {
-    // SAFETY: as promised.
+    // SAFETY: `cq` is of this library, and the caller has not destroyed it.
     unsafe { (*cq).handle() }
 }
 
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn causeway_cq_handle(cq: *const CompletionQueue) -> u64 {
 /// It is null, or of [`causeway_cq_create`] and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_cq_destroy(cq: *mut CompletionQueue) {
-    // SAFETY: as promised.
+    // SAFETY: `cq` is null or of this library, and the caller uses it no more.
     unsafe { drop_handle(cq) };
 }
 
@@ -242,7 +242,7 @@ pub unsafe extern "C" fn causeway_qp_create(
     receives: *const CompletionQueue,
     requested: *const RequestedQueuePairOptions,
 ) -> *mut QueuePair {
-    // SAFETY: as promised.
+    // SAFETY: `nic` is of this library, and the caller has not closed it.
     let (nic, sends, receives, requested) = unsafe { (&*nic, &*sends, &*receives, requested.as_ref()) };
     into_handle(
         queue_pair_options(requested).and_then(|options| QueuePair::new(nic, sends, receives, options)),
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn causeway_qp_create(
 /// It is null, or of [`causeway_qp_create`] and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_destroy(qp: *mut QueuePair) {
-    // SAFETY: as promised.
+    // SAFETY: `qp` is null or of this library, and the caller uses it no more.
     unsafe { drop_handle(qp) };
 }
 
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn causeway_qp_destroy(qp: *mut QueuePair) {
 /// The queue pair is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_handle(qp: *const QueuePair) -> u64 {
-    // SAFETY: as promised.
+    // SAFETY: `qp` is of this library, and the caller has not destroyed it.
     unsafe { (*qp).handle() }
 }
 
@@ -275,7 +275,7 @@ pub unsafe extern "C" fn causeway_qp_handle(qp: *const QueuePair) -> u64 {
 /// The queue pair is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_number(qp: *const QueuePair) -> u32 {
-    // SAFETY: as promised.
+    // SAFETY: `qp` is of this library, and the caller has not destroyed it.
     unsafe { (*qp).number() }
 }
 
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn causeway_qp_number(qp: *const QueuePair) -> u32 {
 /// The queue pair is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_doorbell(qp: *const QueuePair) -> u32 {
-    // SAFETY: as promised.
+    // SAFETY: `qp` is of this library, and the caller has not destroyed it.
     if unsafe { (*qp).doorbell() } == Doorbell::Assisted { 2 } else { 1 }
 }
 
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn causeway_qp_doorbell(qp: *const QueuePair) -> u32 {
 /// The queue pair is alive, and there is capacity for 32 bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_address(qp: *const QueuePair, address: *mut [u8; ADDRESS_BYTES]) {
-    // SAFETY: as promised.
+    // SAFETY: the caller has room for the result there; the handle is alive.
     unsafe { address.write((*qp).address()) };
 }
 
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn causeway_qp_connect(
     qp: *const QueuePair,
     address: *const [u8; ADDRESS_BYTES],
 ) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: the caller has not destroyed `qp`, and has a whole address of a queue pair there.
     unsafe { (*qp).connect(&*address) }.map_or_else(fail, |()| 0)
 }
 
@@ -318,7 +318,7 @@ pub unsafe extern "C" fn causeway_qp_connect(
 /// The queue pair is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_flush(qp: *const QueuePair) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: `qp` is of this library, and the caller has not destroyed it.
     unsafe { (*qp).flush() }.map_or_else(fail, |()| 0)
 }
 
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn causeway_qp_flush(qp: *const QueuePair) -> c_int {
 /// The queue pair is alive, and no kernel uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_reset(qp: *const QueuePair) -> c_int {
-    // SAFETY: as promised.
+    // SAFETY: the caller has not destroyed `qp`, and runs no kernel that uses it.
     unsafe { (*qp).reset() }.map_or_else(fail, |()| 0)
 }
 
@@ -372,7 +372,7 @@ mod tests {
             causeway_nic_open(core::ptr::null(), &RequestedNicOptions { limit_milliseconds: 0, doorbell: 3 })
         };
         assert!(nic.is_null() && message().contains("not by 3"), "{}", message());
-        // SAFETY: as above.
+        // SAFETY: null pointers are allowed: there is no driver, which is found out first.
         let nic = unsafe { causeway_nic_open(core::ptr::null(), core::ptr::null()) };
         assert!(nic.is_null() && message().contains("CUDA driver"), "{}", message());
         // SAFETY: rings on the device are refused before the device is opened.
