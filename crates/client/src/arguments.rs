@@ -9,7 +9,7 @@ pub struct Address(pub *mut c_void);
 
 // SAFETY: the program gave the address to be passed on to another thread; we never look behind it.
 unsafe impl Send for Address {}
-// SAFETY: as above.
+// SAFETY: the program gave the address to be passed on to another thread; we never look behind it.
 unsafe impl Sync for Address {}
 
 /// Text that the program passed.

@@ -20,6 +20,6 @@ pub unsafe fn copy(to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
     ends.iter().flatten().for_each(|memory| synchronize(driver, memory));
     let memory = ends.into_iter().flatten().next().ok_or(CudaError::UNKNOWN_MEMORY)?;
     let scope = Scope::of(driver, &memory)?;
-    // SAFETY: as promised.
+    // SAFETY: both addresses are valid for `bytes` bytes, by what the caller guarantees.
     unsafe { scope.copy(to, from, bytes) }
 }

@@ -66,7 +66,8 @@ macro_rules! entry_points {
                         $crate::NOT_SUPPORTED
                     }
                     let absent: unsafe extern "C" fn($($other_argument),*) -> core::ffi::c_int = $other;
-                    // SAFETY: as above.
+                    // SAFETY: a function of this name in a library of the driver's name is the driver's, and
+                    // has the type that the table says.
                     let $other = driver.function($other_symbol).map_or(absent, |found| unsafe {
                         core::mem::transmute::<
                             core::ptr::NonNull<core::ffi::c_void>,

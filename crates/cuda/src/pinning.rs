@@ -60,7 +60,7 @@ pub struct PinnedWord {
 
 // SAFETY: the word is used by atomic operations alone, from any thread, until this is dropped.
 unsafe impl Send for PinnedWord {}
-// SAFETY: as above.
+// SAFETY: the word is used by atomic operations alone, from any thread, until this is dropped.
 unsafe impl Sync for PinnedWord {}
 
 impl PinnedWord {

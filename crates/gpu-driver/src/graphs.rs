@@ -29,7 +29,7 @@ pub(crate) struct Graphs {
 
 // SAFETY: the driver's handles of nodes are names that any thread may use.
 unsafe impl Send for Graphs {}
-// SAFETY: as above.
+// SAFETY: the driver's handles of nodes are names that any thread may use.
 unsafe impl Sync for Graphs {}
 
 impl Graphs {

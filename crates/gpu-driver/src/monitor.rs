@@ -62,7 +62,8 @@ struct Address(*const c_void);
 // SAFETY: the address of code that stays loaded, and that NVIDIA says may be called by several threads at
 // once.
 unsafe impl Send for Address {}
-// SAFETY: as above.
+// SAFETY: the address of code that stays loaded, and that NVIDIA says may be called by several threads at
+// once.
 unsafe impl Sync for Address {}
 
 /// NVIDIA's library.

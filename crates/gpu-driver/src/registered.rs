@@ -64,7 +64,7 @@ struct Registered {
 
 // SAFETY: the address is only named to the driver, which any thread may do.
 unsafe impl Send for Registered {}
-// SAFETY: as above.
+// SAFETY: the address is only named to the driver, which any thread may do.
 unsafe impl Sync for Registered {}
 
 impl Registration for Registered {

@@ -148,7 +148,7 @@ struct Inner {
 
 // SAFETY: libibverbs allows all calls from any thread.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows all calls from any thread.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {

@@ -93,7 +93,7 @@ pub(crate) struct Context {
 
 // SAFETY: libibverbs allows all calls from any thread.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows all calls from any thread.
 unsafe impl Sync for Context {}
 
 impl Drop for Context {

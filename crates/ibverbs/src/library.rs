@@ -66,7 +66,7 @@ macro_rules! library {
                         })?
                     },)*
                     $($optional: {
-                        // SAFETY: as above.
+                        // SAFETY: the declaration is that of the header.
                         unsafe { library.get::<unsafe extern "C" fn($($optional_argument),*) $(-> $optional_result)?>(stringify!($optional)) }
                             .ok().map(|found| *found)
                     },)*

@@ -89,7 +89,7 @@ struct DomainInner {
 
 // SAFETY: libibverbs allows all calls from any thread.
 unsafe impl Send for DomainInner {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows all calls from any thread.
 unsafe impl Sync for DomainInner {}
 
 impl Drop for DomainInner {
@@ -134,7 +134,7 @@ pub struct MemoryRegion {
 
 // SAFETY: libibverbs allows all calls from any thread; the region gives out only numbers.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows all calls from any thread; the region gives out only numbers.
 unsafe impl Sync for MemoryRegion {}
 
 impl Drop for MemoryRegion {
@@ -258,7 +258,7 @@ pub struct Buffer {
 
 // SAFETY: a buffer gives out its address and no references.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: a buffer gives out its address and no references.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {

@@ -154,7 +154,7 @@ pub struct SendBatch {
 
 // SAFETY: the pointers in it are set when it is posted, and used only then.
 unsafe impl Send for SendBatch {}
-// SAFETY: as above.
+// SAFETY: the pointers in it are set when it is posted, and used only then.
 unsafe impl Sync for SendBatch {}
 
 impl core::fmt::Debug for SendBatch {

@@ -160,14 +160,14 @@ pub unsafe fn merge_changes(memory: *mut u8, base: &mut [u8], new: &[u8]) {
             unsafe { memory.add(at).cast::<[u8; WORD]>().write_unaligned(word(new).to_ne_bytes()) };
         } else {
             for byte in (0..WORD).filter(|byte| differs(*byte)) {
-                // SAFETY: as above.
+                // SAFETY: inside the memory that the caller vouches for, of any alignment.
                 unsafe { memory.add(at + byte).write(new[at + byte]) };
             }
         }
     }
     for at in words..new.len() {
         if new[at] != base[at] {
-            // SAFETY: as above.
+            // SAFETY: inside the memory that the caller vouches for, of any alignment.
             unsafe { memory.add(at).write(new[at]) };
         }
     }

@@ -104,7 +104,7 @@ fn all() -> io::Result<Vec<Interface>> {
 /// # Safety
 /// Null, or an address as long as its family's.
 unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: as promised.
+    // SAFETY: what is not null is an address as long as its family's, by what the caller guarantees.
     match i32::from(unsafe { address.as_ref() }?.sa_family) {
         libc::AF_INET => {
             // SAFETY: as promised; of this family.

@@ -589,7 +589,7 @@ fn fork() {
     // SAFETY: room for the status; the child is this process's.
     let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
     assert_eq!(ended, 0, "the child has ended before");
-    // SAFETY: as above.
+    // SAFETY: room for the status; the child is this process's.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(status, 0, "the child used the parent's connections");
     plugin.close_receive(receiver);

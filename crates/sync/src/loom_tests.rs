@@ -497,7 +497,7 @@ struct Touched(loom::cell::UnsafeCell<u32>);
 
 // SAFETY: the gate's protocol, which is what the tests check, has one thread touch it at a time.
 unsafe impl Sync for Touched {}
-// SAFETY: as above.
+// SAFETY: the gate's protocol, which is what the tests check, has one thread touch it at a time.
 unsafe impl Send for Touched {}
 
 impl Touched {

@@ -37,7 +37,8 @@ pub(super) struct Segment {
 // SAFETY: the mapping is owned, and what is in it is reached by atomic words and by raw copies of bytes that
 // the protocol gives to one side at a time.
 unsafe impl Send for Segment {}
-// SAFETY: as above.
+// SAFETY: the mapping is owned, and what is in it is reached by atomic words and by raw copies of bytes that
+// the protocol gives to one side at a time.
 unsafe impl Sync for Segment {}
 
 /// Maps `bytes` of shared memory at a multiple of the size of a huge page, without which the system gives
@@ -100,7 +101,7 @@ impl Segment {
         if unsafe { libc::madvise(start, bytes, libc::MADV_DONTFORK) } != 0 {
             return Err(system(io::Error::last_os_error()).into());
         }
-        // SAFETY: as above. Advice that the system does not take changes nothing.
+        // SAFETY: the mapping was just made. Advice that the system does not take changes nothing.
         unsafe { libc::madvise(start, bytes, libc::MADV_HUGEPAGE) };
         Ok(segment)
     }

@@ -27,7 +27,7 @@ pub struct Span {
 
 // SAFETY: a span gives out only its address; access to its bytes is the business of its users.
 unsafe impl Send for Span {}
-// SAFETY: as above.
+// SAFETY: a span gives out only its address; access to its bytes is the business of its users.
 unsafe impl Sync for Span {}
 
 impl Span {

@@ -18,7 +18,7 @@ pub struct Address(pub *const c_void);
 
 // SAFETY: the address of code, never written through.
 unsafe impl Sync for Address {}
-// SAFETY: as above.
+// SAFETY: the address of code, never written through.
 unsafe impl Send for Address {}
 
 /// Entry points that a function of `cuLaunchHostFunc` or `cuStreamAddCallback`, or a destructor of a user object, may

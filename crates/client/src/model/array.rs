@@ -156,7 +156,7 @@ unsafe impl Send for Texture {}
 #[derive(Clone, Copy)]
 pub struct Surface(pub CUDA_RESOURCE_DESC);
 
-// SAFETY: as above.
+// SAFETY: the handles in the descriptions are numbers of this library and are never followed.
 unsafe impl Send for Surface {}
 
 /// What a reference is bound to.

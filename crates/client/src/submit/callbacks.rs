@@ -324,7 +324,7 @@ fn run(task: Task, outcome: Result<(), CUresult>, server: Option<usize>) {
         Task::Callback { function, stream, data, .. } => {
             let status = outcome.err().unwrap_or(CUresult::CUDA_SUCCESS);
             run_program(|| {
-                // SAFETY: as above.
+                // SAFETY: the program gave function and argument to be called once on a thread of the driver.
                 unsafe { function(stream.0.cast(), status, data.0) }
             });
         }
@@ -381,7 +381,7 @@ mod tests {
     }
 
     unsafe extern "C" fn say_function(said: *mut c_void) {
-        // SAFETY: as above.
+        // SAFETY: the tests give the address of a sender that lives until it has been used.
         unsafe { say_callback(core::ptr::null_mut(), CUresult::CUDA_SUCCESS, said) };
     }
 

@@ -197,7 +197,7 @@ mod tests {
         let peer = HostSlots::of_peer(memory.descriptor().try_clone_to_owned().unwrap(), ring).unwrap();
         // SAFETY: both are mapped, and nobody else uses them.
         unsafe { (own.address(1) as *mut u8).write(7) };
-        // SAFETY: as above.
+        // SAFETY: both are mapped, and nobody else uses them.
         assert_eq!(unsafe { (peer.address(1) as *const u8).read() }, 7);
         let longer = Ring { count: 3, ..ring };
         assert!(HostSlots::of_peer(memory.descriptor().try_clone_to_owned().unwrap(), longer).is_err());

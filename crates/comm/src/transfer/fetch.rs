@@ -399,7 +399,8 @@ impl Fetcher {
             let pending = unsafe { PendingCopy::begin(&scope, request.to, from, bytes) };
             return pending.map_or(Open::No, |copy| Open::Started(copy, memory, state_words, word));
         }
-        // SAFETY: as above.
+        // SAFETY: the receive's memory is this function's until the receive ends, and the sender's stays as
+        // it is until its word says that this is done. The peer's buffer stays open with the copy.
         if unsafe { scope.copy(request.to, from, bytes) }.is_err() {
             // The sender is asked, and whatever is wrong is told then.
             return Open::No;

@@ -162,7 +162,7 @@ unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
             Some(Ipv4Addr::from(four.sin_addr.s_addr.to_ne_bytes()).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: an address of this family has this form; it may lie anywhere.
             let six = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(Ipv6Addr::from(six.sin6_addr.s6_addr).into())
         }

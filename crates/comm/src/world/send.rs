@@ -56,11 +56,11 @@ impl World {
     pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<bool, CudaError> {
         let driver = Driver::loaded().filter(|_| self.has_bar());
         let eager = driver.and_then(|driver| self.shared.eager.prepare(driver, to, from, bytes as u64));
-        // SAFETY: as promised by the caller.
+        // SAFETY: both addresses are valid for `bytes` bytes, by what the caller guarantees.
         if eager.is_some_and(|copy| unsafe { copy.make() }) {
             return Ok(true);
         }
-        // SAFETY: as above.
+        // SAFETY: both addresses are valid for `bytes` bytes, by what the caller guarantees.
         unsafe { cuda::copy(to, from, bytes) }.map(|()| false)
     }
 

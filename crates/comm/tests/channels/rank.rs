@@ -164,7 +164,7 @@ impl Gpu {
 
     fn read(&self, from: u64, count: usize) -> Vec<u8> {
         let mut bytes = vec![0_u8; count];
-        // SAFETY: as above.
+        // SAFETY: so many bytes of an allocation.
         assert_eq!(unsafe { (self.to_host)(bytes.as_mut_ptr().cast(), from, count) }, 0);
         bytes
     }

@@ -144,7 +144,7 @@ impl ModuleCalls for Driver {
             })?;
             let device = self.current_device()?;
             let attributes = attributes(|attribute, value| {
-                // SAFETY: as above.
+                // SAFETY: the kernel is the driver's own, the pointers are to locals.
                 unsafe { self.functions.cuKernelGetAttribute(value, attribute, raw, device) }
             });
             Ok((Native::from_raw(raw), FunctionInfo { name: name.to_owned(), parameters, attributes }))
@@ -253,7 +253,7 @@ impl Driver {
             unsafe { self.functions.cuFuncGetParamInfo(raw, index, offset, size) }
         })?;
         let attributes = attributes(|attribute, value| {
-            // SAFETY: as above.
+            // SAFETY: the function is the driver's own, the pointers are to locals.
             unsafe { self.functions.cuFuncGetAttribute(value, attribute, raw) }
         });
         Ok(FunctionInfo { name, parameters, attributes })

@@ -93,13 +93,13 @@ impl Fake {
 
     /// Whether all work is unfinished from now on, or how it has ended.
     pub fn set_busy(&self, status: c_int) {
-        // SAFETY: as above.
+        // SAFETY: the function has this type in the fake's source.
         unsafe { self.library.get::<unsafe extern "C" fn(c_int)>(b"fake_set_busy").unwrap()(status) }
     }
 
     /// The event that is unfinished from now on, whatever else is.
     pub fn set_unfinished(&self, event: Native<Event>) {
-        // SAFETY: as above.
+        // SAFETY: the function has this type in the fake's source.
         unsafe {
             self.library.get::<unsafe extern "C" fn(*mut c_void)>(b"fake_set_unfinished").unwrap()(
                 event.as_raw().cast(),
@@ -110,7 +110,7 @@ impl Fake {
     /// What fails from now on, or does not.
     pub fn fail(&self, what: Failing, status: Option<CUresult>) {
         let status = status.map_or(0, |status| status.0 as c_int);
-        // SAFETY: as above.
+        // SAFETY: the function has this type in the fake's source.
         unsafe {
             self.library.get::<unsafe extern "C" fn(c_int, c_int)>(b"fake_fail").unwrap()(
                 what as c_int,
@@ -121,7 +121,7 @@ impl Fake {
 
     /// In which state a checkpoint has the process, and which one a call that fails leaves behind, if not the one before.
     pub fn set_process_state(&self, now: c_int, after_failure: c_int) {
-        // SAFETY: as above.
+        // SAFETY: the function has this type in the fake's source.
         unsafe {
             self.library.get::<unsafe extern "C" fn(c_int, c_int)>(b"fake_set_process_state").unwrap()(
                 now,

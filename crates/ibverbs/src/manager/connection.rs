@@ -27,7 +27,7 @@ impl core::fmt::Debug for Identifier {
 
 // SAFETY: librdmacm allows all calls from any thread.
 unsafe impl Send for Identifier {}
-// SAFETY: as above.
+// SAFETY: librdmacm allows all calls from any thread.
 unsafe impl Sync for Identifier {}
 
 impl Drop for Identifier {

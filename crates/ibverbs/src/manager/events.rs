@@ -19,7 +19,7 @@ pub struct Channel {
 
 // SAFETY: librdmacm allows all calls from any thread.
 unsafe impl Send for Channel {}
-// SAFETY: as above.
+// SAFETY: librdmacm allows all calls from any thread.
 unsafe impl Sync for Channel {}
 
 impl Drop for Channel {

@@ -250,7 +250,7 @@ fn raw_address(address: SocketAddr) -> libc::sockaddr_storage {
                 sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
                 sin6_scope_id: address.scope_id(),
             };
-            // SAFETY: as above.
+            // SAFETY: the storage is long enough and aligned for every kind of address.
             unsafe { to.cast::<libc::sockaddr_in6>().write(value) };
         }
     }

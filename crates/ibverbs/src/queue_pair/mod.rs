@@ -100,7 +100,7 @@ pub struct QueuePair {
 
 // SAFETY: libibverbs allows all calls from any thread.
 unsafe impl Send for QueuePair {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows all calls from any thread.
 unsafe impl Sync for QueuePair {}
 
 impl fmt::Debug for QueuePair {

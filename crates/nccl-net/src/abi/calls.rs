@@ -23,7 +23,7 @@ unsafe fn put<T>(pointer: *mut T, value: T, what: &'static str) -> Result<(), Ne
     if pointer.is_null() {
         return Err(missing(what));
     }
-    // SAFETY: as promised.
+    // SAFETY: not null, so there is room for one, by what the caller guarantees.
     unsafe { pointer.write(value) };
     Ok(())
 }
@@ -33,7 +33,7 @@ unsafe fn put<T>(pointer: *mut T, value: T, what: &'static str) -> Result<(), Ne
 /// # Safety
 /// Null, or a handle that this library has made and not closed yet.
 unsafe fn borrow<'a, T>(handle: *mut c_void, what: &'static str) -> Result<&'a T, NetError> {
-    // SAFETY: as promised.
+    // SAFETY: what is not null is a handle of this library that NCCL has not closed yet.
     unsafe { handle.cast::<T>().as_ref() }.ok_or(missing(what))
 }
 
@@ -175,7 +175,7 @@ pub(super) unsafe extern "C" fn accept(
         // SAFETY: NCCL's place for a communicator.
         unsafe { put(communicator, core::ptr::null_mut(), "no place for a communicator") }?;
         let made = plugin::accept(listener)?;
-        // SAFETY: as above.
+        // SAFETY: NCCL's place for a communicator.
         unsafe { put(communicator, made.map_or(core::ptr::null_mut(), raw), "no place for a communicator") }
     })
 }

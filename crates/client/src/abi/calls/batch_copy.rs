@@ -76,7 +76,7 @@ pub unsafe fn cuMemcpyBatchAsync(
     // SAFETY: lists of the lengths that the program says.
     let (destinations, sources, sizes) =
         unsafe { (list(dsts, count)?, list(srcs, count)?, list(sizes, count)?) };
-    // SAFETY: as above.
+    // SAFETY: lists of the lengths that the program says.
     let (attributes, firsts) = unsafe { (list(attrs, numAttrs)?, list(attrsIdxs, numAttrs)?) };
     let ordered = firsts.windows(2).all(|pair| pair[0] < pair[1]);
     if firsts[0] != 0 || !ordered || firsts[numAttrs - 1] >= count {

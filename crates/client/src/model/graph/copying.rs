@@ -18,7 +18,7 @@ pub struct Copying {
 
 // SAFETY: addresses of the program, which only code reads from that says why it may.
 unsafe impl Send for Copying {}
-// SAFETY: as above.
+// SAFETY: addresses of the program, which only code reads from that says why it may.
 unsafe impl Sync for Copying {}
 
 /// One side of a copy as `cuda.h` describes it.

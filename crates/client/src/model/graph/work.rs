@@ -62,7 +62,7 @@ pub struct Kernel {
 
 // SAFETY: the addresses lead into the kernel's own buffer; only the program looks behind them.
 unsafe impl Send for Kernel {}
-// SAFETY: as above.
+// SAFETY: the addresses lead into the kernel's own buffer; only the program looks behind them.
 unsafe impl Sync for Kernel {}
 
 /// A fill as the program describes it.
@@ -85,7 +85,7 @@ pub struct Calling {
 
 // SAFETY: the program gave the address to be passed on to another thread; we never look behind it.
 unsafe impl Send for Calling {}
-// SAFETY: as above.
+// SAFETY: the program gave the address to be passed on to another thread; we never look behind it.
 unsafe impl Sync for Calling {}
 
 /// Stream memory operations as the program describes them.
@@ -112,7 +112,7 @@ pub struct Conditional {
 
 // SAFETY: the list holds handles, not addresses.
 unsafe impl Send for Conditional {}
-// SAFETY: as above.
+// SAFETY: the list holds handles, not addresses.
 unsafe impl Sync for Conditional {}
 
 /// Whether kernel nodes have this attribute of launches.
@@ -298,7 +298,7 @@ impl Values {
 
 // SAFETY: an operation may hold a device address, which is a number.
 unsafe impl Send for Values {}
-// SAFETY: as above.
+// SAFETY: an operation may hold a device address, which is a number.
 unsafe impl Sync for Values {}
 
 /// An operation as `cuda.h` describes it. Waits and writes have their fields at the same places.

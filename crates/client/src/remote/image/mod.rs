@@ -154,9 +154,9 @@ unsafe fn elf_bytes(start: *const u8) -> Result<u64, CUresult> {
     const SECTION_WITHOUT_BYTES: u32 = 8;
     // SAFETY: the fields lie within the header and the tables that a whole file has.
     let half = |offset: u64| u64::from(unsafe { start.add(offset as usize).cast::<u16>().read_unaligned() });
-    // SAFETY: as above.
+    // SAFETY: the fields lie within the header and the tables that a whole file has.
     let word = |offset: u64| unsafe { start.add(offset as usize).cast::<u32>().read_unaligned() };
-    // SAFETY: as above.
+    // SAFETY: the fields lie within the header and the tables that a whole file has.
     let long = |offset: u64| unsafe { start.add(offset as usize).cast::<u64>().read_unaligned() };
     // SAFETY: the class is byte 4 of every ELF file.
     if unsafe { start.add(4).read() } != 2 {

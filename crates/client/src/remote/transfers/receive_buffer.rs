@@ -89,7 +89,7 @@ struct OrderedBuffer {
 
 // SAFETY: an address of the program, which whoever expects the transfer allows any thread to write behind.
 unsafe impl Send for OrderedBuffer {}
-// SAFETY: as above.
+// SAFETY: an address of the program, which whoever expects the transfer allows any thread to write behind.
 unsafe impl Sync for OrderedBuffer {}
 
 impl OrderedBuffer {
@@ -171,12 +171,12 @@ mod tests {
         before.ended(Ok::<(), TransferError>(()));
         let late = ordered.memory(4..8);
         assert_eq!(late, address.wrapping_add(4));
-        // SAFETY: as above.
+        // SAFETY: both places are writable for as many bytes, and the test's own.
         unsafe { late.write_bytes(9, 4) };
         assert_eq!(ordered.memory(0..4), early, "a part that comes again goes where it went");
         assert_eq!(ordered.bounced_bytes(), 4);
         let storing = ordered.clone();
-        // SAFETY: as above.
+        // SAFETY: both places are writable for as many bytes, and the test's own.
         expected.transfer.clone().store(4, move || unsafe { storing.store(1) });
         assert!(expected.transfer.is_done());
         // SAFETY: nobody writes to it any more.

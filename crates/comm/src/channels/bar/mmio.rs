@@ -75,7 +75,7 @@ unsafe fn read_integers(device: *const u8, host: *mut u8, bytes: usize) {
 pub(super) unsafe fn write(host: *const u8, device: *mut u8, bytes: usize) {
     let head = device.align_offset(8).min(bytes);
     let machine_words = (bytes - head) / 8;
-    // SAFETY: as above.
+    // SAFETY: all offsets are below `bytes`, for which the caller says that both addresses are valid.
     unsafe {
         for at in (0..head).chain(head + machine_words * 8..bytes) {
             device.add(at).write_volatile(host.add(at).read());
@@ -126,7 +126,7 @@ mod tests {
             let others = device[..device_at].iter().chain(&device[device_at + length..]);
             prop_assert!(others.clone().all(|byte| *byte == 0x5a));
             let mut back = vec![0xa5_u8; length + 32];
-            // SAFETY: as above.
+            // SAFETY: the ranges lie in the two vectors.
             unsafe { read(device.as_ptr().add(device_at), back.as_mut_ptr().add(host_at), length) };
             prop_assert_eq!(&back, &host);
         }

@@ -178,7 +178,7 @@ impl Control {
         unsafe { scope.copy(start + PEERS_AT, peers.as_ptr() as u64, bytes) }?;
         let ended = Ended::new(&scope, start + ENDED_AT)?;
         let address = ended.address();
-        // SAFETY: as above.
+        // SAFETY: the table has room for so many, and no kernel uses it yet.
         unsafe { scope.copy(start + ENDED_ADDRESS_AT, (&raw const address) as u64, size_of::<u64>()) }?;
         self.watch = Some(Watch::begin(world, members.to_vec(), self.driver, self.context, ended));
         Ok(())

@@ -197,7 +197,8 @@ impl GpuDirect {
                         .register_device(buffer, address, length, self.usage)
                         .map_err(|error| error.to_string())
                 },
-                // SAFETY: as above.
+                // SAFETY: the block stays until `remove` has dropped the registration; a copy that is under
+                // way then holds it longer, and with it the pages, which have no other owner.
                 Ok(GpuDirectMemory::Addresses) => unsafe {
                     self.link
                         .register_device(None, address, length, self.usage)

@@ -21,9 +21,9 @@ pub(in crate::abi::calls) unsafe fn edges(
     data: *const CUgraphEdgeData,
     count: usize,
 ) -> Result<Vec<Edge>, CUresult> {
-    // SAFETY: as this function demands.
+    // SAFETY: the program has `count` nodes there, by what the caller guarantees.
     let nodes = unsafe { list(nodes, count) }?;
-    // SAFETY: as above.
+    // SAFETY: not null, so that the program has data of `count` edges there.
     let data = if data.is_null() { &[] } else { unsafe { list(data, count) }? };
     let edge = |(index, node): (usize, &CUgraphNode)| {
         let data = data.get(index).copied().unwrap_or_default();
@@ -366,7 +366,7 @@ pub unsafe fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CU
         // SAFETY: room for the result, or null.
         Work::Child(graph) => unsafe { write_out(phGraph, graph.as_raw()) },
         _ => {
-            // SAFETY: as above.
+            // SAFETY: room for the result, or null.
             unsafe { write_optional(phGraph, core::ptr::null_mut()) };
             Err(CUresult::CUDA_ERROR_INVALID_VALUE)
         }
