@@ -5,53 +5,57 @@ use core::str::FromStr;
 
 use thiserror::Error;
 
-/// Channel of a message. The declaration order is the order of [`Channel::ALL`], and gives each its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Channel {
+/// Declares the channels: for each, its name in settings and reports. The order gives each its number.
+macro_rules! channels {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Channel of a message. The declaration order is the order of [`Channel::ALL`], and gives each its number.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Channel {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Channel {
+            /// All channels.
+            pub const ALL: [Self; Self::COUNT] = [$(Self::$variant),*];
+
+            /// The number of channels.
+            pub const COUNT: usize = [$($name),*].len();
+
+            /// The name in settings and reports.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+channels! {
     /// The peer's memory, opened by a handle of cudaIPC.
-    Ipc,
+    Ipc = "ipc",
     /// The peer's memory, or a bounce buffer on its GPU, mapped from a descriptor.
-    Vmm,
+    Vmm = "vmm",
     /// Through pinned memory of the host that both share.
-    Staged,
+    Staged = "staged",
     /// Through the GPU's BAR, written and read by the processor (GDRCOPY).
-    Bar,
+    Bar = "bar",
     /// By network cards, which read the peer's memory.
-    Rdma,
+    Rdma = "rdma",
     /// By the own card, which sends to itself.
-    Loopback,
+    Loopback = "loopback",
     /// Over TCP, through memory of the host.
-    Tcp,
+    Tcp = "tcp",
 }
 
 impl Channel {
-    /// All channels.
-    pub const ALL: [Self; Self::COUNT] =
-        [Self::Ipc, Self::Vmm, Self::Staged, Self::Bar, Self::Rdma, Self::Loopback, Self::Tcp];
-
-    /// The number of channels.
-    pub const COUNT: usize = Self::Tcp as usize + 1;
-
-    /// Its position in [`Channel::ALL`], by which messages and shared memory name it.
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-
     /// Short messages that the processor copies out of a GPU's BAR, or into it, while the MPI carries them,
     /// are switched and counted as this channel's.
     pub const EAGER: Self = Self::Bar;
 
-    /// The name in settings and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ipc => "ipc",
-            Self::Vmm => "vmm",
-            Self::Staged => "staged",
-            Self::Bar => "bar",
-            Self::Rdma => "rdma",
-            Self::Loopback => "loopback",
-            Self::Tcp => "tcp",
-        }
+    /// Its position in [`Channel::ALL`], by which messages and shared memory name it.
+    pub const fn index(self) -> usize {
+        self as usize
     }
 }
 
