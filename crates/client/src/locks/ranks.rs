@@ -230,4 +230,6 @@ ranks! {
     DeviceTimes,
     /// What a trace has.
     TraceSpans,
+    /// Addresses of mirrored memory that devices may have.
+    NotedAddresses,
 }

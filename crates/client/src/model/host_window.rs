@@ -5,6 +5,7 @@ use crate::log::info;
 use causeway_memory::SealedMemory;
 use causeway_memory::pages::page_size;
 use core::ffi::c_void;
+use core::ops::Range;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -18,6 +19,8 @@ pub const HUGE_PAGE: usize = 2 << 20;
 pub struct Window {
     start: AtomicUsize,
     size: AtomicUsize,
+    /// Behind the highest address that was ever given.
+    given: AtomicUsize,
     /// Free ranges: start to length, neighbours always merged.
     free: Mutex<rank::HostWindow, BTreeMap<usize, usize>>,
 }
@@ -69,6 +72,19 @@ pub fn contains(address: usize) -> bool {
     WINDOWS.host.contains(address)
 }
 
+/// The addresses of both windows, the one that the device has memory in last.
+pub fn both() -> [Range<usize>; 2] {
+    [WINDOWS.host.range(), WINDOWS.managed.range()]
+}
+
+/// In both windows, the addresses among which all lie that were ever given.
+pub fn given() -> [Range<usize>; 2] {
+    [&WINDOWS.host, &WINDOWS.managed].map(|window| {
+        let start = window.range().start;
+        start..window.given.load(Ordering::Relaxed).max(start)
+    })
+}
+
 /// Those values that are addresses in the window. Most memory holds none, so many are compared at a time, without a
 /// branch for each.
 pub fn addresses_in(values: &[u64]) -> impl Iterator<Item = usize> {
@@ -105,7 +121,7 @@ pub struct Reserved {
 /// no other device, on whichever server, and nothing of this process has them.
 pub fn reserve(size: usize) -> Option<Reserved> {
     let length = length(size)?;
-    let address = take(&mut WINDOWS.host.free.lock(), length, unit(size))?;
+    let address = WINDOWS.host.take(length, unit(size))?;
     Some(Reserved { address, length })
 }
 
@@ -123,8 +139,8 @@ pub fn release(address: usize, size: usize) {
 
 impl Window {
     const fn new() -> Self {
-        let (start, size) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { start, size, free: Mutex::new(BTreeMap::new()) }
+        let (start, size, given) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { start, size, given, free: Mutex::new(BTreeMap::new()) }
     }
 
     /// Reserves the range that a server proposes, unless another one is.
@@ -155,7 +171,7 @@ impl Window {
     /// New zeroed memory in it, or that of `memory`, which has its [`length`]; nothing where it does not fit.
     pub fn allocate(&self, size: usize, memory: Option<&SealedMemory>) -> Option<*mut c_void> {
         let length = length(size)?;
-        let start = take(&mut self.free.lock(), length, unit(size))?;
+        let start = self.take(length, unit(size))?;
         match map(start, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED, memory) {
             Ok(address) => {
                 if length >= HUGE_PAGE {
@@ -170,6 +186,21 @@ impl Window {
                 None
             }
         }
+    }
+
+    fn take(&self, length: usize, align: usize) -> Option<usize> {
+        let address = take(&mut self.free.lock(), length, align)?;
+        // Relaxed: whoever has an address, and asks what was given, has it from the thread that took it.
+        self.given.fetch_max(address + length, Ordering::Relaxed);
+        Some(address)
+    }
+
+    /// All of its addresses.
+    fn range(&self) -> Range<usize> {
+        // Acquire: pairs with the store of the size, which comes after that of the start.
+        let size = self.size.load(Ordering::Acquire);
+        let start = self.start.load(Ordering::Relaxed);
+        start..start + size
     }
 
     /// Gives memory of [`Window::allocate`] back.

@@ -54,7 +54,7 @@ pub fn post_and<C: Call<Reply = ()>>(
         return outcome;
     }
     session.faults().check()?;
-    mirrored::before(session.server(), C::OPCODE)?;
+    mirrored::before(session.server(), request)?;
     let queued = device_times::around(context, request, || session.append(context, request, in_line));
     mirrored::after(session.server(), C::OPCODE);
     queued
@@ -87,7 +87,7 @@ fn call_uncaptured<C: Call, R>(
     read: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CUresult> {
     session.faults().take()?;
-    mirrored::before(session.server(), C::OPCODE)?;
+    mirrored::before(session.server(), request)?;
     let result = session.call(context, request, read);
     mirrored::after(session.server(), C::OPCODE);
     result

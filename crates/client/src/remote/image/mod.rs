@@ -39,6 +39,11 @@ impl Image<'_> {
         }
     }
 
+    /// Whether it lies in a loaded program or library as it is in the file.
+    pub fn is_of_file(&self) -> bool {
+        origin::of(self.bytes().as_ptr(), self.bytes().len()).is_some()
+    }
+
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {

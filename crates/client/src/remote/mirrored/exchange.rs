@@ -6,12 +6,13 @@
 //! what the program has written there waits until they have. All other commands go on meanwhile.
 
 use super::long_ranges::Scratch;
+use super::reach;
 use super::table::{self, Blocked, PendingRange};
 use crate::locks::{Monitor, Mutex, rank};
 use crate::log::error;
 use crate::model::context;
 use crate::remote::session;
-use causeway_api::calls::{self, Opcode};
+use causeway_api::calls::{self, Call, Opcode};
 use causeway_api::handle::{Context, Handle, MAX_SERVERS};
 use causeway_api::sys::CUresult;
 use causeway_api::types::MemoryRange;
@@ -105,8 +106,9 @@ pub fn after(server: usize, opcode: Opcode) {
 /// To be called before each command is sent to a server: one that may have the device use memory comes after
 /// what the program has written to that memory.
 #[inline]
-pub fn before(server: usize, opcode: Opcode) -> Result<(), CUresult> {
-    if may_use(opcode) { send(server) } else { Ok(()) }
+pub fn before<C: Call>(server: usize, request: &C) -> Result<(), CUresult> {
+    reach::note_command(request);
+    if may_use(C::OPCODE) { send(server) } else { Ok(()) }
 }
 
 /// Sends what the program has written to memory of which the server has a mirror.
@@ -129,10 +131,35 @@ fn send_once(server: usize) -> Result<Option<u64>, CUresult> {
     changes.clear();
     pending.clear();
     blocked.clear();
-    table::with(|table| {
-        table.take_pending(server, pending);
-        table.find(server, pending, changes, blocked);
-    });
+    loop {
+        let reached = table::with(|table| {
+            table.take_noted();
+            let reached = table.take_reached(server);
+            table.take_pending(server, pending);
+            table.find(server, pending, changes, blocked);
+            reached
+        });
+        if !reached.is_empty() {
+            let request = calls::mirror_search { mirrors: reached, searched: true };
+            session::post_in(Handle::null_of(server), &request)?;
+        }
+        send_changes(server, changes, pending, blocked)?;
+        // What was sent may hold addresses of further memory, whose bytes go before the command, too.
+        if !table::with(|table| table.is_any_reached(server)) {
+            break;
+        }
+    }
+    delays::inject();
+    Ok(table::with(|table| table.put_back(server, blocked)))
+}
+
+/// Sends changes, and those of the places that are left.
+fn send_changes(
+    server: usize,
+    changes: &mut Changes,
+    pending: &mut Vec<PendingRange>,
+    blocked: &mut Blocked,
+) -> Result<(), CUresult> {
     while !changes.is_empty() {
         let request = calls::mirror_write { changes: changes.as_bytes() };
         let sent = session::post_in(Handle::null_of(server), &request);
@@ -142,8 +169,7 @@ fn send_once(server: usize) -> Result<Option<u64>, CUresult> {
             table::with(|table| table.find(server, pending, changes, blocked));
         }
     }
-    delays::inject();
-    Ok(table::with(|table| table.put_back(server, blocked)))
+    Ok(())
 }
 
 /// Whether a server is known to have no work under way.

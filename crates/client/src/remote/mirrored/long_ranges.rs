@@ -215,6 +215,16 @@ impl Ranges {
         other.iter().for_each(|range| self.add(range));
     }
 
+    /// Whether any byte of a range is there.
+    pub fn overlaps(&self, range: &Range<usize>) -> bool {
+        self.ends.range(..range.end).next_back().is_some_and(|(_, end)| *end > range.start)
+    }
+
+    /// How many ranges there are.
+    pub fn count(&self) -> usize {
+        self.ends.len()
+    }
+
     /// The ranges in order.
     pub fn iter(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         self.ends.iter().map(|(start, end)| *start..*end)
@@ -277,6 +287,8 @@ mod tests {
             ranges.add(range);
         }
         assert_eq!(ranges.iter().collect::<Vec<_>>(), [5..6, 10..22, 40..60]);
+        assert!(ranges.overlaps(&(0..6)) && ranges.overlaps(&(21..30)) && ranges.overlaps(&(0..100)));
+        assert!(!ranges.overlaps(&(0..5)) && !ranges.overlaps(&(22..40)) && !ranges.overlaps(&(60..70)));
         ranges.add(6..41);
         assert_eq!(ranges.iter().collect::<Vec<_>>(), [5..60]);
         let mut others = Ranges::default();

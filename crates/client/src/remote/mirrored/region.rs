@@ -34,6 +34,8 @@ pub struct Region {
     pub reserved: Option<Reserved>,
     /// Whether it is managed memory.
     pub is_managed: bool,
+    /// Whether kernels may use it: see `reach`.
+    pub is_reached: bool,
     /// What both ends last agreed on.
     base: Vec<u8>,
     /// Where the system notes the pages that are written to. All else is compared each time.
@@ -53,8 +55,8 @@ impl Region {
         let (written, suspect, made) = (Ranges::default(), Ranges::default(), 0);
         let watched = watch(host, size, pages);
         let is_managed = pages == Pages::Managed;
-        let reserved = None;
-        Self { context, host, reserved, is_managed, base, watched, written, suspect, made }
+        let (reserved, is_reached) = (None, true);
+        Self { context, host, reserved, is_managed, is_reached, base, watched, written, suspect, made }
     }
 
     /// Its length in bytes.
@@ -143,19 +145,25 @@ impl Region {
         unsafe { core::slice::from_raw_parts((self.host + span.start) as *const u8, span.len()) }.to_vec()
     }
 
+    /// Its bytes in a part, with the words that begin before it or end behind it.
+    pub fn bytes_around(&self, part: &Range<usize>) -> Vec<u8> {
+        self.bytes(part.start.saturating_sub(WORD - 1)..(part.end + WORD - 1).min(self.len()))
+    }
+
     /// Agrees on bytes from `at` on, whatever has become of them since.
     pub fn agree(&mut self, at: usize, bytes: &[u8]) {
         self.base[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     /// Adds what has changed in a place to `changes`, until those have `max_bytes` bytes, and agrees on it.
-    /// Returns where it stopped. The mirror begins at `device`.
+    /// Returns where it stopped. The mirror begins at `device`. `sent` gets the parts that have changed.
     pub fn find(
         &mut self,
         device: u64,
         span: Range<usize>,
         changes: &mut Changes,
         max_bytes: usize,
+        mut sent: impl FnMut(Range<usize>),
     ) -> usize {
         changes.separate();
         // SAFETY: the memory has as many bytes as the diff base, and is mapped until the program frees it,
@@ -163,9 +171,15 @@ impl Region {
         unsafe {
             find_changes(self.host as *const u8, &mut self.base, span.start, span.end, |at, bytes| {
                 changes.add(device + at as u64, bytes);
+                sent(at..at + bytes.len());
                 changes.len() < max_bytes
             })
         }
+    }
+
+    /// What both ends agree on in a part, with the words that begin before it or end behind it.
+    pub fn agreed_around(&self, part: &Range<usize>) -> &[u8] {
+        &self.base[part.start.saturating_sub(WORD - 1)..(part.end + WORD - 1).min(self.base.len())]
     }
 
     /// Puts in what kernels have written from the byte `at` on. What is not in the region is left out.
@@ -306,7 +320,11 @@ mod tests {
         memory[4100] = 5;
         assert!(region.differs(4096..4200) && !region.differs(0..4096));
         let mut changes = Changes::default();
-        assert_eq!(region.find(0, 0..SIZE, &mut changes, usize::MAX), SIZE);
+        let mut sent = Vec::new();
+        assert_eq!(region.find(0, 0..SIZE, &mut changes, usize::MAX, |part| sent.push(part)), SIZE);
+        assert_eq!(sent, [4096..4160]);
+        assert_eq!(region.agreed_around(&sent[0])[7 + 4], 5);
+        assert_eq!(region.agreed_around(&(SIZE - 64..SIZE)).len(), 64 + 7);
         assert!(!changes.is_empty() && !region.differs(0..SIZE));
     }
 }

@@ -17,7 +17,7 @@ use crate::model::host_window::{self, Reserved};
 use crate::model::region::{Endpoint, HostRegion};
 use crate::model::transfers;
 use crate::remote::mirrored::region::{Pages, Region};
-use crate::remote::mirrored::{dirty_pages, exchange, flags, table};
+use crate::remote::mirrored::{dirty_pages, exchange, flags, reach, table};
 use crate::remote::session;
 
 /// Memory whose mirror is being made, so that no other thread makes one, too.
@@ -55,10 +55,16 @@ pub fn mirror(range: &Range) -> Result<u64, CUresult> {
         let request = calls::mirror_create { address: address as u64, size: range.capacity, managed: 0 };
         let device = session::call_in(range.context, &request)?;
         let pages = if is_own { Pages::Own } else { Pages::OfProgram };
+        // Kernels may go from memory that the program has registered to what lies beside it.
+        let is_unreached = is_own && begins_unreached(range.context, device)?;
         let is_added = table::with(|table| {
             let is_free = table.is_free(device, range.capacity);
             if is_free {
-                table.add(range.context, range.base, range.capacity, device, pages);
+                if is_unreached {
+                    table.add_unreached(range.context, range.base, range.capacity, device, pages);
+                } else {
+                    table.add(range.context, range.base, range.capacity, device, pages);
+                }
                 table.keep_reserved(device, reserved);
             }
             is_free
@@ -74,6 +80,17 @@ pub fn mirror(range: &Range) -> Result<u64, CUresult> {
         session::call_in(range.context, &calls::mirror_free { mirror: device })?;
         Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     })
+}
+
+/// Tells the server that no kernel can use a new mirror yet, if that is so.
+fn begins_unreached(context: Handle<Context>, device: u64) -> Result<bool, CUresult> {
+    let server = context.server();
+    if !reach::may_begin_unreached(server)? {
+        return Ok(false);
+    }
+    let request = calls::mirror_search { mirrors: vec![device], searched: false };
+    session::post_in(Handle::null_of(server), &request)?;
+    Ok(true)
 }
 
 /// Has a server choose the address.
@@ -99,7 +116,11 @@ pub fn create(
     make(host, || {
         let request = calls::mirror_create { address: device, size, managed: is_managed.into() };
         let device = session::call_in(context, &request)?;
-        table::with(|table| table.add(context, host, size, device, Pages::Managed));
+        let is_unreached = begins_unreached(context, device)?;
+        table::with(|table| match is_unreached {
+            true => table.add_unreached(context, host, size, device, Pages::Managed),
+            false => table.add(context, host, size, device, Pages::Managed),
+        });
         Ok(device)
     })
 }

@@ -1,14 +1,16 @@
 //! Mirror table: mirrored memory, the ranges to compare, and the ranges being fetched.
 
 use super::dirty_pages::{self, Unwatched};
-use super::long_ranges::PART;
+use super::long_ranges::{PART, Ranges};
 use super::other_writers::OtherWriters;
+use super::reach::{self, UNREACHED, has_unreached};
 use super::region::{Pages, Region};
 use crate::locks::{Mutex, rank};
 use crate::model::host_window::{self, Reserved};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::types::MemoryRange;
 use causeway_memory::mirror::Changes;
+use causeway_memory::pages::page_size;
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +22,13 @@ const MAX_COMPARED_PAGES: usize = 16 << 10;
 /// Changes leave in commands of about this many bytes: enough to keep a network busy, little enough to be
 /// held.
 const MAX_CHANGES: usize = 256 << 10;
+
+/// Memory that is not reached and lies within this many bytes of what is asked about is asked about, too: one
+/// question takes as long as looking at some hundred pages.
+const MAX_SCANNED_GAP: usize = 256 << 10;
+
+/// So many addresses are remembered of which it is known that devices may have them. With more all count.
+const MAX_KNOWN: usize = 4096;
 
 /// Memory of which servers have mirrors.
 struct Mirrored {
@@ -61,6 +70,10 @@ pub struct Table {
     spans: Option<Vec<Span>>,
     writers: OtherWriters,
     fetches: BTreeMap<usize, Fetching>,
+    /// By server and address on the device: what has come into reach, of which the server must be told.
+    reached: BTreeSet<(usize, u64)>,
+    /// Addresses that devices may have, although nothing lies there now.
+    known: Ranges,
 }
 
 /// Addresses that are asked about at once.
@@ -115,10 +128,38 @@ pub struct LoneChange {
     bytes: Vec<u8>,
 }
 
+/// Whether memory of this size is compared before each command without asking the system.
+fn is_small(small: &BTreeMap<u64, usize>, size: usize) -> bool {
+    size + small.values().sum::<usize>() <= MAX_COMPARED_PAGES
+}
+
 impl Table {
+    /// Notes memory as mirrored at an address of the device, where the server does not look for changes unless a
+    /// device may have its address already.
+    pub fn add_unreached(
+        &mut self,
+        context: Handle<Context>,
+        host: usize,
+        size: usize,
+        device: u64,
+        pages: Pages,
+    ) {
+        self.take_noted();
+        let around = (device as usize).saturating_sub(page_size())..device as usize + size + page_size();
+        if self.known.overlaps(&around) {
+            self.add(context, host, size, device, pages);
+            self.reached.insert((context.server(), device));
+            return;
+        }
+        let mut region = Region::new(context, host, size, pages);
+        region.is_reached = false;
+        self.insert(host, device, region);
+        UNREACHED.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Notes memory as mirrored at an address of the device.
     pub fn add(&mut self, context: Handle<Context>, host: usize, size: usize, device: u64, pages: Pages) {
-        let is_small = size + self.small.values().sum::<usize>() <= MAX_COMPARED_PAGES;
+        let is_small = is_small(&self.small, size);
         if is_small {
             self.small.insert(device, size);
         }
@@ -126,10 +167,86 @@ impl Table {
         if region.is_to_be_compared() {
             self.to_compare.insert((context.server(), device));
         }
+        self.insert(host, device, region);
+    }
+
+    fn insert(&mut self, host: usize, device: u64, region: Region) {
         self.by_device.insert(device, region);
         self.by_host.insert(host, device);
         self.spans = None;
         MIRRORED.any.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes note of the addresses that have been found in what goes to servers.
+    pub fn take_noted(&mut self) {
+        let reach::Noted { addresses, ranges } = reach::take_noted();
+        addresses.into_iter().for_each(|address| self.note_address(address));
+        if !ranges.is_empty() {
+            self.reach_all(&ranges);
+        }
+    }
+
+    /// A device may have an address: the memory around it is reached.
+    pub fn note_address(&mut self, address: u64) {
+        let mut near: Vec<u64> = self.by_device.range(..=address).rev().take(2).map(|(at, _)| *at).collect();
+        near.extend(self.by_device.range(address.saturating_add(1)..).next().map(|(at, _)| *at));
+        near.into_iter().for_each(|device| self.reach(device));
+        if self.region(address).is_none() {
+            self.know(address as usize..address as usize + 1);
+        }
+    }
+
+    /// A device may have any address in these ranges: all memory is reached, and what lies there in future.
+    pub fn reach_all(&mut self, given: &[Range<usize>]) {
+        given.iter().for_each(|range| self.know(range.clone()));
+        if has_unreached() {
+            let all: Vec<u64> = self.by_device.keys().copied().collect();
+            all.into_iter().for_each(|device| self.reach(device));
+        }
+    }
+
+    fn know(&mut self, range: Range<usize>) {
+        self.known.add(range);
+        if self.known.count() > MAX_KNOWN {
+            self.known.add(0..usize::MAX);
+        }
+    }
+
+    /// Memory whose mirror begins at an address is reached from now on.
+    fn reach(&mut self, device: u64) {
+        let Some(region) = self.by_device.get_mut(&device).filter(|region| !region.is_reached) else {
+            return;
+        };
+        region.is_reached = true;
+        let server = region.context.server();
+        if is_small(&self.small, region.len()) {
+            self.small.insert(device, region.len());
+            region.unwatch();
+        }
+        if region.is_to_be_compared() {
+            self.to_compare.insert((server, device));
+        }
+        self.reached.insert((server, device));
+        // What was written there so far is asked for with the next command.
+        self.spans = None;
+        UNREACHED.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether mirrors of a server have come into reach.
+    pub fn is_any_reached(&self, server: usize) -> bool {
+        self.reached.range((server, 0)..(server + 1, 0)).next().is_some()
+    }
+
+    /// Takes the mirrors of a server that have come into reach.
+    pub fn take_reached(&mut self, server: usize) -> Vec<u64> {
+        let reached: Vec<_> = self.reached.range((server, 0)..(server + 1, 0)).copied().collect();
+        reached
+            .into_iter()
+            .map(|each| {
+                self.reached.remove(&each);
+                each.1
+            })
+            .collect()
     }
 
     /// Whether no mirror, on any server, has one of `size` addresses of a device.
@@ -147,9 +264,17 @@ impl Table {
 
     /// Takes memory out that begins at an address of this process.
     pub fn remove(&mut self, host: usize) -> Option<(u64, Region)> {
+        self.take_noted();
         let device = self.by_host.remove(&host)?;
         let region = self.by_device.remove(&device)?;
         self.to_compare.remove(&(region.context.server(), device));
+        self.reached.remove(&(region.context.server(), device));
+        if region.is_reached {
+            // Other memory may get the addresses, and the program may find that devices have them.
+            self.know(device as usize..device as usize + region.len());
+        } else {
+            UNREACHED.fetch_sub(1, Ordering::Relaxed);
+        }
         self.small.remove(&device);
         self.spans = None;
         MIRRORED.any.store(!self.by_device.is_empty(), Ordering::Relaxed);
@@ -236,15 +361,25 @@ impl Table {
     /// Elsewhere the program may watch pages for itself.
     fn find_spans(&self) -> Vec<Span> {
         let mut spans: Vec<Span> = Vec::new();
+        let mut unreached = 0;
         for (host, device) in &self.by_host {
-            let Some(watched) = self.by_device.get(device).map(Region::watched) else { continue };
+            let Some(region) = self.by_device.get(device) else { continue };
+            let watched = region.watched();
+            if !region.is_reached {
+                unreached += region.len();
+                continue;
+            }
             if watched.is_empty() {
                 continue;
             }
+            let is_near = unreached <= MAX_SCANNED_GAP;
+            unreached = 0;
             let is_within = host_window::contains(*host) || host_window::managed().contains(*host);
             let is_next = |last: &Span| match last.unwatched {
                 Unwatched::Skipped => {
-                    is_within && host_window::contains(*host) == host_window::contains(last.range.start)
+                    is_near
+                        && is_within
+                        && host_window::contains(*host) == host_window::contains(last.range.start)
                 }
                 Unwatched::Refused => !is_within && last.range.end == watched.start,
             };
@@ -266,7 +401,7 @@ impl Table {
                 break;
             }
             region.note_written(written);
-            if region.is_to_be_compared() {
+            if region.is_reached && region.is_to_be_compared() {
                 self.to_compare.insert((region.context.server(), *device));
             }
         }
@@ -280,7 +415,9 @@ impl Table {
                 break;
             }
             region.unwatch();
-            self.to_compare.insert((region.context.server(), *device));
+            if region.is_reached {
+                self.to_compare.insert((region.context.server(), *device));
+            }
         }
     }
 
@@ -311,7 +448,16 @@ impl Table {
                     is_part: true,
                 }));
             } else if !is_busy {
-                let stopped = region.find(device, range.clone(), changes, MAX_CHANGES);
+                let has_unreached = has_unreached();
+                let mut sent = Vec::new();
+                let stopped = region.find(device, range.clone(), changes, MAX_CHANGES, |part| {
+                    if has_unreached {
+                        sent.push(part);
+                    }
+                });
+                let mut addresses = Vec::new();
+                sent.iter().for_each(|part| reach::addresses_in(region.agreed_around(part), &mut addresses));
+                addresses.into_iter().for_each(|address| self.note_address(address));
                 if stopped < range.end {
                     pending.push(PendingRange { device, range: stopped..range.end, is_part: true });
                 }
@@ -339,6 +485,10 @@ impl Table {
         let region = self.by_device.get(&device).filter(|region| !region.is_managed)?;
         let word = region.word_around(&part)?;
         let bytes = region.bytes(word.clone());
+        // What it leads to would have to come first.
+        if has_unreached() && reach::is_any_in(&region.bytes_around(&word)) {
+            return None;
+        }
         (!self.is_busy(server, device)).then_some(LoneChange { device, at: word.start, bytes })
     }
 

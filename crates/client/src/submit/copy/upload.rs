@@ -300,6 +300,7 @@ unsafe fn read_later(
 ) -> Result<(), CUresult> {
     let session = session::of(stream.context)?;
     registered::note(session, &source);
+    mirrored::note_unknown();
     let plan = plan(session, source.bytes());
     let options = TransferOptions::planned(&plan, stream.id);
     let numbered: Vec<_> = pieces(destination, source, plan.buffer_bytes, Some(Direction::ToDevice))
@@ -310,6 +311,7 @@ unsafe fn read_later(
     let (start, end) = source.span();
     let reading = Reading::of(start, end);
     let send = Box::new(move |outcome: Result<(), CUresult>| {
+        mirrored::note_unknown();
         let mut blank = Vec::new();
         if outcome.is_err() {
             // The program may have the memory back, and the server's commands wait for bytes, whichever.

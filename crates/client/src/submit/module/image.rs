@@ -11,6 +11,7 @@ use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::remote::image::pending_images::{self, PendingImage};
 use crate::remote::image::{self, Image};
+use crate::remote::mirrored;
 use crate::remote::session::{self, Session};
 use crate::submit::send;
 
@@ -130,6 +131,10 @@ pub(super) fn send_image(
 ) -> Result<Option<PendingImage>, CUresult> {
     /// Copying a larger image costs more than waiting for the server's word that it has it.
     const MAX_COPIED_BYTES: usize = 1 << 20;
+    if !image.is_of_file() {
+        // Code that was made at run time may hold addresses.
+        mirrored::note_unknown();
+    }
     let posted = options.report == 0 && image::all_devices(session, image);
     let stays = lifetime == ImageLifetime::UntilUnload && matches!(image, Image::Single(_));
     let is_copied = posted && !stays && image.bytes().len() <= MAX_COPIED_BYTES;

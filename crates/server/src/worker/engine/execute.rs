@@ -161,6 +161,9 @@ impl Engine {
                 let (address, size) = (mirror.address, mirror.size);
                 now(memory.mirrors.create_of_allocation(session.gpu(), allocation, address, size))
             }
+            EngineRequest::mirror_search(search) => {
+                now(memory.mirrors.set_searched(&search.mirrors, search.searched))
+            }
             EngineRequest::mirror_write(write) => now(memory.mirrors.write(write.changes)),
             EngineRequest::mirror_changes(query) => {
                 self.find_changes(head, query.start);

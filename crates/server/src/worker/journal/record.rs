@@ -368,6 +368,8 @@ impl Executed<'_> {
                 table.put(Key::Address(self.replied_address()), self.entry_with_reply(0))
             }
             Request::mirror_free(free) => table.remove(Key::Address(free.mirror)),
+            // Elsewhere all mirrors are looked through, until a client says more of them.
+            Request::mirror_search(_) => {}
             Request::mirror_write(_) | Request::mirror_changes(_) | Request::mirror_read(_) => {}
             _ => return false,
         }

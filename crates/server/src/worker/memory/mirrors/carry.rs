@@ -28,7 +28,7 @@ impl Mirrors {
     ) -> Result<(), E> {
         debug_assert!(length.is_multiple_of(BLOCK), "a part has whole blocks");
         let mut bytes = vec![0; length];
-        for (address, mirror) in self.table.lock().iter() {
+        for (address, mirror) in self.table.lock().mirrors.iter() {
             for at in (0..mirror.len()).step_by(length) {
                 let bytes = &mut bytes[..length.min(mirror.len() - at)];
                 let hashes;
@@ -58,7 +58,7 @@ impl Mirrors {
     /// Makes a part of a new mirror what it was.
     pub fn set_part(&self, part: &MirrorPart<'_>) -> CuResult<()> {
         let mut table = self.table.lock();
-        let mirror = table.get_mut(&part.address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let mirror = table.mirrors.get_mut(&part.address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let at = usize::try_from(part.at).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let end = at.checked_add(part.bytes.len()).filter(|end| *end <= mirror.len());
         let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;

@@ -17,7 +17,7 @@ use causeway_memory::mirror::{Changes, find_changes, merge_changes, read_changes
 use core::ops::Range;
 use on_device::OnDevice;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A reply with more changes than this ends, and the client asks again.
 const MAX_CHANGES: usize = 1 << 20;
@@ -67,15 +67,32 @@ pub struct Mirrors {
     table: Mutex<Table>,
 }
 
-/// By address.
-type Table = BTreeMap<u64, Mirror>;
+/// The mirrors, by address, and which of them are looked through for changes: all but those that no kernel can
+/// use yet, of which the client says so.
+#[derive(Default)]
+struct Table {
+    mirrors: BTreeMap<u64, Mirror>,
+    searched: BTreeSet<u64>,
+}
+
+impl Table {
+    fn insert(&mut self, address: u64, mirror: Mirror) {
+        self.mirrors.insert(address, mirror);
+        self.searched.insert(address);
+    }
+
+    /// The mirrors that are looked through.
+    fn searched(&self) -> impl Iterator<Item = &Mirror> {
+        self.searched.iter().filter_map(|address| self.mirrors.get(address))
+    }
+}
 
 /// Whether no mirror has one of `bytes` addresses.
 fn is_free(table: &Table, address: u64, bytes: usize) -> bool {
     let overlaps = |(start, mirror): (&u64, &Mirror)| {
         address < start + mirror.len() as u64 && *start < address.saturating_add(bytes as u64)
     };
-    !table.iter().any(overlaps)
+    !table.mirrors.iter().any(overlaps)
 }
 
 impl Mirrors {
@@ -116,21 +133,45 @@ impl Mirrors {
     pub fn adopt(&self, address: u64, memory: Staging) -> CuResult<()> {
         let base = zeroed(memory.len())?;
         let mirror = Mirror { context: Handle::NULL, memory: Memory::Here { memory, base } };
-        self.table.lock().entry(address).or_insert(mirror);
+        let mut table = self.table.lock();
+        if !table.mirrors.contains_key(&address) {
+            table.insert(address, mirror);
+        }
         Ok(())
     }
 
     /// Takes a mirror out, and says how many bytes it has; the device must not use it any more when it is
     /// dropped.
     pub fn remove(&self, address: u64) -> CuResult<(impl Send + use<>, usize)> {
-        let mirror = self.table.lock().remove(&address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let mut table = self.table.lock();
+        let mirror = table.mirrors.remove(&address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        table.searched.remove(&address);
+        drop(table);
         let bytes = mirror.len();
         Ok((mirror, bytes))
     }
 
     /// Takes the mirrors of a context out, which is about to end.
     pub fn end_context(&self, context: Handle<Context>) {
-        self.table.lock().retain(|_, mirror| mirror.context != context);
+        let Table { mirrors, searched } = &mut *self.table.lock();
+        mirrors.retain(|_, mirror| mirror.context != context);
+        searched.retain(|address| mirrors.contains_key(address));
+    }
+
+    /// Looks for changes in mirrors from now on, or not until it is said again: no kernel uses them.
+    pub fn set_searched(&self, addresses: &[u64], is_searched: bool) -> CuResult<()> {
+        let mut table = self.table.lock();
+        if addresses.iter().any(|address| !table.mirrors.contains_key(address)) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        for address in addresses {
+            if is_searched {
+                table.searched.insert(*address);
+            } else {
+                table.searched.remove(address);
+            }
+        }
+        Ok(())
     }
 
     /// Puts in what the client has changed.
@@ -138,7 +179,7 @@ impl Mirrors {
         let mut table = self.table.lock();
         let mut outcome = Ok(());
         let read = read_changes(changes, |address, bytes| {
-            let put = match table.range_mut(..=address).next_back() {
+            let put = match table.mirrors.range_mut(..=address).next_back() {
                 Some((start, mirror)) => mirror.put((address - start) as usize, bytes),
                 None => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             };
@@ -149,7 +190,7 @@ impl Mirrors {
 
     /// Whether there is little to look through.
     pub fn are_few(&self) -> bool {
-        self.table.lock().values().map(Mirror::len).sum::<usize>() <= FEW
+        self.table.lock().searched().map(Mirror::len).sum::<usize>() <= FEW
     }
 
     /// Whether a mirror may differ from what both ends agreed on. It is found out for little memory of the host
@@ -158,7 +199,7 @@ impl Mirrors {
     pub fn may_differ(&self) -> bool {
         let Some(table) = self.table.try_lock() else { return true };
         let mut bytes = 0;
-        table.values().any(|mirror| {
+        table.searched().any(|mirror| {
             bytes += mirror.len();
             bytes > FEW || mirror.may_differ()
         })
@@ -181,12 +222,12 @@ impl Mirrors {
     /// when there is none.
     fn search(&self, gpu: &dyn Gpu, at: u64, found: &mut Found) -> CuResult<Option<u64>> {
         let mut table = self.table.lock();
-        let contains = |(start, mirror): &(&u64, &Mirror)| at - **start < mirror.len() as u64;
-        let containing = table.range(..=at).next_back().filter(contains).map(|(start, _)| *start);
-        let Some(start) = containing.or_else(|| table.range(at..).next().map(|(start, _)| *start)) else {
+        let contains = |start: &u64| table.mirrors.get(start).is_some_and(|it| at - start < it.len() as u64);
+        let containing = table.searched.range(..=at).next_back().copied().filter(contains);
+        let Some(start) = containing.or_else(|| table.searched.range(at..).next().copied()) else {
             return Ok(None);
         };
-        let Some(mirror) = table.get_mut(&start) else { return Ok(None) };
+        let Some(mirror) = table.mirrors.get_mut(&start) else { return Ok(None) };
         let from = at.saturating_sub(start) as usize;
         let to = (from / on_device::PIECE * on_device::PIECE + on_device::PIECE).min(mirror.len());
         found.changes.separate();
@@ -199,7 +240,7 @@ impl Mirrors {
     pub fn read(&self, address: u64, into: &mut [u8]) -> CuResult<()> {
         let table = self.table.lock();
         let (start, mirror) =
-            table.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            table.mirrors.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let at = (address - start) as usize;
         if at.checked_add(into.len()).is_none_or(|end| end > mirror.len()) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -397,10 +438,51 @@ mod tests {
         assert!(!mirrors.may_differ());
         add(FEW, 1);
         assert!(mirrors.may_differ());
-        mirrors.table.lock().clear();
+        *mirrors.table.lock() = Table::default();
         assert!(!mirrors.may_differ());
         let _in_use = mirrors.table.lock();
         assert!(mirrors.may_differ());
+    }
+
+    #[test]
+    fn only_mirrors_that_kernels_may_use_are_looked_through() {
+        let gpu = SoftwareGpu::with_options(&Options { memory: 1 << 20, ..Options::default() }).unwrap();
+        let mirrors = Mirrors::default();
+        let mut memory = vec![0_u8; 3 * 4096];
+        let at = |number: u64| BASE + number * 4096;
+        for number in 0..3 {
+            // SAFETY: inside the vector, which lives until the end of the test and is reached through this alone.
+            let part = unsafe { Staging::new(memory.as_mut_ptr().add(number * 4096), 4096, |_, _| ()) };
+            mirrors.adopt(at(number as u64), part).unwrap();
+        }
+        let found = || {
+            let (mut start, mut all) = (0, Vec::new());
+            loop {
+                let found = mirrors.changes(&gpu, start).unwrap();
+                read_changes(found.changes.as_bytes(), |address, _| all.push((address - BASE) / 4096))
+                    .unwrap();
+                match found.next {
+                    0 => return all,
+                    next => start = next,
+                }
+            }
+        };
+        mirrors.set_searched(&[at(0), at(1)], false).unwrap();
+        (0..3).for_each(|number| memory[number * 4096 + 7] = 1);
+        assert!(mirrors.may_differ());
+        assert_eq!(found(), [2]);
+        assert!(!mirrors.may_differ());
+        mirrors.set_searched(&[at(0)], true).unwrap();
+        assert!(mirrors.may_differ());
+        assert_eq!(found(), [0]);
+        for unknown in [at(3), at(0) + 1, u64::MAX] {
+            let refused = mirrors.set_searched(&[at(1), unknown], true);
+            assert_eq!(refused, Err(CUresult::CUDA_ERROR_INVALID_VALUE), "{unknown:#x}");
+        }
+        assert!(found().is_empty());
+        drop(mirrors.remove(at(1)).unwrap());
+        mirrors.end_context(Handle::NULL);
+        assert!(mirrors.table.lock().searched.is_empty());
     }
 
     #[test]
