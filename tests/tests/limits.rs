@@ -72,6 +72,9 @@ fn sessions_of_a_client_share_its_device_memory_and_see_no_other() {
     let served = Served::start();
     let ada = served.add("ada", &["--device-memory", "64MiB"]);
     let bob = served.add("bob", &[]);
+    let devices = |server: &str| served.causeway(&["devices", "--on", server]).must_succeed().stdout;
+    assert!(devices(&ada).contains(" 64 MiB of 256 MiB "), "{}", devices(&ada));
+    assert!(!devices(&bob).contains(" of "), "{}", devices(&bob));
     let first = stays(&ada, &["40"]);
     let seen = first.stdout();
     assert!(seen.contains("CUDA: 64 of 64 MiB are free") && seen.contains("40 MiB: cudaSuccess"), "{seen}");

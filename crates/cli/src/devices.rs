@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::server::{ServerArguments, ServerError, connect_options};
+use crate::status_query::ServerConnection;
 use crate::waiting;
 
 /// Numbers of `CUdevice_attribute` that are shown.
@@ -24,7 +25,8 @@ const CAPABILITY_MINOR: i32 = 76;
 
 /// List the GPUs of a server, or of several.
 ///
-/// Each card is listed with all of its memory, whatever limit this client has. Without a server: those of this machine's
+/// A card of which this client may have a part of the memory is listed with both, as `4 GiB of 8 GiB`; the limit is one for all
+/// cards of a server together. Without a server: those of this machine's
 /// service, where it runs, or of a private server with the software GPU. Of several servers one that does not answer is
 /// reported, the others are shown, and the exit code is 1.
 #[derive(Debug, Args)]
@@ -74,7 +76,7 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
     let mut all = Vec::new();
     let mut code = ExitCode::SUCCESS;
     for target in &servers.targets {
-        let (session, snapshot) = match ask(arguments, target) {
+        let (session, snapshot, limit) = match ask(arguments, target) {
             Ok(found) => found,
             // The others are shown all the same.
             Err(error) if servers.targets.len() > 1 => {
@@ -92,12 +94,12 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
             Err(error) => return Err(error),
         };
         if arguments.json {
-            all.push(to_json(target, &session, &snapshot, first));
+            all.push(to_json(target, &session, &snapshot, limit, first));
             first += snapshot.devices.len();
             continue;
         }
         writeln!(out, "{} at {target}, CUDA {}", snapshot.backend, cuda_version(&snapshot))?;
-        for line in table(&snapshot.devices, first, width) {
+        for line in table(&snapshot.devices, limit, first, width) {
             writeln!(out, "{line}")?;
         }
         first += snapshot.devices.len();
@@ -115,7 +117,13 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
 }
 
 /// What a server has, as JSON.
-fn to_json(target: &Target, session: &Session, snapshot: &Snapshot, first: usize) -> Value {
+fn to_json(
+    target: &Target,
+    session: &Session,
+    snapshot: &Snapshot,
+    limit: Option<u64>,
+    first: usize,
+) -> Value {
     let devices = snapshot.devices.iter().enumerate().map(|(number, device)| {
         let attribute = |number| attribute(device, number);
         let capability = attribute(CAPABILITY_MAJOR).zip(attribute(CAPABILITY_MINOR));
@@ -135,6 +143,7 @@ fn to_json(target: &Target, session: &Session, snapshot: &Snapshot, first: usize
         "name": target.name,
         "back_end": snapshot.backend.to_string(),
         "cuda": cuda_version(snapshot),
+        "memory_limit_bytes": limit,
         "via": session.link.kind().to_string(),
         "not_via": reasons.map(|reason| json!({ "transport": reason.kind.to_string(), "reason": reason.text })).collect::<Vec<_>>(),
         "devices": devices.collect::<Vec<_>>(),
@@ -151,19 +160,30 @@ fn attribute(device: &Device, number: i32) -> Option<i32> {
     device.attributes.iter().find(|(attribute, _)| *attribute == number).map(|(_, value)| *value)
 }
 
-/// Asks a server what it has, by a session that ends at once.
-fn ask(arguments: &Arguments, target: &Target) -> Result<(Session, Snapshot), DevicesError> {
+/// Asks a server what it has, by a session that ends at once, and how much device memory this client may have.
+fn ask(arguments: &Arguments, target: &Target) -> Result<(Session, Snapshot, Option<u64>), DevicesError> {
     let hello = describe_process(COMMANDS, Vec::new());
     let via = arguments.server.via(target).map_err(ServerError::from)?;
     let session = waiting::with_notice(target, || connect(target, hello, &connect_options(via)))?;
     let snapshot = Decoder::new(&session.welcome.snapshot).value();
     session.link.close();
-    Ok((session, snapshot?))
+    let limit = ServerConnection::connect(target).and_then(|mut server| server.device_memory_limit());
+    // A server of before does not know the question.
+    let limit = limit.inspect_err(|error| tracing::debug!("the limits are not known: {error}"));
+    Ok((session, snapshot?, limit.ok().flatten()))
+}
+
+/// A device's memory, and how much of it this client may have, where that is less.
+fn memory(total: u64, limit: Option<u64>) -> String {
+    match limit {
+        Some(limit) if limit < total => format!("{} of {}", binary(limit), binary(total)),
+        _ => binary(total),
+    }
 }
 
 /// The lines of the table, with columns as wide as they must be. The devices are numbered from `first` on, as a program
 /// numbers those of several servers. As many columns are shown as fit a width; name and memory always are.
-fn table(devices: &[Device], first: usize, width: usize) -> Vec<String> {
+fn table(devices: &[Device], limit: Option<u64>, first: usize, width: usize) -> Vec<String> {
     const GAP: usize = 2;
     const MIN_COLUMNS: usize = 3;
     let head = ["no", "name", "memory", "capability", "multiprocessors", "PCI", "UUID"].map(str::to_owned);
@@ -177,7 +197,7 @@ fn table(devices: &[Device], first: usize, width: usize) -> Vec<String> {
             [
                 (first + number).to_string(),
                 device.name.to_string(),
-                binary(device.total_memory),
+                memory(device.total_memory, limit),
                 format!("{}.{}", attribute(CAPABILITY_MAJOR), attribute(CAPABILITY_MINOR)),
                 attribute(MULTIPROCESSORS),
                 device.pci_bus_id.to_string(),
@@ -212,10 +232,13 @@ mod tests {
             attributes: vec![(75, 9), (76, 0), (16, 132)],
             ..Device::default()
         };
-        let narrow = table(core::slice::from_ref(&device), 0, 80);
+        let narrow = table(core::slice::from_ref(&device), None, 0, 80);
         assert_eq!(narrow[1], "0   NVIDIA H200  141 GiB  9.0         132              0000:3b:00.0");
-        assert_eq!(table(core::slice::from_ref(&device), 0, 10)[1], "0   NVIDIA H200  141 GiB");
-        let lines = table(&[device], 0, usize::MAX);
+        assert_eq!(table(core::slice::from_ref(&device), None, 0, 10)[1], "0   NVIDIA H200  141 GiB");
+        let limited = |limit| table(core::slice::from_ref(&device), Some(limit), 0, 10).remove(1);
+        assert_eq!(limited(4 << 30), "0   NVIDIA H200  4 GiB of 141 GiB");
+        assert_eq!(limited(200 << 30), "0   NVIDIA H200  141 GiB");
+        let lines = table(&[device], None, 0, usize::MAX);
         assert_eq!(lines[0], "no  name         memory   capability  multiprocessors  PCI           UUID");
         assert_eq!(
             lines[1],

@@ -51,6 +51,7 @@
 //! | `nccl` | NCCL's settings of a program: which processes it takes for those of one machine, and its network plugin |
 //! | `stand_ins` | Stand-ins for NVIDIA's libraries of kernels, put in front of them where all servers are software GPUs |
 //! | `waiting` | Notice of a wait: a line on standard error where a server has said nothing for some seconds |
+//! | `demangle` | Names of kernels as in their sources |
 
 // These panic where standard output or error is closed or full, and with that the exit code of a program that has run is
 // lost: `write!`, and what it returns, is used instead.
@@ -68,6 +69,7 @@ mod config_file;
 mod container;
 mod copies;
 mod default_server;
+mod demangle;
 mod demo;
 mod devices;
 mod doctor;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::copies;
+use crate::demangle::kernel_name;
 
 /// How many functions are listed by name.
 const NAMED: usize = 5;
@@ -237,6 +238,7 @@ impl Report {
             .sort_by(|first, second| seconds(&second.1["seconds"]).total_cmp(&seconds(&first.1["seconds"])));
         for (name, total) in kernels.into_iter().take(NAMED) {
             let count = total["count"].as_u64().unwrap_or(0);
+            let name = kernel_name(name);
             lines.push(format!("  {:.3} s in {count} of {name}", seconds(&total["seconds"])));
         }
         if let Some(count @ 1..) = all["not_timed"].as_u64() {
@@ -288,7 +290,7 @@ mod tests {
             "device_time": {
                 "kernels": { "count": 7, "seconds": 0.5 }, "to_device": { "count": 2, "seconds": 0.125 },
                 "busy_seconds": 0.6, "overlap_seconds": 0.025, "not_timed": 9,
-                "by_kernel": { "short": { "count": 3, "seconds": 0.1 }, "long": { "count": 4, "seconds": 0.4 } },
+                "by_kernel": { "short": { "count": 3, "seconds": 0.1 }, "_Z4longPf": { "count": 4, "seconds": 0.4 } },
             },
             "calls": { "cuLaunchKernel": { "posted": 5 }, "cuDeviceGetAttribute": { "local": 20, "called": 1 } },
         });

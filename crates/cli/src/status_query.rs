@@ -120,6 +120,14 @@ impl ServerConnection {
         }
     }
 
+    /// How many bytes of device memory this client's sessions may have together, if there is a limit.
+    pub fn device_memory_limit(&mut self) -> Result<Option<u64>, QueryError> {
+        match self.request(StatusRequest::Limits)? {
+            Reply::Limits { device_memory } => Ok(device_memory),
+            other => Err(self.unwanted(other)),
+        }
+    }
+
     /// Asks something about a session that goes to another server, or comes from there.
     pub fn about_move(&mut self, request: MoveRequest) -> Result<MoveReply, QueryError> {
         match self.request(StatusRequest::Move(request))? {
@@ -151,7 +159,8 @@ impl ServerConnection {
             | Reply::Draining { .. }
             | Reply::Released
             | Reply::Move(_)
-            | Reply::GpuDirectSet => QueryError::Confused(server),
+            | Reply::GpuDirectSet
+            | Reply::Limits { .. } => QueryError::Confused(server),
         }
     }
 

@@ -1,5 +1,6 @@
 //! `causeway trace`: a timeline of a program, here and on the devices.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use thiserror::Error;
 
+use crate::demangle::kernel_name;
 use crate::launch;
 use crate::run::{self, RunError};
 use crate::server::ServerArguments;
@@ -133,17 +135,48 @@ fn join(traces: Vec<Value>) -> Option<Value> {
     let mut events: Vec<Value> = lists.flatten().collect();
     let times = events.iter().filter_map(|event| event["ts"].as_f64());
     let first = times.min_by(f64::total_cmp)?;
+    let mut names = HashMap::new();
     for event in &mut events {
         if let Some(time) = event["ts"].as_f64() {
             event["ts"] = json!(time - first);
+        }
+        if event["cat"] == "device" {
+            demangle(event, &mut names);
         }
     }
     Some(json!({ "traceEvents": events, "displayTimeUnit": "ns", "otherData": { "lost": lost } }))
 }
 
+/// Gives a kernel the name of its source, and has its symbol in `args`. There may be a million events and a few names.
+fn demangle(event: &mut Value, names: &mut HashMap<String, String>) {
+    let Some(symbol) = event["name"].as_str() else { return };
+    if !names.contains_key(symbol) {
+        names.insert(symbol.to_owned(), kernel_name(symbol).into_owned());
+    }
+    if let Some(name) = names.get(symbol).filter(|name| *name != symbol) {
+        event["args"] = json!({ "symbol": symbol });
+        event["name"] = json!(name);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_have_the_names_of_their_sources() {
+        let event =
+            |name: &str, category: &str| json!({ "name": name, "cat": category, "ph": "X", "ts": 1.0 });
+        let events = [event("_Z3addIfEvPT_", "device"), event("plain", "device"), event("_Z3addv", "call")];
+        let joined = join(vec![json!({ "traceEvents": events })]).unwrap();
+        let (kernel, others) = (&joined["traceEvents"][0], &joined["traceEvents"]);
+        assert_eq!(
+            (&kernel["name"], &kernel["args"]["symbol"]),
+            (&json!("add<float>"), &json!("_Z3addIfEvPT_"))
+        );
+        assert_eq!((&others[1]["name"], &others[2]["name"]), (&json!("plain"), &json!("_Z3addv")));
+        assert!(others[1]["args"].is_null());
+    }
 
     #[test]
     fn traces_of_several_processes_are_one_that_begins_at_zero() {

@@ -41,6 +41,8 @@ pub enum StatusRequest {
         /// Whether GPUDirect is used where it is available.
         is_on: bool,
     },
+    /// What may the asker's own sessions have?
+    Limits,
 }
 
 /// What the server answers.
@@ -61,6 +63,11 @@ pub enum Reply {
     Move(MoveReply),
     /// The session's copies use GPUDirect from the next one on, or staging.
     GpuDirectSet,
+    /// What the asker's own sessions may have.
+    Limits {
+        /// Bytes of device memory, of all of them together; nothing without a limit.
+        device_memory: Option<u64>,
+    },
     /// The question is not answered.
     Refused {
         /// Why, as a sentence for the user.
@@ -331,6 +338,7 @@ const DRAIN: u8 = 2;
 const RELEASE: u8 = 3;
 const MOVE: u8 = 4;
 const GPU_DIRECT: u8 = 5;
+const LIMITS: u8 = 6;
 
 impl Encode for StatusRequest {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -353,6 +361,7 @@ impl Encode for StatusRequest {
                 session.encode(out);
                 is_on.encode(out);
             }
+            Self::Limits => LIMITS.encode(out),
         }
     }
 }
@@ -365,6 +374,7 @@ impl<'a> Decode<'a> for StatusRequest {
             RELEASE => Ok(Self::Release { session: input.value()? }),
             MOVE => Ok(Self::Move(input.value()?)),
             GPU_DIRECT => Ok(Self::GpuDirect { session: input.value()?, is_on: input.value()? }),
+            LIMITS => Ok(Self::Limits),
             other => Err(DecodeError::UnknownTag { what: "question to a server", value: u64::from(other) }),
         }
     }
@@ -376,6 +386,7 @@ const REFUSED: u8 = 3;
 const RELEASED: u8 = 4;
 const MOVED: u8 = 5;
 const GPU_DIRECT_SET: u8 = 6;
+const LIMITS_REPLY: u8 = 7;
 
 impl Encode for Reply {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -391,6 +402,10 @@ impl Encode for Reply {
             }
             Self::Released => RELEASED.encode(out),
             Self::GpuDirectSet => GPU_DIRECT_SET.encode(out),
+            Self::Limits { device_memory } => {
+                LIMITS_REPLY.encode(out);
+                device_memory.encode(out);
+            }
             Self::Move(reply) => {
                 MOVED.encode(out);
                 reply.encode(out);
@@ -410,6 +425,7 @@ impl<'a> Decode<'a> for Reply {
             DRAINING => Ok(Self::Draining { sessions: input.value()?, already: input.value()? }),
             RELEASED => Ok(Self::Released),
             GPU_DIRECT_SET => Ok(Self::GpuDirectSet),
+            LIMITS_REPLY => Ok(Self::Limits { device_memory: input.value()? }),
             MOVED => Ok(Self::Move(input.value()?)),
             REFUSED => Ok(Self::Refused { text: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "answer of a server", value: u64::from(other) }),
@@ -464,13 +480,20 @@ mod tests {
     }
 
     #[test]
-    fn a_request_to_switch_gpudirect_is_read_as_it_was_sent() {
-        let request = StatusRequest::GpuDirect { session: SessionId([3; 16]), is_on: true };
+    fn requests_and_replies_are_read_as_they_were_sent() {
         let mut bytes = Vec::new();
-        request.encode(&mut bytes);
-        assert_eq!(Decoder::new(&bytes).value::<StatusRequest>(), Ok(request));
-        bytes.clear();
-        Reply::GpuDirectSet.encode(&mut bytes);
-        assert_eq!(Decoder::new(&bytes).value::<Reply>(), Ok(Reply::GpuDirectSet));
+        for request in
+            [StatusRequest::GpuDirect { session: SessionId([3; 16]), is_on: true }, StatusRequest::Limits]
+        {
+            bytes.clear();
+            request.encode(&mut bytes);
+            assert_eq!(Decoder::new(&bytes).value::<StatusRequest>(), Ok(request));
+        }
+        let limits = [None, Some(5 << 30)].map(|device_memory| Reply::Limits { device_memory });
+        for reply in limits.into_iter().chain([Reply::GpuDirectSet]) {
+            bytes.clear();
+            reply.encode(&mut bytes);
+            assert_eq!(Decoder::new(&bytes).value::<Reply>(), Ok(reply));
+        }
     }
 }

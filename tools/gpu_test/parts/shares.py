@@ -51,8 +51,8 @@ class Counted:
         until = time.monotonic() + START_LIMIT_S
         while self.kernels() < kernels:
             if self.process.poll() is not None or time.monotonic() > until:
-                words = (self.output.read_text() + self.errors.read_text()).strip().splitlines()
-                raise NoKernelsError(words[-1] if words else f"status {self.process.poll()}")
+                lines = (self.output.read_text() + self.errors.read_text()).strip().splitlines()
+                raise NoKernelsError(lines[-1] if lines else f"status {self.process.poll()}")
             time.sleep(0.05)
 
     def stop(self):
@@ -112,7 +112,7 @@ def cases_of(session):
 def run_shares(session):
     """Each length of kernels, over each transport, launched ahead and one by one."""
     report = session.report
-    report.table(case=30, clients=8, kernels=14, ratio=8, used=8, verdict=60)
+    report.table(case=30, clients=8, kernels=14, ratio=8, used=8, result=60)
     with tempfile.TemporaryDirectory(prefix="gpu-test-") as folder:
         key = pathlib.Path(folder) / "key"
         log = report.folder / "gpu-server-shares.log"
@@ -134,7 +134,7 @@ def run_shares(session):
                 report.check(f"{case} clients", problem)
                 ratio = f"{counts[0] / max(counts[1], 1):.2f}" if len(counts) == 2 else "-"
                 used = f"{sum(counts) * milliseconds / 1000 / seconds:.3f}"
-                verdict = "met" if problem is None else f"FAIL {problem}"
-                report.row(title, len(names), ":".join(map(str, counts)) or "-", ratio, used, verdict)
+                result = "met" if problem is None else f"FAIL {problem}"
+                report.row(title, len(names), ":".join(map(str, counts)) or "-", ratio, used, result)
                 report.data.setdefault("shares", {})[case] = {"kernels": counts, "seconds": seconds}
     report.list_failures()

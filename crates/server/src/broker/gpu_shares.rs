@@ -103,7 +103,7 @@ impl State {
         is_known
     }
 
-    /// What workers are to be told by now.
+    /// The messages to workers that are due.
     fn messages(&mut self, now: Duration) -> Vec<(SessionId, Arc<Control>, ToWorker)> {
         let mut messages = Vec::new();
         for (device, queue) in &mut self.queues {

@@ -79,6 +79,9 @@ fn converse(
             Ok(StatusRequest::Release { session }) => release_memory(shared, peer, session),
             Ok(StatusRequest::GpuDirect { session, is_on }) => set_gpudirect(shared, peer, session, is_on),
             Ok(StatusRequest::Move(request)) => Reply::Move(moves.reply(request)),
+            Ok(StatusRequest::Limits) => {
+                Reply::Limits { device_memory: shared.clients.limits(Source::of(peer)).device_memory }
+            }
             Err(error) => Reply::Refused {
                 text: format!("this server, Causeway {}, does not know the question: {error}", release())
                     .into(),

@@ -39,7 +39,7 @@ struct Slot {
 
 /// Whether a kernel may be issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum Admission {
     Admitted,
     /// When the broker has answered.
     Later,
@@ -52,7 +52,7 @@ enum Answer {
 }
 
 impl Slot {
-    fn try_begin(&mut self, is_first: bool, now: Instant) -> Answer {
+    fn try_begin(&mut self, is_first: bool, now: Instant) -> Admission {
         let is_admitted = match (self.lease, self.recalled_at) {
             (Some(_), None) => true,
             // A kernel that runs may wait for one of another stream, and for none behind it in its own.
@@ -62,19 +62,19 @@ impl Slot {
         if is_admitted {
             self.running += 1;
             self.idle_since = None;
-            return Answer::Admitted;
+            return Admission::Admitted;
         }
         if self.recalled_at.is_some_and(|at| self.running > 0 && now < at + DRAIN) {
-            return Answer::AfterDrain { is_new: !core::mem::replace(&mut self.tries_after_drain, true) };
+            return Admission::AfterDrain { is_new: !core::mem::replace(&mut self.tries_after_drain, true) };
         }
         if self.requested_at.is_some() {
-            return Answer::Later;
+            return Admission::Later;
         }
         self.requested_at = Some(now);
-        Answer::Requested
+        Admission::Requested
     }
 
-    /// Gives the lease back, to be told to the broker.
+    /// Gives the lease back, for the broker to know.
     fn clear_lease(&mut self) -> Option<u32> {
         (self.is_contended, self.recalled_at, self.tries_after_drain) = (false, None, false);
         self.lease.take().filter(|lease| *lease != NO_LEASE)
@@ -128,14 +128,14 @@ impl Slots {
     pub fn try_begin(self: &Arc<Self>, device: u32, is_first: bool) -> bool {
         let mut state = self.state.lock();
         match state.devices.entry(device).or_default().try_begin(is_first, Instant::now()) {
-            Answer::Admitted => true,
-            Answer::Later | Answer::AfterDrain { is_new: false } => false,
-            Answer::AfterDrain { is_new: true } => {
+            Admission::Admitted => true,
+            Admission::Later | Admission::AfterDrain { is_new: false } => false,
+            Admission::AfterDrain { is_new: true } => {
                 drop(state);
                 self.changed.notify_all();
                 false
             }
-            Answer::Requested => {
+            Admission::Requested => {
                 self.start_thread(&mut state);
                 drop(state);
                 self.changed.notify_all();
