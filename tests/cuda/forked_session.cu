@@ -150,6 +150,52 @@ static void must_succeed(pid_t child, const char *who) {
     REQUIRE(waitpid(child, &status, 0) == child && status == 0, "%s ended with status %#x", who, status);
 }
 
+// Memory that kernels reach is copied with the process, and kernels of each process reach its own: pinned, managed, small and
+// registered memory. A kernel that nobody has waited for has written there before the fork, and so has the program.
+static void fork_with_mirrors() {
+    constexpr unsigned LAST = COUNT - 1, SMALL = 256;
+    unsigned *host[4], *address[4], counts[4] = {COUNT, COUNT, SMALL, COUNT};
+    CHECK_CUDA(cudaHostAlloc(&host[0], BYTES, cudaHostAllocMapped));
+    CHECK_CUDA(cudaMallocManaged(&host[1], BYTES));
+    CHECK_CUDA(cudaHostAlloc(&host[2], SMALL * sizeof(unsigned), cudaHostAllocMapped));
+    REQUIRE(!posix_memalign(reinterpret_cast<void **>(&host[3]), 4096, BYTES), "no memory");
+    CHECK_CUDA(cudaHostRegister(host[3], BYTES, cudaHostRegisterMapped));
+    const auto must_be = [&](int kind, unsigned at, unsigned value, const char *who) {
+        REQUIRE(host[kind][at] == value, "%s: word %u of memory %d is %u instead of %u", who, at, kind, host[kind][at], value);
+    };
+    for (int kind = 0; kind < 4; kind++) {
+        memset(host[kind], 0, counts[kind] * sizeof(unsigned));
+        // Managed memory has one address for both.
+        address[kind] = host[kind];
+        if (kind != 1) CHECK_CUDA(cudaHostGetDevicePointer(&address[kind], host[kind], 0));
+        add<<<counts[kind] / 256, 256>>>(address[kind]);
+        CHECK_CUDA(cudaDeviceSynchronize());
+        host[kind][3] = 1000;
+        add<<<counts[kind] / 256, 256>>>(address[kind]);
+    }
+    const pid_t child = fork_session();
+    const char *who = child == 0 ? "the child with mirrors" : "its parent";
+    const unsigned mine = child == 0 ? 70 : 900;
+    CHECK_CUDA(cudaDeviceSynchronize());
+    for (unsigned round = 0; round < 3; round++) {
+        for (int kind = 0; kind < 4; kind++) {
+            const unsigned last = counts[kind] == SMALL ? SMALL - 1 : LAST;
+            must_be(kind, 3, round == 0 ? 1001 : mine + round, who);
+            must_be(kind, 5, 2 + round, who);
+            must_be(kind, last, 2 + round, who);
+            host[kind][3] = mine + round;
+            add<<<counts[kind] / 256, 256>>>(address[kind]);
+        }
+        CHECK_CUDA(cudaDeviceSynchronize());
+    }
+    if (child == 0) exit(0);
+    must_succeed(child, who);
+    for (int kind : {0, 2}) CHECK_CUDA(cudaFreeHost(host[kind]));
+    CHECK_CUDA(cudaFree(host[1]));
+    CHECK_CUDA(cudaHostUnregister(host[3]));
+    free(host[3]);
+}
+
 int main(int count, char **arguments) {
     const pid_t parent = getpid();
     const char *how = count > 1 ? arguments[1] : "";
@@ -245,20 +291,14 @@ int main(int count, char **arguments) {
         printf("the child is well\n");
         return pass();
     }
-    // Memory that kernels reach in the program is refused, for as long as it is there.
     unsigned *mapped, *address;
-    CHECK_CUDA(cudaHostAlloc(&mapped, BYTES, cudaHostAllocMapped));
-    CHECK_CUDA(cudaHostGetDevicePointer(&address, mapped, 0));
-    step<<<COUNT / 256, 256>>>(address, 1);
-    CHECK_CUDA(cudaDeviceSynchronize());
-    state.done++;
-    must_be_refused("memory that kernels reach");
-    CHECK_CUDA(cudaFreeHost(mapped));
     if (shares_memory) {
-        // So is all pinned memory where the server is on this host.
-        must_be_refused("memory that kernels reach");
+        // Where the server is on this host, pinned memory is the worker's, too, and refused for as long as it is there.
+        must_be_refused("CAUSEWAY_VIA=tcp");
         CHECK_CUDA(cudaFreeHost(state.pinned));
         state.pinned = static_cast<unsigned *>(malloc(BYTES));
+    } else {
+        fork_with_mirrors();
     }
     unsigned *beside, rounds = 0;
     CHECK_CUDA(cudaMalloc(&beside, BYTES));

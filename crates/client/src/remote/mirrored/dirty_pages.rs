@@ -46,7 +46,8 @@ fn watcher() -> Option<&'static Watcher> {
     unsafe { &*known }.as_ref()
 }
 
-/// Forgets, in a forked child, what tracks the pages of its parent. The child has no mirrored memory yet.
+/// Forgets, in a forked child, what tracks the pages of its parent. What was watched there is not in the child: fork leaves
+/// `userfaultfd`'s registrations behind.
 pub fn after_fork() {
     let known = WATCHER.swap(core::ptr::null_mut(), Ordering::AcqRel);
     if !known.is_null() {

@@ -43,15 +43,21 @@ use crate::remote::session;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 
-/// Whether the program has any memory now that kernels reach.
-pub fn is_any_now() -> bool {
-    table::is_any_now() || shared::is_any_now()
-}
-
-/// Forgets, in a forked child without such memory, what threads and the kernel did for its parent.
+/// Makes the child's pages those of its mirrors, in a forked child without memory that is the worker's, too, and forgets what
+/// threads and the kernel did for its parent.
 pub fn after_fork() {
     dirty_pages::after_fork();
     flags::forget_thread();
+    if is_any() {
+        table::with(table::Table::after_fork);
+    }
+}
+
+/// Goes on with what a thread did for the parent, in a forked child that has its session.
+pub fn resume_in_child() {
+    if is_any() {
+        flags::watch();
+    }
 }
 
 /// Makes sure that kernels reach pinned memory, and returns its address on the device.

@@ -36,6 +36,8 @@ pub struct Region {
     pub is_managed: bool,
     /// Whether kernels may use it: see `reach`.
     pub is_reached: bool,
+    /// Whose its pages are.
+    pages: Pages,
     /// What both ends last agreed on.
     base: Vec<u8>,
     /// Where the system notes the pages that are written to. All else is compared each time.
@@ -56,7 +58,14 @@ impl Region {
         let watched = watch(host, size, pages);
         let is_managed = pages == Pages::Managed;
         let (reserved, is_reached) = (None, true);
-        Self { context, host, reserved, is_managed, is_reached, base, watched, written, suspect, made }
+        Self { context, host, reserved, is_managed, is_reached, pages, base, watched, written, suspect, made }
+    }
+
+    /// Watches the pages of this process, in a forked child: the kernel has forgotten which it watched of the parent's. All
+    /// is compared once.
+    pub fn after_fork(&mut self) {
+        self.watched = watch(self.host, self.len(), self.pages);
+        self.compare_next(0..self.len());
     }
 
     /// Its length in bytes.

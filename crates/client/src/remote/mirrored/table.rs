@@ -45,11 +45,6 @@ pub fn is_any() -> bool {
     MIRRORED.any.load(Ordering::Relaxed)
 }
 
-/// Whether any memory has a mirror now.
-pub fn is_any_now() -> bool {
-    is_any() && with(|table| !table.by_device.is_empty())
-}
-
 /// Does something with the table, which must not wait for anybody.
 pub fn with<T>(work: impl FnOnce(&mut Table) -> T) -> T {
     work(MIRRORED.table.lock().get_or_insert_default())
@@ -247,6 +242,20 @@ impl Table {
                 each.1
             })
             .collect()
+    }
+
+    /// Has the kernel watch the memory anew, in a forked child, whose pages are its own. Nothing is being fetched.
+    pub fn after_fork(&mut self) {
+        for (device, region) in &mut self.by_device {
+            region.after_fork();
+            // What comes into reach later is compared then.
+            if region.is_reached {
+                self.to_compare.insert((region.context.server(), *device));
+            }
+        }
+        self.spans = None;
+        self.writers = OtherWriters::default();
+        self.fetches.clear();
     }
 
     /// Whether no mirror, on any server, has one of `size` addresses of a device.

@@ -114,12 +114,14 @@ fn forkable() -> Result<&'static Session, String> {
     Ok(session)
 }
 
-/// Whether no memory of the program is the device's, too: the child's pages are its own from the fork on.
+/// Whether no memory of the program is the worker's, too: parent and child would have it in common. Of memory with a mirror
+/// the child has pages of its own, and its worker a mirror.
 fn must_be_private() -> Result<(), String> {
-    if mirrored::is_any_now() {
+    if mirrored::shared::is_any_now() {
         return Err(
-            "it has pinned, registered or managed memory that kernels reach, which the child would have a \
-                    copy of that they do not: free it, or allocate it after the fork"
+            "it has pinned, registered or managed memory that is its worker's, too, which the child would \
+                    have in common with it: connect it with CAUSEWAY_VIA=tcp, free the memory, or allocate it \
+                    after the fork"
                 .to_owned(),
         );
     }
@@ -301,6 +303,7 @@ pub fn in_child() -> Result<(), String> {
         session.reason().map_or_else(|| format!("it does not respond (error {status:?})"), str::to_owned)
     })?;
     process::opened();
+    mirrored::resume_in_child();
     Ok(())
 }
 
