@@ -190,17 +190,17 @@ def upgraded(mode, via):
         environment = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "STEP_S": "0"}
         undisturbed = fleet.start([sys.executable, script, STEPS, mode], environment, via=via)
         expected = fleet.finish(undisturbed).splitlines()[-1]
-        kept = fleet.start([sys.executable, script, STEPS, mode], environment | {"STEP_S": "0.1"}, via=via)
+        continued = fleet.start([sys.executable, script, STEPS, mode], environment | {"STEP_S": "0.1"}, via=via)
         try:
-            fleet.wait_for(kept, f"step {MOVE_AT} ")
+            fleet.wait_for(continued, f"step {MOVE_AT} ")
             report = fleet.upgrade(0)
             words = fleet.servers[0].command([sys.executable, script, "3", "mlp"], via)
             other = run([str(word) for word in words], LIMIT_S)
             if other.status != 0:
                 raise Wrong(f"the new server serves nobody: {other.ending()}; {other.errors.strip()[-600:]}")
-            digest = fleet.finish(kept).splitlines()[-1]
+            digest = fleet.finish(continued).splitlines()[-1]
         finally:
-            stop(kept)
+            stop(continued)
         if digest != expected:
             raise Wrong(f"another result: {expected}, {digest}")
         return [report, digest]

@@ -88,7 +88,7 @@ CAUSEWAY_OUT_OF_LINE Status post_requests(const Team &team, u32 peer, const verb
         // One alone is posted together with those of other threads of the warp.
         verbs::Status posted = count == 1 && end == nullptr
                                    ? verbs::try_post_send(qp, requests[0])
-                                   : verbs::detail::try_post_together(qp, requests, count, &last);
+                                   : verbs::detail::try_post_batch(qp, requests, count, &last);
         if (posted == verbs::Status::ok) {
             if (end != nullptr) *end = last;
             return Status::ok;

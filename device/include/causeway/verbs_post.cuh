@@ -250,7 +250,7 @@ __device__ inline u64 write_at(QueuePair *qp, const SendRequest &request, u32 se
 
 // Posts requests of one thread that belong together: no other one comes in between, and one doorbell tells of all.
 // Gives the slot behind the last.
-__device__ inline Status try_post_together(QueuePair *qp, const SendRequest *requests, u32 count, u64 *end) {
+__device__ inline Status try_post_batch(QueuePair *qp, const SendRequest *requests, u32 count, u64 *end) {
     if (order::load_relaxed_local(&qp->failure) != 0) return Status::failed;
     u32 slots = 0;
     for (u32 at = 0; at < count; at++) {

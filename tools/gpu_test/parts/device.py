@@ -21,8 +21,8 @@ TESTS_S, EXAMPLE_S, LANGUAGE_S = 110, 30, 60
 NOT_HERE = 77
 
 # Tests that are not for kernels on a server: they share memory with a card of the program's machine.
-OF_CARDS = ["verbs::operations", "verbs::faults", "verbs::crowd", "initiator_verbs"]
-NOT_ON_SERVERS = [word for name in OF_CARDS for word in ("--skip", name)]
+RDMA_TESTS = ["verbs::operations", "verbs::faults", "verbs::crowd", "initiator_verbs"]
+NOT_ON_SERVERS = [word for name in RDMA_TESTS for word in ("--skip", name)]
 
 # What makes teams of kernels.
 LIBRARY = "libcauseway_comm.so"

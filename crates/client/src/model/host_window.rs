@@ -19,8 +19,8 @@ pub const HUGE_PAGE: usize = 2 << 20;
 pub struct Window {
     start: AtomicUsize,
     size: AtomicUsize,
-    /// Behind the highest address that was ever given.
-    given: AtomicUsize,
+    /// Behind the highest address that was ever allocated.
+    highest: AtomicUsize,
     /// Free ranges: start to length, neighbours always merged.
     free: Mutex<rank::HostWindow, BTreeMap<usize, usize>>,
 }
@@ -77,11 +77,11 @@ pub fn both() -> [Range<usize>; 2] {
     [WINDOWS.host.range(), WINDOWS.managed.range()]
 }
 
-/// In both windows, the addresses among which all lie that were ever given.
-pub fn given() -> [Range<usize>; 2] {
+/// In both windows, the addresses among which all lie that were ever allocated.
+pub fn ever_allocated() -> [Range<usize>; 2] {
     [&WINDOWS.host, &WINDOWS.managed].map(|window| {
         let start = window.range().start;
-        start..window.given.load(Ordering::Relaxed).max(start)
+        start..window.highest.load(Ordering::Relaxed).max(start)
     })
 }
 
@@ -139,8 +139,8 @@ pub fn release(address: usize, size: usize) {
 
 impl Window {
     const fn new() -> Self {
-        let (start, size, given) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { start, size, given, free: Mutex::new(BTreeMap::new()) }
+        let (start, size, highest) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { start, size, highest, free: Mutex::new(BTreeMap::new()) }
     }
 
     /// Reserves the range that a server proposes, unless another one is.
@@ -190,8 +190,8 @@ impl Window {
 
     fn take(&self, length: usize, align: usize) -> Option<usize> {
         let address = take(&mut self.free.lock(), length, align)?;
-        // Relaxed: whoever has an address, and asks what was given, has it from the thread that took it.
-        self.given.fetch_max(address + length, Ordering::Relaxed);
+        // Relaxed: whoever has an address, and asks what was allocated, has it from the thread that took it.
+        self.highest.fetch_max(address + length, Ordering::Relaxed);
         Some(address)
     }
 

@@ -231,14 +231,14 @@ fn sentence(rank: u32, refused: &Refused) -> String {
             format!("{range} found the queue full, of which nothing was taken within the team's limit")
         }
         Status::NicFailed => {
-            let says = nic.map_or(String::new(), |error| format!(": {}", nic_sentence(error)));
+            let reason = nic.map_or(String::new(), |error| format!(": {}", nic_sentence(error)));
             // A mark that `quiet` waits for is of no window.
             let at = if number == WAIT {
                 "requests to ".to_owned()
             } else {
                 format!("bytes at offset {offset} of window {window} of ")
             };
-            format!("{at}rank {peer} was ended by the network card with an error{says}")
+            format!("{at}rank {peer} was ended by the network card with an error{reason}")
         }
         Status::Unknown(code) => format!("{range} ended with the unknown status {code}"),
     };

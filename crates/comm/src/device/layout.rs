@@ -30,7 +30,7 @@ pub const INBOX_AT: u64 = 16384;
 /// Bytes of one rank's ring.
 pub const CONTROL_BYTES_OF_RANK: u64 = 8 * 2048;
 
-/// Words that cards write for the kernels of a rank. The first is of answers that nobody reads.
+/// Words that cards write for the kernels of a rank. The first is of answers that are not read.
 pub const VERBS_RESULTS: usize = 256;
 
 /// In [`Team::shape`]: kernels of all ranks are this process's, on one GPU.
@@ -235,7 +235,7 @@ pub struct TeamVerbs {
 }
 
 impl TeamVerbs {
-    /// One that reaches nobody.
+    /// One that reaches no rank.
     pub fn empty() -> Self {
         Self {
             flush: 0,

@@ -53,7 +53,7 @@ impl Drop for GpuShares {
 }
 
 impl GpuShares {
-    /// A session, whose worker is at the other end of `control`, has kernels to run on a device; it is told when it may.
+    /// A session, whose worker is at the other end of `control`, has kernels to run on a device; it gets a message when it may.
     pub fn request(&self, device: u32, session: SessionId, control: &Arc<Control>, peer: Source, share: u32) {
         if device >= MAX_DEVICES {
             return;

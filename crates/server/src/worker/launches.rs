@@ -120,7 +120,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The launches of a mark have ended, or nobody can tell.
+    /// The launches of a mark have ended, or it cannot be known.
     fn complete(&self, session: &Session, key: u64, launches: u32, is_known: bool) {
         let mut state = self.state.lock();
         let Some(stream) = state.streams.get_mut(&key) else { return };

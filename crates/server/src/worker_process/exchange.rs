@@ -195,7 +195,7 @@ impl Exchange {
         self.slots.as_ref()
     }
 
-    /// What the broker is told when it asks whether commands go on.
+    /// The reply to the broker when it asks whether commands go on.
     pub fn progress(&self) -> &ProgressCounter {
         &self.progress
     }

@@ -29,7 +29,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// Gets the task that the broker left at standard input, which is closed for everybody else from then on.
+    /// Gets the task that the broker left at standard input, which is closed from then on.
     /// `prepare` starts the GPU where that is wanted before there is a client.
     ///
     /// # Errors

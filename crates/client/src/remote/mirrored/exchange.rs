@@ -6,7 +6,7 @@
 //! what the program has written there waits until they have. All other commands go on meanwhile.
 
 use super::long_ranges::Scratch;
-use super::reach;
+use super::reachability;
 use super::table::{self, Blocked, PendingRange};
 use crate::locks::{Monitor, Mutex, rank};
 use crate::log::error;
@@ -107,7 +107,7 @@ pub fn after(server: usize, opcode: Opcode) {
 /// what the program has written to that memory.
 #[inline]
 pub fn before<C: Call>(server: usize, request: &C) -> Result<(), CUresult> {
-    reach::note_command(request);
+    reachability::note_command(request);
     if may_use(C::OPCODE) { send(server) } else { Ok(()) }
 }
 
@@ -132,20 +132,20 @@ fn send_once(server: usize) -> Result<Option<u64>, CUresult> {
     pending.clear();
     blocked.clear();
     loop {
-        let reached = table::with(|table| {
+        let newly_reachable = table::with(|table| {
             table.take_noted();
-            let reached = table.take_reached(server);
+            let newly_reachable = table.take_newly_reachable(server);
             table.take_pending(server, pending);
             table.find(server, pending, changes, blocked);
-            reached
+            newly_reachable
         });
-        if !reached.is_empty() {
-            let request = calls::mirror_search { mirrors: reached, searched: true };
+        if !newly_reachable.is_empty() {
+            let request = calls::mirror_search { mirrors: newly_reachable, searched: true };
             session::post_in(Handle::null_of(server), &request)?;
         }
         send_changes(server, changes, pending, blocked)?;
         // What was sent may hold addresses of further memory, whose bytes go before the command, too.
-        if !table::with(|table| table.is_any_reached(server)) {
+        if !table::with(|table| table.is_any_newly_reachable(server)) {
             break;
         }
     }

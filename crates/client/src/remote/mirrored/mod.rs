@@ -16,7 +16,7 @@
 //! | `region` | One piece of memory with a mirror: what both ends agree on, and which places are to be compared |
 //! | `dirty_pages` | Dirty pages of mirrored memory |
 //! | `other_writers` | Writers past the page table: pinned pages, RDMA devices and other ways to write to private memory of this process |
-//! | `reach` | Reach: which memory with a mirror kernels may use, because a device may have its address |
+//! | `reachability` | Reach: which memory with a mirror kernels may use, because a device may have its address |
 //! | `long_ranges` | Long stretches of memory with a mirror: read from the server as transfers, and compared and put in place by several threads |
 //! | `shared` | Memory that the program and the worker of a server on its own host both have: the very same pages |
 
@@ -25,14 +25,14 @@ mod exchange;
 mod flags;
 mod long_ranges;
 mod other_writers;
-mod reach;
+mod reachability;
 mod region;
 pub mod regions;
 pub mod shared;
 mod table;
 
 pub use exchange::{after, before, fetch, is_all_here, note_fetched, send, work_of};
-pub use reach::note_unknown;
+pub use reachability::note_unknown;
 pub use regions::is_read;
 pub use table::is_any;
 
@@ -174,17 +174,17 @@ const WORD: usize = size_of::<u64>();
 /// `source` must be readable.
 #[inline]
 pub unsafe fn note_copied(source: &HostRegion) -> Result<(), CUresult> {
-    if !host_window::is_used() && !reach::has_unreached() {
+    if !host_window::is_used() && !reachability::has_unreachable() {
         return Ok(());
     }
-    if !source.is_contiguous() || source.bytes() > reach::MAX_SCANNED {
+    if !source.is_contiguous() || source.bytes() > reachability::MAX_SCANNED {
         note_unknown();
         return Ok(());
     }
     // SAFETY: a contiguous region is as many bytes, readable as this function demands. Another thread that
     // writes them meanwhile is the program's fault natively, too.
     let bytes = unsafe { core::slice::from_raw_parts(source.address.cast_const(), source.bytes()) };
-    reach::note_bytes(bytes);
+    reachability::note_bytes(bytes);
     // Pointers are aligned where they lie in this process, as structures are.
     // SAFETY: any bits are a `u64`.
     let (_, words, _) = unsafe { bytes.align_to::<u64>() };
@@ -200,7 +200,7 @@ pub fn note_address(address: u64) -> Result<(), CUresult> {
         && is_open(&range)
     {
         mirror(&range)?;
-        if reach::has_unreached() {
+        if reachability::has_unreachable() {
             table::with(|table| table.note_address(address as u64));
         }
     }

@@ -34,8 +34,8 @@ pub struct Region {
     pub reserved: Option<Reserved>,
     /// Whether it is managed memory.
     pub is_managed: bool,
-    /// Whether kernels may use it: see `reach`.
-    pub is_reached: bool,
+    /// Whether kernels may use it: see `reachability`.
+    pub is_reachable: bool,
     /// Whose its pages are.
     pages: Pages,
     /// What both ends last agreed on.
@@ -57,8 +57,20 @@ impl Region {
         let (written, suspect, made) = (Ranges::default(), Ranges::default(), 0);
         let watched = watch(host, size, pages);
         let is_managed = pages == Pages::Managed;
-        let (reserved, is_reached) = (None, true);
-        Self { context, host, reserved, is_managed, is_reached, pages, base, watched, written, suspect, made }
+        let (reserved, is_reachable) = (None, true);
+        Self {
+            context,
+            host,
+            reserved,
+            is_managed,
+            is_reachable,
+            pages,
+            base,
+            watched,
+            written,
+            suspect,
+            made,
+        }
     }
 
     /// Watches the pages of this process, in a forked child: the kernel has forgotten which it watched of the parent's. All

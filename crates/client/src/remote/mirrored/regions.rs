@@ -17,7 +17,7 @@ use crate::model::host_window::{self, Reserved};
 use crate::model::region::{Endpoint, HostRegion};
 use crate::model::transfers;
 use crate::remote::mirrored::region::{Pages, Region};
-use crate::remote::mirrored::{dirty_pages, exchange, flags, reach, table};
+use crate::remote::mirrored::{dirty_pages, exchange, flags, reachability, table};
 use crate::remote::session;
 
 /// Memory whose mirror is being made, so that no other thread makes one, too.
@@ -56,12 +56,12 @@ pub fn mirror(range: &Range) -> Result<u64, CUresult> {
         let device = session::call_in(range.context, &request)?;
         let pages = if is_own { Pages::Own } else { Pages::OfProgram };
         // Kernels may go from memory that the program has registered to what lies beside it.
-        let is_unreached = is_own && begins_unreached(range.context, device)?;
+        let is_unreachable = is_own && begins_unreachable(range.context, device)?;
         let is_added = table::with(|table| {
             let is_free = table.is_free(device, range.capacity);
             if is_free {
-                if is_unreached {
-                    table.add_unreached(range.context, range.base, range.capacity, device, pages);
+                if is_unreachable {
+                    table.add_unreachable(range.context, range.base, range.capacity, device, pages);
                 } else {
                     table.add(range.context, range.base, range.capacity, device, pages);
                 }
@@ -83,9 +83,9 @@ pub fn mirror(range: &Range) -> Result<u64, CUresult> {
 }
 
 /// Tells the server that no kernel can use a new mirror yet, if that is so.
-fn begins_unreached(context: Handle<Context>, device: u64) -> Result<bool, CUresult> {
+fn begins_unreachable(context: Handle<Context>, device: u64) -> Result<bool, CUresult> {
     let server = context.server();
-    if !reach::may_begin_unreached(server)? {
+    if !reachability::may_begin_unreachable(server)? {
         return Ok(false);
     }
     let request = calls::mirror_search { mirrors: vec![device], searched: false };
@@ -116,9 +116,9 @@ pub fn create(
     make(host, || {
         let request = calls::mirror_create { address: device, size, managed: is_managed.into() };
         let device = session::call_in(context, &request)?;
-        let is_unreached = begins_unreached(context, device)?;
-        table::with(|table| match is_unreached {
-            true => table.add_unreached(context, host, size, device, Pages::Managed),
+        let is_unreachable = begins_unreachable(context, device)?;
+        table::with(|table| match is_unreachable {
+            true => table.add_unreachable(context, host, size, device, Pages::Managed),
             false => table.add(context, host, size, device, Pages::Managed),
         });
         Ok(device)

@@ -3,7 +3,7 @@
 use super::dirty_pages::{self, Unwatched};
 use super::long_ranges::{PART, Ranges};
 use super::other_writers::OtherWriters;
-use super::reach::{self, UNREACHED, has_unreached};
+use super::reachability::{self, UNREACHABLE, has_unreachable};
 use super::region::{Pages, Region};
 use crate::locks::{Mutex, rank};
 use crate::model::host_window::{self, Reserved};
@@ -65,8 +65,8 @@ pub struct Table {
     spans: Option<Vec<Span>>,
     writers: OtherWriters,
     fetches: BTreeMap<usize, Fetching>,
-    /// By server and address on the device: what has come into reach, of which the server must be told.
-    reached: BTreeSet<(usize, u64)>,
+    /// By server and address on the device: what has come into reach, which the server does not know yet.
+    newly_reachable: BTreeSet<(usize, u64)>,
     /// Addresses that devices may have, although nothing lies there now.
     known: Ranges,
 }
@@ -131,7 +131,7 @@ fn is_small(small: &BTreeMap<u64, usize>, size: usize) -> bool {
 impl Table {
     /// Notes memory as mirrored at an address of the device, where the server does not look for changes unless a
     /// device may have its address already.
-    pub fn add_unreached(
+    pub fn add_unreachable(
         &mut self,
         context: Handle<Context>,
         host: usize,
@@ -143,13 +143,13 @@ impl Table {
         let around = (device as usize).saturating_sub(page_size())..device as usize + size + page_size();
         if self.known.overlaps(&around) {
             self.add(context, host, size, device, pages);
-            self.reached.insert((context.server(), device));
+            self.newly_reachable.insert((context.server(), device));
             return;
         }
         let mut region = Region::new(context, host, size, pages);
-        region.is_reached = false;
+        region.is_reachable = false;
         self.insert(host, device, region);
-        UNREACHED.fetch_add(1, Ordering::Relaxed);
+        UNREACHABLE.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes memory as mirrored at an address of the device.
@@ -174,29 +174,30 @@ impl Table {
 
     /// Takes note of the addresses that have been found in what goes to servers.
     pub fn take_noted(&mut self) {
-        let reach::Noted { addresses, ranges } = reach::take_noted();
+        let reachability::Noted { addresses, ranges } = reachability::take_noted();
         addresses.into_iter().for_each(|address| self.note_address(address));
         if !ranges.is_empty() {
-            self.reach_all(&ranges);
+            self.mark_all_reachable(&ranges);
         }
     }
 
     /// A device may have an address: the memory around it is reached.
     pub fn note_address(&mut self, address: u64) {
-        let mut near: Vec<u64> = self.by_device.range(..=address).rev().take(2).map(|(at, _)| *at).collect();
-        near.extend(self.by_device.range(address.saturating_add(1)..).next().map(|(at, _)| *at));
-        near.into_iter().for_each(|device| self.reach(device));
+        let mut neighbours: Vec<u64> =
+            self.by_device.range(..=address).rev().take(2).map(|(at, _)| *at).collect();
+        neighbours.extend(self.by_device.range(address.saturating_add(1)..).next().map(|(at, _)| *at));
+        neighbours.into_iter().for_each(|device| self.mark_reachable(device));
         if self.region(address).is_none() {
             self.know(address as usize..address as usize + 1);
         }
     }
 
     /// A device may have any address in these ranges: all memory is reached, and what lies there in future.
-    pub fn reach_all(&mut self, given: &[Range<usize>]) {
-        given.iter().for_each(|range| self.know(range.clone()));
-        if has_unreached() {
+    pub fn mark_all_reachable(&mut self, ranges: &[Range<usize>]) {
+        ranges.iter().for_each(|range| self.know(range.clone()));
+        if has_unreachable() {
             let all: Vec<u64> = self.by_device.keys().copied().collect();
-            all.into_iter().for_each(|device| self.reach(device));
+            all.into_iter().for_each(|device| self.mark_reachable(device));
         }
     }
 
@@ -208,11 +209,11 @@ impl Table {
     }
 
     /// Memory whose mirror begins at an address is reached from now on.
-    fn reach(&mut self, device: u64) {
-        let Some(region) = self.by_device.get_mut(&device).filter(|region| !region.is_reached) else {
+    fn mark_reachable(&mut self, device: u64) {
+        let Some(region) = self.by_device.get_mut(&device).filter(|region| !region.is_reachable) else {
             return;
         };
-        region.is_reached = true;
+        region.is_reachable = true;
         let server = region.context.server();
         if is_small(&self.small, region.len()) {
             self.small.insert(device, region.len());
@@ -221,24 +222,24 @@ impl Table {
         if region.is_to_be_compared() {
             self.to_compare.insert((server, device));
         }
-        self.reached.insert((server, device));
+        self.newly_reachable.insert((server, device));
         // What was written there so far is asked for with the next command.
         self.spans = None;
-        UNREACHED.fetch_sub(1, Ordering::Relaxed);
+        UNREACHABLE.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether mirrors of a server have come into reach.
-    pub fn is_any_reached(&self, server: usize) -> bool {
-        self.reached.range((server, 0)..(server + 1, 0)).next().is_some()
+    pub fn is_any_newly_reachable(&self, server: usize) -> bool {
+        self.newly_reachable.range((server, 0)..(server + 1, 0)).next().is_some()
     }
 
     /// Takes the mirrors of a server that have come into reach.
-    pub fn take_reached(&mut self, server: usize) -> Vec<u64> {
-        let reached: Vec<_> = self.reached.range((server, 0)..(server + 1, 0)).copied().collect();
-        reached
+    pub fn take_newly_reachable(&mut self, server: usize) -> Vec<u64> {
+        let found: Vec<_> = self.newly_reachable.range((server, 0)..(server + 1, 0)).copied().collect();
+        found
             .into_iter()
             .map(|each| {
-                self.reached.remove(&each);
+                self.newly_reachable.remove(&each);
                 each.1
             })
             .collect()
@@ -249,7 +250,7 @@ impl Table {
         for (device, region) in &mut self.by_device {
             region.after_fork();
             // What comes into reach later is compared then.
-            if region.is_reached {
+            if region.is_reachable {
                 self.to_compare.insert((region.context.server(), *device));
             }
         }
@@ -277,12 +278,12 @@ impl Table {
         let device = self.by_host.remove(&host)?;
         let region = self.by_device.remove(&device)?;
         self.to_compare.remove(&(region.context.server(), device));
-        self.reached.remove(&(region.context.server(), device));
-        if region.is_reached {
+        self.newly_reachable.remove(&(region.context.server(), device));
+        if region.is_reachable {
             // Other memory may get the addresses, and the program may find that devices have them.
             self.know(device as usize..device as usize + region.len());
         } else {
-            UNREACHED.fetch_sub(1, Ordering::Relaxed);
+            UNREACHABLE.fetch_sub(1, Ordering::Relaxed);
         }
         self.small.remove(&device);
         self.spans = None;
@@ -370,23 +371,23 @@ impl Table {
     /// Elsewhere the program may watch pages for itself.
     fn find_spans(&self) -> Vec<Span> {
         let mut spans: Vec<Span> = Vec::new();
-        let mut unreached = 0;
+        let mut unreachable_bytes = 0;
         for (host, device) in &self.by_host {
             let Some(region) = self.by_device.get(device) else { continue };
             let watched = region.watched();
-            if !region.is_reached {
-                unreached += region.len();
+            if !region.is_reachable {
+                unreachable_bytes += region.len();
                 continue;
             }
             if watched.is_empty() {
                 continue;
             }
-            let is_near = unreached <= MAX_SCANNED_GAP;
-            unreached = 0;
+            let is_small_gap = unreachable_bytes <= MAX_SCANNED_GAP;
+            unreachable_bytes = 0;
             let is_within = host_window::contains(*host) || host_window::managed().contains(*host);
             let is_next = |last: &Span| match last.unwatched {
                 Unwatched::Skipped => {
-                    is_near
+                    is_small_gap
                         && is_within
                         && host_window::contains(*host) == host_window::contains(last.range.start)
                 }
@@ -410,7 +411,7 @@ impl Table {
                 break;
             }
             region.note_written(written);
-            if region.is_reached && region.is_to_be_compared() {
+            if region.is_reachable && region.is_to_be_compared() {
                 self.to_compare.insert((region.context.server(), *device));
             }
         }
@@ -424,7 +425,7 @@ impl Table {
                 break;
             }
             region.unwatch();
-            if region.is_reached {
+            if region.is_reachable {
                 self.to_compare.insert((region.context.server(), *device));
             }
         }
@@ -457,15 +458,16 @@ impl Table {
                     is_part: true,
                 }));
             } else if !is_busy {
-                let has_unreached = has_unreached();
+                let has_unreachable = has_unreachable();
                 let mut sent = Vec::new();
                 let stopped = region.find(device, range.clone(), changes, MAX_CHANGES, |part| {
-                    if has_unreached {
+                    if has_unreachable {
                         sent.push(part);
                     }
                 });
                 let mut addresses = Vec::new();
-                sent.iter().for_each(|part| reach::addresses_in(region.agreed_around(part), &mut addresses));
+                sent.iter()
+                    .for_each(|part| reachability::addresses_in(region.agreed_around(part), &mut addresses));
                 addresses.into_iter().for_each(|address| self.note_address(address));
                 if stopped < range.end {
                     pending.push(PendingRange { device, range: stopped..range.end, is_part: true });
@@ -495,7 +497,7 @@ impl Table {
         let word = region.word_around(&part)?;
         let bytes = region.bytes(word.clone());
         // What it leads to would have to come first.
-        if has_unreached() && reach::is_any_in(&region.bytes_around(&word)) {
+        if has_unreachable() && reachability::is_any_in(&region.bytes_around(&word)) {
             return None;
         }
         (!self.is_busy(server, device)).then_some(LoneChange { device, at: word.start, bytes })

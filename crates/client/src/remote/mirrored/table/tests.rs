@@ -181,36 +181,36 @@ fn memory_that_no_device_can_reach_is_not_compared() {
     let at = |page: usize| memory.0.start + page * page_size();
     let mut table = Table { writers: OtherWriters::with_check(|| false), ..Table::default() };
     let add = |table: &mut Table, page| {
-        table.add_unreached(Handle::NULL, at(page), page_size(), at(page) as u64, Pages::OfProgram);
+        table.add_unreachable(Handle::NULL, at(page), page_size(), at(page) as u64, Pages::OfProgram);
     };
     (0..9).for_each(|page| add(&mut table, page));
     assert!(to_compare(&mut table, &memory).is_empty());
-    assert!(has_unreached() && !table.is_any_reached(0));
+    assert!(has_unreachable() && !table.is_any_newly_reachable(0));
     // What was written before counts; an address may mean what begins or ends beside its place.
     memory.write(at(4) - memory.0.start + 8, 1);
     table.note_address(at(4) as u64 + 9);
     assert_eq!(to_compare(&mut table, &memory), [3, 4, 5]);
-    assert!(table.is_any_reached(0) && !table.is_any_reached(1));
-    assert_eq!(table.take_reached(0), [3, 4, 5].map(|page| at(page) as u64));
-    assert!(table.take_reached(0).is_empty());
+    assert!(table.is_any_newly_reachable(0) && !table.is_any_newly_reachable(1));
+    assert_eq!(table.take_newly_reachable(0), [3, 4, 5].map(|page| at(page) as u64));
+    assert!(table.take_newly_reachable(0).is_empty());
     table.note_address(at(4) as u64);
-    assert!(table.take_reached(0).is_empty());
+    assert!(table.take_newly_reachable(0).is_empty());
 
     // Addresses that devices may have are remembered when their memory is gone, others are not.
     for page in [5, 8] {
         table.remove(at(page)).unwrap();
         add(&mut table, page);
     }
-    assert_eq!(table.take_reached(0), [at(5) as u64]);
+    assert_eq!(table.take_newly_reachable(0), [at(5) as u64]);
     table.remove(at(7)).unwrap();
     table.note_address(at(7) as u64 + 1);
-    assert_eq!(table.take_reached(0), [6, 8].map(|page| at(page) as u64));
+    assert_eq!(table.take_newly_reachable(0), [6, 8].map(|page| at(page) as u64));
     add(&mut table, 7);
-    assert_eq!(table.take_reached(0), [at(7) as u64]);
+    assert_eq!(table.take_newly_reachable(0), [at(7) as u64]);
 
-    table.reach_all(&[at(0)..at(3)]);
-    assert_eq!(table.take_reached(0), [0, 1, 2].map(|page| at(page) as u64));
+    table.mark_all_reachable(&[at(0)..at(3)]);
+    assert_eq!(table.take_newly_reachable(0), [0, 1, 2].map(|page| at(page) as u64));
     table.remove(at(1)).unwrap();
     add(&mut table, 1);
-    assert_eq!(table.take_reached(0), [at(1) as u64]);
+    assert_eq!(table.take_newly_reachable(0), [at(1) as u64]);
 }

@@ -8,7 +8,7 @@
 //! before its memory, as of arrays that count from 1, or ends behind it). It stays so. Memory that is not
 //! reached is neither compared nor sent, and the server does not look through its mirror.
 //!
-//! Where nothing can be told, all memory that there is counts as reached: copies that are too long to be looked
+//! Where addresses cannot be recognized, all memory that there is counts as reached: copies that are too long to be looked
 //! through, that are read later or that have gaps; code that the program has made at run time, which may hold
 //! addresses as constants. All that there ever will be counts as reached with memory that other processes may
 //! write to (IPC) and on the server's own host, where kernels see what the program writes without a command.
@@ -35,7 +35,7 @@ const MARGIN: usize = 64 << 10;
 
 /// Whether new memory of this library's own, with a mirror on a server, may begin as memory that is not
 /// reached.
-pub fn may_begin_unreached(server: usize) -> Result<bool, CUresult> {
+pub fn may_begin_unreachable(server: usize) -> Result<bool, CUresult> {
     let is_seen_at_once = session::all().any(|session| session.shares_memory());
     Ok(!is_seen_at_once && session::with(server)?.knows(Opcode::mirror_search))
 }
@@ -51,13 +51,13 @@ pub struct Noted {
 }
 
 /// How many regions are not reached. Written with the table locked.
-pub static UNREACHED: AtomicUsize = AtomicUsize::new(0);
+pub static UNREACHABLE: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether any memory has a mirror that no kernel can use yet.
 #[inline]
-pub fn has_unreached() -> bool {
+pub fn has_unreachable() -> bool {
     // Relaxed: who gives a device the address of memory has that from the call that made the mirror.
-    UNREACHED.load(Ordering::Relaxed) != 0
+    UNREACHABLE.load(Ordering::Relaxed) != 0
 }
 
 static NOTED: Mutex<rank::NotedAddresses, Noted> =
@@ -84,7 +84,7 @@ impl Noted {
 pub fn note_command<C: Call>(request: &C) {
     if matches!(C::OPCODE, Opcode::allocation_export | Opcode::allocation_import) {
         note_ranges(&[0..usize::MAX]);
-    } else if has_unreached() {
+    } else if has_unreachable() {
         let mut bytes = Vec::with_capacity(512);
         request.encode(&mut bytes);
         note_bytes(&bytes);
@@ -93,7 +93,7 @@ pub fn note_command<C: Call>(request: &C) {
 
 /// Looks through bytes that are about to be sent to a server.
 pub fn note_bytes(bytes: &[u8]) {
-    if has_unreached() {
+    if has_unreachable() {
         let mut found = Vec::new();
         addresses_in(bytes, &mut found);
         if !found.is_empty() {
@@ -106,7 +106,7 @@ pub fn note_bytes(bytes: &[u8]) {
 
 /// A device may have any address of memory that there is.
 pub fn note_unknown() {
-    note_ranges(&host_window::given());
+    note_ranges(&host_window::ever_allocated());
 }
 
 fn note_ranges(ranges: &[Range<usize>]) {
