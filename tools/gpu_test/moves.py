@@ -190,7 +190,8 @@ def upgraded(mode, via):
         environment = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "STEP_S": "0"}
         undisturbed = fleet.start([sys.executable, script, STEPS, mode], environment, via=via)
         expected = fleet.finish(undisturbed).splitlines()[-1]
-        continued = fleet.start([sys.executable, script, STEPS, mode], environment | {"STEP_S": "0.1"}, via=via)
+        slowly = environment | {"STEP_S": "0.1"}
+        continued = fleet.start([sys.executable, script, STEPS, mode], slowly, via=via)
         try:
             fleet.wait_for(continued, f"step {MOVE_AT} ")
             report = fleet.upgrade(0)
