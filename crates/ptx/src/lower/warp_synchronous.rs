@@ -112,6 +112,11 @@ fn computes_with_warps(body: &Body) -> bool {
     })
 }
 
+/// Modifiers of accesses by which lanes exchange nothing: to memory of one thread or memory that is not written, and those
+/// that name an order of PTX's memory model, whose authors do not count on lanes that run at the same time.
+const WITHOUT_EXCHANGE: [&str; 9] =
+    ["param", "local", "const", "nc", "async", "relaxed", "acquire", "release", "mmio"];
+
 /// An access to memory that several threads have.
 struct Access {
     is_store: bool,
@@ -121,9 +126,7 @@ struct Access {
 fn access(origins: &mut RegisterOrigins, body: &Body, instruction: &Instruction) -> Option<Access> {
     let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
     let is_store = instruction.opcode == "st";
-    if !is_store && instruction.opcode != "ld"
-        || ["param", "local", "const", "nc", "async"].into_iter().any(has)
-    {
+    if !is_store && instruction.opcode != "ld" || WITHOUT_EXCHANGE.into_iter().any(has) {
         return None;
     }
     let target = origins.target(body, instruction.operands.get(usize::from(!is_store))?)?;
@@ -379,6 +382,8 @@ mod tests {
             "A: ld.global.u32 %r2, [%rd2]; st.global.u32 [%rd2], %r2; @%p0 bra A;",
             "A: ld.global.u32 %r2, [%rd2+4]; st.global.u32 [%rd3], %r2; @%p0 bra A;",
             "A: ld.global.nc.u32 %r2, [%rd2+4]; st.global.u32 [%rd2], %r2; @%p0 bra A;",
+            "st.relaxed.sys.global.u32 [%rd2], %r1; ld.relaxed.sys.global.u32 %r2, [%rd2+4];",
+            "st.release.gpu.global.u32 [%rd2], %r1; ld.acquire.gpu.global.u32 %r2, [%rd2+4];",
             ".local .align 4 .b8 own[64]; A: ld.local.u32 %r2, [own]; st.local.u32 [own+4], %r2; @%p0 bra A;",
             ".local .align 4 .b8 own[64]; mov.u64 %rd4, own; cvta.local.u64 %rd4, %rd4; A: ld.u32 %r2, [%rd4];
              st.u32 [%rd4+4], %r2; @%p0 bra A;",
