@@ -16,7 +16,7 @@
 //! | `region` | One piece of memory with a mirror: what both ends agree on, and which places are to be compared |
 //! | `dirty_pages` | Dirty pages of mirrored memory |
 //! | `other_writers` | Writers past the page table: pinned pages, RDMA devices and other ways to write to private memory of this process |
-//! | `reachability` | Reach: which memory with a mirror kernels may use, because a device may have its address |
+//! | `reachability` | Reachability: which memory with a mirror kernels may use, because a device may have its address |
 //! | `long_ranges` | Long stretches of memory with a mirror: read from the server as transfers, and compared and put in place by several threads |
 //! | `shared` | Memory that the program and the worker of a server on its own host both have: the very same pages |
 

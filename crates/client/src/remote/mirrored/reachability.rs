@@ -1,16 +1,16 @@
-//! Reach: which memory with a mirror kernels may use, because a device may have its address.
+//! Reachability: which memory with a mirror kernels may use, because a device may have its address.
 //!
 //! A server looks through mirrors after each wait, and a program may have thousands of them, most of which no
 //! kernel uses at the time. A kernel has an address from a parameter, from bytes that a copy brought, or from
 //! memory that it shares with the program; from one address it gets to others in the same allocation. So all
 //! that goes to a server is looked through for addresses, at any byte and whatever its upper 16 bits hold, in
-//! which programs keep tags. Memory is *reached* once such an address lies in it or beside it (one that begins
+//! which programs keep tags. Memory is *reachable* once such an address lies in it or beside it (one that begins
 //! before its memory, as of arrays that count from 1, or ends behind it). It stays so. Memory that is not
-//! reached is neither compared nor sent, and the server does not look through its mirror.
+//! reachable is neither compared nor sent, and the server does not look through its mirror.
 //!
-//! Where addresses cannot be recognized, all memory that there is counts as reached: copies that are too long to be looked
+//! Where addresses cannot be recognized, all memory that there is counts as reachable: copies that are too long to be looked
 //! through, that are read later or that have gaps; code that the program has made at run time, which may hold
-//! addresses as constants. All that there ever will be counts as reached with memory that other processes may
+//! addresses as constants. All that there ever will be counts as reachable with memory that other processes may
 //! write to (IPC) and on the server's own host, where kernels see what the program writes without a command.
 
 use core::ops::Range;
@@ -34,7 +34,7 @@ const ADDRESS: u64 = (1 << 48) - 1;
 const MARGIN: usize = 64 << 10;
 
 /// Whether new memory of this library's own, with a mirror on a server, may begin as memory that is not
-/// reached.
+/// reachable.
 pub fn may_begin_unreachable(server: usize) -> Result<bool, CUresult> {
     let is_seen_at_once = session::all().any(|session| session.shares_memory());
     Ok(!is_seen_at_once && session::with(server)?.knows(Opcode::mirror_search))
@@ -50,7 +50,7 @@ pub struct Noted {
     pub ranges: Vec<Range<usize>>,
 }
 
-/// How many regions are not reached. Written with the table locked.
+/// How many regions are not reachable. Written with the table locked.
 pub static UNREACHABLE: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether any memory has a mirror that no kernel can use yet.
@@ -63,7 +63,7 @@ pub fn has_unreachable() -> bool {
 static NOTED: Mutex<rank::NotedAddresses, Noted> =
     Mutex::new(Noted { addresses: Vec::new(), ranges: Vec::new() });
 
-/// So many are kept. With more, devices may have any address.
+/// Addresses that are kept. With more, devices may have any address.
 const MAX_NOTED: usize = 4096;
 
 /// Takes what has been found.
