@@ -49,7 +49,7 @@ unsafe extern "C" fn mmap64(
     file: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    // SAFETY: the caller's.
+    // SAFETY: `mmap` takes the same arguments, for which the caller vouches as to the C library's.
     unsafe { mmap(address, bytes, protection, flags, file, offset) }
 }
 

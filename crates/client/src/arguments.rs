@@ -20,7 +20,8 @@ pub unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str, CUresult> {
     if pointer.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: as this function demands.
+    // SAFETY: it is not null, and so NUL-terminated text, which the caller keeps as it is while the result is
+    // used.
     unsafe { CStr::from_ptr(pointer) }.to_str().map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
@@ -32,7 +33,8 @@ pub unsafe fn list<'a, T>(pointer: *const T, count: usize) -> Result<&'a [T], CU
     match (count, pointer.is_null()) {
         (0, _) => Ok(&[]),
         (_, true) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        // SAFETY: as this function demands.
+        // SAFETY: it is not null, and so points to `count` values, which the caller keeps as they are while
+        // the result is used.
         _ => Ok(unsafe { core::slice::from_raw_parts(pointer, count) }),
     }
 }

@@ -59,7 +59,8 @@ fn own_context(driver: &'static Driver, device: i32) -> Result<Scope<'static>, C
 pub unsafe fn copy_from_host(driver: &Driver, to: u64, from: u64, bytes: usize, stream: u64) -> c_int {
     let stream = stream as *mut c_void;
     if !(2..ENGINE_BYTES).contains(&bytes) || Driver::is_remote() {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller keeps both addresses valid for `bytes` bytes until the stream has executed the
+        // copy.
         return unsafe { (driver.copy_async)(to, from, bytes, stream) };
     }
     let rows = |start: usize, row_bytes: usize| {

@@ -46,7 +46,8 @@ impl Scope<'_> {
         parameters: &[u64],
     ) -> Result<(), CudaError> {
         self.in_stream(|stream| {
-            // SAFETY: as promised by the caller.
+            // SAFETY: the caller has loaded the function in this context, passes as many parameters as it
+            // takes, and vouches for what it accesses.
             unsafe { self.enqueue(function, stream as u64, [blocks, 1], threads, parameters) }
         })
     }
@@ -70,7 +71,9 @@ impl Scope<'_> {
     ) -> Result<(), CudaError> {
         let mut addresses: Vec<*mut c_void> =
             parameters.iter().map(|value| core::ptr::from_ref(value).cast_mut().cast()).collect();
-        // SAFETY: as promised by the caller; the driver copies the parameters before it returns.
+        // SAFETY: the caller has loaded the function in this context, passes as many parameters as it takes,
+        // and vouches for what it accesses; the driver copies the parameters
+        // before it returns.
         check("cuLaunchKernel", unsafe {
             (self.functions().launch)(
                 function.0 as *mut c_void,

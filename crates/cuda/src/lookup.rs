@@ -50,7 +50,8 @@ fn libraries_loaded() -> u64 {
         _: usize,
         count: *mut c_void,
     ) -> core::ffi::c_int {
-        // SAFETY: the caller's counter, and the loader's structure.
+        // SAFETY: `dl_iterate_phdr` passes the description of a loaded object and the counter that it was
+        // given.
         unsafe { *count.cast::<u64>() = (*info).dlpi_adds };
         1
     }

@@ -39,7 +39,8 @@ impl PendingCopy {
     /// What the driver says. The bytes may have been copied all the same.
     pub unsafe fn begin(scope: &Scope<'static>, to: u64, from: u64, bytes: usize) -> Result<Self, CudaError> {
         Self::start(scope, |stream| {
-            // SAFETY: as promised by the caller; the stream is this context's.
+            // SAFETY: the caller keeps both addresses valid for `bytes` bytes until the copy is done; the
+            // stream is this context's.
             unsafe { (scope.driver.copy_async)(to, from, bytes, stream as *mut c_void) }
         })
     }
@@ -58,7 +59,8 @@ impl PendingCopy {
         bytes: usize,
     ) -> Result<Self, CudaError> {
         Self::start(scope, |stream| {
-            // SAFETY: as promised by the caller; the stream is this context's.
+            // SAFETY: the caller keeps both addresses valid for `bytes` bytes until the copy is done; the
+            // stream is this context's.
             unsafe { copy_from_host(scope.driver, to, from, bytes, stream) }
         })
     }

@@ -36,7 +36,7 @@ impl Pinned {
     pub unsafe fn new(scope: &Scope<'static>, address: u64, bytes: usize) -> Result<Self, CudaError> {
         check_setup_call("cuMemHostRegister");
         let driver = scope.driver;
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has the range mapped until this is dropped, which ends the registration.
         let status = unsafe { (driver.register_host)(address as *mut c_void, bytes, PORTABLE) };
         check("cuMemHostRegister", status)?;
         Ok(Self { driver, address })

@@ -84,7 +84,8 @@ impl<'a> Scope<'a> {
     /// What the driver says.
     pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
         self.in_stream(|stream| {
-            // SAFETY: as promised by the caller; the stream is this context's.
+            // SAFETY: the caller has both addresses valid for `bytes` bytes until this returns, which is
+            // after the copy; the stream is this context's.
             check("cuMemcpyAsync", unsafe { (self.driver.copy_async)(to, from, bytes, stream) })
         })
     }

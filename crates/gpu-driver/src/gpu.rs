@@ -79,7 +79,7 @@ impl Gpu for Driver {
         source: *const u8,
         stream: Native<Stream>,
     ) -> CuResult<()> {
-        // SAFETY: the same demand on the caller.
+        // SAFETY: the caller keeps the source readable and unchanged until the copy is done.
         unsafe { self.copy_in(destination, source, stream) }
     }
 
@@ -89,7 +89,7 @@ impl Gpu for Driver {
         destination: *mut u8,
         stream: Native<Stream>,
     ) -> CuResult<()> {
-        // SAFETY: the same demand on the caller.
+        // SAFETY: the caller keeps the destination writable and untouched until the copy is done.
         unsafe { self.copy_out(source, destination, stream) }
     }
 
@@ -107,7 +107,7 @@ impl Gpu for Driver {
 
     unsafe fn register_host(&self, address: *mut u8, bytes: usize) -> CuResult<Box<dyn Registration>> {
         let context = self.context_to_pin_in().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
-        // SAFETY: the same demand on the caller.
+        // SAFETY: the caller keeps the memory mapped until the registration has ended.
         unsafe { self.registrations.register(self.functions, context, address, bytes) }
     }
 
@@ -122,7 +122,8 @@ impl Gpu for Driver {
         memory: BorrowedFd<'_>,
         offset: u64,
     ) -> CuResult<Staging> {
-        // SAFETY: the same demand on the caller.
+        // SAFETY: the caller has `bytes` in whole pages of the file, and handles the SIGBUS of those that are
+        // taken away.
         unsafe { self.share_of_client(address, bytes, memory, offset) }
     }
 

@@ -179,7 +179,8 @@ unsafe fn call(Address(function): Address, words: &[u64]) -> Status {
             let function = unsafe {
                 core::mem::transmute::<*const c_void, unsafe extern "C" fn($($type),*) -> Status>(function)
             };
-            // SAFETY: passed on to the caller.
+            // SAFETY: the caller passes as many words as the function takes, with addresses that are valid
+            // for what it does with them.
             unsafe { function($($word),*) }
         }};
     }

@@ -25,7 +25,7 @@ pub(crate) struct Pages {
 
 // SAFETY: `Pages` owns its memory; access to its bytes is the business of its users.
 unsafe impl Send for Pages {}
-// SAFETY: as above, a shared reference gives out only the address.
+// SAFETY: a shared reference gives out only the address.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -161,7 +161,8 @@ unsafe fn map(
         Some((memory, offset)) => (libc::MAP_SHARED, memory.as_raw_fd(), offset),
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
     };
-    // SAFETY: as this function demands.
+    // SAFETY: without `MAP_FIXED` nothing that exists is replaced, and with it what the caller says is its
+    // own to replace.
     let address = unsafe { libc::mmap(address.cast(), bytes, access, kind | flags, descriptor, offset) };
     if address == libc::MAP_FAILED { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(address.cast()) }
 }

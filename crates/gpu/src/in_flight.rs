@@ -49,7 +49,7 @@ unsafe impl HostMemory for Staging {
     }
 }
 
-// SAFETY: as above; its bytes are reached through it alone.
+// SAFETY: the value owns its memory until it is dropped; its bytes are accessed through it alone.
 unsafe impl HostMemoryMut for Staging {
     fn address_mut(&self) -> *mut u8 {
         self.as_ptr()

@@ -221,7 +221,7 @@ impl End {
     }
 
     fn fill(&self, offset: usize, bytes: &[u8]) {
-        // SAFETY: as above; nothing else refers to the part now.
+        // SAFETY: the part lies in the buffer, and nothing else refers to it now, since no request uses it.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.buffer.as_ptr().add(offset), bytes.len())
         };

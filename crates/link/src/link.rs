@@ -278,7 +278,7 @@ impl Link {
         options: TransferOptions,
     ) -> Result<Sending, LinkError> {
         let order = OutgoingTransfer { transfer, start: Address(bytes), length, options, guard: None };
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller keeps the memory readable until the result has been dropped.
         unsafe { self.carried.memory.send(&self.carried.shared, order) }
     }
 
@@ -305,7 +305,7 @@ impl Link {
             options,
             guard: Some(Box::new(Guard(Some(guard))) as BufferGuard),
         };
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller keeps the memory readable until `guard`, which the order owns, has been dropped.
         unsafe { self.carried.memory.send(&self.carried.shared, order) }.map(drop)
     }
 

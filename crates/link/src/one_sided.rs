@@ -29,7 +29,7 @@ impl Link {
     /// and nobody may rely on its bytes while it is exposed for writing.
     pub unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), NotRegistered> {
         let rdma = self.rdma().ok_or(NotRegistered::NotRdma(self.kind()))?;
-        // SAFETY: as this function demands.
+        // SAFETY: the caller keeps the memory mapped until it is forgotten or the link is dropped.
         unsafe { rdma.register(start, length) }
     }
 
@@ -54,7 +54,7 @@ impl Link {
         usage: DeviceUse,
     ) -> Result<DeviceMemory, NotRegistered> {
         let rdma = self.rdma().ok_or(NotRegistered::NotRdma(self.kind()))?;
-        // SAFETY: as this function demands.
+        // SAFETY: the caller keeps the memory allocated as long as the result lives.
         unsafe { rdma.register_device(buffer, address, length, usage) }
     }
 
@@ -142,7 +142,7 @@ impl Link {
         length: usize,
     ) -> Result<(), LinkError> {
         let rdma = self.rdma().ok_or_else(|| self.cannot())?;
-        // SAFETY: as this function demands.
+        // SAFETY: the caller has `length` bytes writable at `into`.
         unsafe { rdma.read_to_host(self.shared(), from, into, length) }
     }
 

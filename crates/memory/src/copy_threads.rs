@@ -49,7 +49,7 @@ struct Job {
 // SAFETY: the work may be shared by threads, and is looked at only for a part that was taken; `share` returns
 // only when each part is done, and until then it borrows the work.
 unsafe impl Send for Job {}
-// SAFETY: as above; the rest is shared through an atomic and a lock.
+// SAFETY: the work is `Sync`, and the rest is shared through an atomic and a lock.
 unsafe impl Sync for Job {}
 
 impl Job {
@@ -203,7 +203,8 @@ unsafe impl Sync for Ends {}
 /// the source meanwhile; then either value is copied.
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, threads: usize) {
     let plainly = |to: *mut u8, from: *const u8, length| {
-        // SAFETY: as for the whole.
+        // SAFETY: a part of the ranges, of which the caller has one readable and the other writable, without
+        // overlap.
         unsafe { core::ptr::copy_nonoverlapping(from, to, length) };
     };
     copy_by(plainly, to, from, length, threads);
@@ -215,7 +216,8 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, threads: usize) 
 /// As for [`copy`].
 pub unsafe fn copy_nontemporal(to: *mut u8, from: *const u8, length: usize, threads: usize) {
     let nontemporal = |to: *mut u8, from: *const u8, length| {
-        // SAFETY: as for the whole.
+        // SAFETY: a part of the ranges, of which the caller has one readable and the other writable, without
+        // overlap.
         unsafe { nontemporal::copy(to, from, length) };
     };
     copy_by(nontemporal, to, from, length, threads);

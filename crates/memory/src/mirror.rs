@@ -108,7 +108,8 @@ pub unsafe fn find_changes(
             at += length;
             continue;
         }
-        // SAFETY: as above, and the copy has room for a block.
+        // SAFETY: the caller has `memory` readable for as many bytes as `base` has, and the copy has room for
+        // a block.
         unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(memory.add(at), length) };
         let mut is_equal = true;
         let mut line = 0;

@@ -19,12 +19,12 @@ pub fn copy_slice(to: &mut [u8], from: &[u8]) {
 /// the source meanwhile; then either value is copied.
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as this function demands.
+    // SAFETY: the caller has `length` bytes readable at `from` and writable at `to`, which do not overlap.
     unsafe {
         streaming::copy(to, from, length);
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as this function demands.
+    // SAFETY: the caller has `length` bytes readable at `from` and writable at `to`, which do not overlap.
     unsafe {
         to.copy_from_nonoverlapping(from, length);
     }

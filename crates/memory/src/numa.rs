@@ -55,7 +55,8 @@ fn node_of_device_below(root: &Path, folder: &str) -> Option<usize> {
 pub unsafe fn prefer(address: *mut u8, bytes: usize, node: usize) {
     let mask: libc::c_ulong = 1 << node.min(MAX_NODES - 1);
     let bits = libc::c_ulong::BITS as libc::c_ulong;
-    // SAFETY: as promised by the caller; the kernel reads the mask. A refusal costs speed and nothing else.
+    // SAFETY: the caller has the pages mapped; the kernel reads the mask. A refusal costs speed and nothing
+    // else.
     unsafe { libc::syscall(libc::SYS_mbind, address, bytes, PREFERRED, &raw const mask, bits, 0) };
 }
 

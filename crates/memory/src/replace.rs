@@ -73,7 +73,8 @@ impl WriteBarrier {
         // takes no lock and allocates nothing, since both may lie in the pages that are replaced.
         while at < bytes && failed.is_none() {
             let length = PART.min(bytes - at);
-            // SAFETY: as this function demands.
+            // SAFETY: the caller has both ranges mapped, and nobody else uses what is at `new`; the part is
+            // inside both.
             let replaced = unsafe {
                 let (old, new) = (old.add(at), new.add(at));
                 match &aside {
@@ -199,7 +200,8 @@ impl WriteBarrier {
 /// What is replaced must be the caller's to replace, and the new pages the caller's own. Both have `length` bytes.
 pub unsafe fn replace_mapping(new: *mut u8, old: *mut u8, length: usize) -> Result<(), i32> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: as this function demands.
+    // SAFETY: the caller owns the pages at `new`, and what is at `old` is its to replace, `length` bytes
+    // each.
     let moved = unsafe { libc::syscall(libc::SYS_mremap, new, length, length, flags, old) };
     if moved == old as libc::c_long { Ok(()) } else { Err(last_error()) }
 }
@@ -338,7 +340,7 @@ mod tests {
         unsafe { libc::munmap(gone.cast(), bytes) };
         // Nothing is at the first address, which the kernel says.
         for kind in [Kind::Private, Kind::File] {
-            // SAFETY: as said.
+            // SAFETY: nothing is mapped at `gone`, and `new` is a mapping of this test alone.
             let replaced = unsafe { barrier.replace(gone, new, bytes, kind) };
             assert!(replaced.is_err_and(|(replaced, _)| replaced == 0));
         }

@@ -98,7 +98,7 @@ impl GpuMemory {
     /// # Errors
     /// What the driver says.
     pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<PendingCopy, CudaError> {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller keeps both addresses valid for `bytes` bytes until the copy is done.
         unsafe { PendingCopy::begin(&self.scope()?, to, from, bytes) }
     }
 
@@ -110,7 +110,7 @@ impl GpuMemory {
     /// # Errors
     /// What the driver says.
     pub unsafe fn copy_from_host(&self, to: u64, from: u64, bytes: usize) -> Result<PendingCopy, CudaError> {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller keeps both addresses valid for `bytes` bytes until the copy is done.
         unsafe { PendingCopy::begin_from_host(&self.scope()?, to, from, bytes) }
     }
 

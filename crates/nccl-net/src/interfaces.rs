@@ -107,12 +107,12 @@ unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: what is not null is an address as long as its family's, by what the caller guarantees.
     match i32::from(unsafe { address.as_ref() }?.sa_family) {
         libc::AF_INET => {
-            // SAFETY: as promised; of this family.
+            // SAFETY: the family says that the caller's address is a structure of this type.
             let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: as promised; of this family.
+            // SAFETY: the family says that the caller's address is a structure of this type.
             let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             let address = Ipv6Addr::from(address.sin6_addr.s6_addr);
             (!address.is_unicast_link_local()).then_some(address.into())

@@ -229,7 +229,8 @@ impl Communicator {
                 return Err(NetError::Argument("a receiver's memory to isend"));
             }
         };
-        // SAFETY: as promised by the caller; `withdraw` is called where a registration ends.
+        // SAFETY: the caller keeps the memory readable until the request is done, or the registration or the
+        // communicator has ended; `withdraw` is called where a registration ends.
         unsafe { communicator.send(data, bytes, memory) }
     }
 
@@ -253,7 +254,8 @@ impl Communicator {
             Some(RegistrationKind::Receive(gpu)) => Some(gpu),
             Some(RegistrationKind::Send(_)) => return Err(NetError::Argument("a sender's memory to irecv")),
         };
-        // SAFETY: as promised by the caller; `withdraw` is called where a registration ends.
+        // SAFETY: the caller keeps the memory writable until the request is done, or the registration or the
+        // communicator has ended; `withdraw` is called where a registration ends.
         unsafe { communicator.receive(data, bytes, gpu) }
     }
 

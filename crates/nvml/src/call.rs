@@ -28,7 +28,8 @@ pub unsafe fn forward(index: usize, raw_arguments: &[u64]) -> Status {
     let function = &FORWARDED[index];
     // A panic must not reach the program's frames; whatever was under way is reported as an unknown error.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller passes words as `nvml.h` has this function take them, with addresses that are
+        // null or valid.
         unsafe { carry_out(function, raw_arguments) }
     }));
     let status = match outcome {
@@ -45,11 +46,13 @@ unsafe fn carry_out(function: &Function, raw_arguments: &[u64]) -> Result<Status
     if !session::is_initialised() {
         return Err(status::UNINITIALIZED);
     }
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller passes words as `nvml.h` has this function take them, with addresses that are null
+    // or valid.
     let arguments = unsafe { gather(function, raw_arguments) }?;
     let call = Call { function: function.name.to_owned(), arguments };
     let outcome = servers::carry_out(&session::Connected, function, &call)?;
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller passes words as `nvml.h` has this function take them, with addresses that are null
+    // or valid.
     unsafe { scatter(function, raw_arguments, &call.arguments, &outcome) }
 }
 
@@ -172,7 +175,7 @@ unsafe fn scatter(
             }
             _ => bytes,
         };
-        // SAFETY: the caller vouches for the memory, and no more is written than it has room for.
+        // SAFETY: the caller has room there for what `nvml.h` says, and no more is written.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), raw_arguments[index] as *mut u8, bytes.len())
         };

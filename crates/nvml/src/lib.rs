@@ -39,9 +39,9 @@ mod stubs {
                 #[unsafe(no_mangle)]
                 pub unsafe extern "C" fn $name($($argument: u64),*) -> Status {
                     const INDEX: usize = causeway_api::nvml::index_of(stringify!($name));
-                    // SAFETY: passed on to the caller. The calling conventions of x86-64 and AArch64 have
-                    // every argument of these functions, an integer or a pointer, in one 64-bit register;
-                    // the bits above a narrower integer are not looked at.
+                    // SAFETY: the caller passes what `nvml.h` has this function take. The calling conventions
+                    // of x86-64 and AArch64 have every argument of these functions, an integer or a pointer,
+                    // in one 64-bit register; the bits above a narrower integer are not looked at.
                     unsafe { call::forward(INDEX, &[$($argument),*]) }
                 }
             )*

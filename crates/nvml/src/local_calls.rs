@@ -101,7 +101,7 @@ pub unsafe extern "C" fn nvmlEventSetCreate(set: *mut *mut c_void) -> Status {
     if set.is_null() {
         return traced("nvmlEventSetCreate", status::INVALID_ARGUMENT);
     }
-    // SAFETY: the caller vouches for it.
+    // SAFETY: `set` is not null, so the caller has room for a handle there.
     unsafe { set.write(core::ptr::without_provenance_mut(EVENT_SET)) };
     traced("nvmlEventSetCreate", status::SUCCESS)
 }
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn nvmlInternalGetExportTable(
     if table.is_null() || id.is_null() {
         return traced(name, status::INVALID_ARGUMENT);
     }
-    // SAFETY: the caller vouches for both.
+    // SAFETY: neither is null, so the caller has 16 bytes at `id` and room for an address at `table`.
     unsafe {
         if *id == TABLE_ID {
             table.write((&raw const TABLE).cast());

@@ -136,7 +136,8 @@ impl Segment {
     pub(super) fn futex(&self, direction: Direction, word: Word) -> &AtomicU32 {
         let offset = self.parts(direction).words_offset + word as usize * LINE;
         debug_assert!(offset + 4 <= self.bytes);
-        // SAFETY: as in `word`.
+        // SAFETY: inside the mapping, since `Layout` places all words of a direction in it; aligned to a
+        // line, and only ever reached as an atomic word by this process.
         unsafe { AtomicU32::from_ptr(self.start.add(offset).cast()) }
     }
 }

@@ -31,7 +31,7 @@ use crate::stripe::{Notice, Work};
 
 impl OneSided for State {
     unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), NotRegistered> {
-        // SAFETY: as this function demands.
+        // SAFETY: the caller keeps the memory mapped until it is forgotten.
         unsafe { self.register(start, length) }.map_err(NotRegistered::refused)
     }
 
@@ -50,7 +50,7 @@ impl OneSided for State {
         length: usize,
         usage: DeviceUse,
     ) -> Result<DeviceMemory, NotRegistered> {
-        // SAFETY: as this function demands.
+        // SAFETY: the caller keeps the memory allocated as long as the result lives.
         let region = unsafe { self.register_device(buffer, address, length, usage) };
         let region = region.map_err(NotRegistered::refused)?;
         let keys = (region.local_key(), region.remote_key());
@@ -99,7 +99,7 @@ impl OneSided for State {
         into: *mut u8,
         length: usize,
     ) -> Result<(), LinkError> {
-        // SAFETY: as this function demands.
+        // SAFETY: the caller has `length` bytes writable at `into`.
         unsafe { self.read_by_staging(link, from, into, length) }
     }
 
@@ -143,7 +143,7 @@ impl State {
     /// bytes while it is exposed to the peer for writing.
     pub unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), RegisterError> {
         let read = Access::REMOTE_READ;
-        // SAFETY: as this function demands.
+        // SAFETY: the caller keeps the memory mapped until it is forgotten.
         let made = |access| unsafe { MemoryRegion::register(&self.domain, start, length, access) };
         let (region, is_writable) = match made(read | Access::REMOTE_WRITE) {
             Ok(region) => (region, true),
@@ -177,7 +177,7 @@ impl State {
             (DeviceUse::Own, Transport::Iwarp) => Access::REMOTE_WRITE,
             (DeviceUse::Own, _) => Access::LOCAL_WRITE,
         };
-        // SAFETY: as this function demands.
+        // SAFETY: the caller keeps the memory allocated as long as the result lives.
         unsafe {
             match buffer {
                 Some((descriptor, offset)) => {

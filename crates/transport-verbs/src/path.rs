@@ -184,7 +184,8 @@ impl Path {
         message: Message,
     ) {
         let header = Header { kind, returned: sending.credits.take_returned() };
-        // SAFETY: as for the bytes behind it.
+        // SAFETY: the slot is this path's for as many bytes, and the peer has received the message that lay
+        // there before: its credit has come back.
         unsafe {
             core::ptr::copy_nonoverlapping(header.to_bytes().as_ptr(), buffer.as_ptr().add(slot), HEADER)
         };

@@ -154,7 +154,8 @@ impl BufferParts {
 
 impl Drop for BufferParts {
     fn drop(&mut self) {
-        // SAFETY: as in `into_vector`; this is a destination that was never used.
+        // SAFETY: these are the parts of a vector that was not dropped; `into_vector`, which would use them,
+        // does not run this destructor.
         drop(unsafe { Vec::from_raw_parts(self.start, self.length, self.capacity) });
     }
 }

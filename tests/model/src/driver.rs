@@ -142,7 +142,8 @@ macro_rules! driver {
                 /// them.
                 #[allow(clippy::too_many_arguments, reason = "those of cuda.h")]
                 pub unsafe fn $name(&self, $($argument: $type),*) -> Result<(), Error> {
-                    // SAFETY: passed on to the caller.
+                    // SAFETY: the caller passes what `cuda.h` has this function take, with memory that stays
+                    // until the call is done with it.
                     match unsafe { (self.$name)($($argument),*) } {
                         0 => Ok(()),
                         code => Err(Error { call: stringify!($name), code }),

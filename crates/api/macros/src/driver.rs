@@ -55,7 +55,8 @@ pub fn expand_library(entries: &[Entry]) -> TokenStream {
                     -> ::core::result::Result<(), ::causeway_api::sys::CUresult>
                 {
                     match self.#names {
-                        // SAFETY: passed on to the caller of this function.
+                        // SAFETY: the caller passes what `cuda.h` has this function take, with pointers that
+                        // are valid for the call.
                         Some(entry_point) => status(unsafe { entry_point(#(#arguments),*) }),
                         None => Err(::causeway_api::sys::CUresult::CUDA_ERROR_NOT_FOUND),
                     }

@@ -47,7 +47,8 @@ fn stub(entry: &Entry, index: usize, symbol: &str, default_stream: TokenStream) 
             let suffix = symbol.to_string()[entry.name.len()..].to_owned();
             let target = ident(&format!("{target}{suffix}"));
             quote! {
-                // SAFETY: the same arguments with the same meaning.
+                // SAFETY: the target takes the same arguments with the same meaning, and the program vouches
+                // for their pointers.
                 unsafe { #target(#(#names),*) }
             }
         }

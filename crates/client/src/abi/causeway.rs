@@ -18,7 +18,7 @@ use crate::{call_gate, guard, process};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_use_pipeline(text: *const c_char) -> c_int {
     let _call = call_gate::begin();
-    // SAFETY: as this function demands.
+    // SAFETY: it is not null, and so NUL-terminated text, which the caller keeps until the call returns.
     let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
     let Ok(table) = text.map(|text| Table::parse(&text)).transpose() else { return 1 };
     session::all().for_each(|session| session.plans.replace(table.as_ref()));
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn causeway_pipeline_plan(
     let Ok(session) = session::with(0) else { return 1 };
     let direction = if to_device != 0 { Direction::ToDevice } else { Direction::FromDevice };
     let Plan { buffers, buffer_bytes, lanes, threads } = session.plans.plan(direction, bytes);
-    // SAFETY: as this function demands.
+    // SAFETY: the caller has room for four numbers at `out`.
     unsafe { out.write([buffers, buffer_bytes, lanes, threads]) };
     0
 }
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn causeway_pipeline_pair(out: *mut c_char, size: usize) -
     let Ok(session) = session::with(0) else { return 0 };
     let Pair { server, device, module, client } = &session.plans.pair;
     let text = format!("{server}\n{device}\n{module}\n{client}");
-    // SAFETY: as this function demands.
+    // SAFETY: no more than `size` bytes are written, for which the caller has room at `out`.
     unsafe { out.cast::<u8>().copy_from(text.as_ptr(), text.len().min(size)) };
     text.len()
 }
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn causeway_pipeline_pair(out: *mut c_char, size: usize) -
 /// here, too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_fork(reason: *mut c_char, size: usize) -> libc::pid_t {
-    // SAFETY: as this function demands.
+    // SAFETY: the caller has room for `size` bytes at `reason`.
     unsafe { causeway_fork_between(None, None, None, reason, size) }
 }
 
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn causeway_fork_between(
 ) -> libc::pid_t {
     let call = |function: Option<extern "C" fn()>| function.into_iter().for_each(|function| function());
     call(before);
-    // SAFETY: as this function demands.
+    // SAFETY: the caller has room for `size` bytes at `reason`.
     if unsafe { outcome(fork::prepare, reason, size) } != 0 {
         call(in_parent);
         return -1;
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn causeway_fork_between(
     let error = std::io::Error::last_os_error();
     if child == 0 {
         call(in_child);
-        // SAFETY: as this function demands.
+        // SAFETY: the caller has room for `size` bytes at `reason`.
         unsafe { outcome(fork::in_child, reason, size) };
         return child;
     }
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn causeway_fork_between(
     guard::run(|| fork::in_parent((child > 0).then_some(child)));
     call(in_parent);
     if child < 0 {
-        // SAFETY: as this function demands.
+        // SAFETY: the caller has room for `size` bytes at `reason`.
         unsafe { outcome(|| Err(format!("the system makes no process: {error}")), reason, size) };
     }
     child
@@ -129,7 +129,8 @@ unsafe fn outcome(step: impl FnOnce() -> Result<(), String>, reason: *mut c_char
     let text = outcome.as_ref().err().map_or("", String::as_str);
     if let Some(space) = size.checked_sub(1) {
         let length = text.len().min(space);
-        // SAFETY: as this function demands; both are within `size`.
+        // SAFETY: `length` and the zero behind it are within `size` bytes, for which the caller has room at
+        // `reason`.
         unsafe {
             reason.cast::<u8>().copy_from(text.as_ptr(), length);
             reason.add(length).write(0);
@@ -151,7 +152,7 @@ pub unsafe extern "C" fn causeway_statistics(out: *mut c_char, size: usize) -> u
     }
     let text = session::report();
     if text.len() <= size {
-        // SAFETY: as this function demands.
+        // SAFETY: no more than `size` bytes are written, for which the caller has room at `out`.
         unsafe { out.cast::<u8>().copy_from(text.as_ptr(), text.len()) };
     }
     text.len()

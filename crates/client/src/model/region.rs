@@ -107,7 +107,7 @@ impl HostRegion {
     /// The region must be readable.
     pub unsafe fn pack(&self) -> Vec<u8> {
         let mut packed = Vec::new();
-        // SAFETY: as this function demands.
+        // SAFETY: the caller has the region readable; `packed` has room for its bytes.
         unsafe { self.pack_into(&mut packed, 1) };
         packed
     }
@@ -169,7 +169,7 @@ impl Shared {
     }
 }
 
-// SAFETY: as for sending it to another thread: the address is used only by code that says why it may.
+// SAFETY: only the address is shared; whoever reads or writes behind it says why it may.
 unsafe impl Sync for HostRegion {}
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ unsafe extern "C" fn load_module(out: *mut CUmodule, wrapper: *const c_void) -> 
 
 /// Loads the module of a fat binary; no runtime was seen to call it.
 unsafe extern "C" fn load_module_from_header(header: *const c_void, out: *mut CUmodule) -> CUresult {
-    // SAFETY: the same arguments the other way round.
+    // SAFETY: the runtime passes a wrapper of an image, and room for the result.
     unsafe { load_module(out, header) }
 }
 

@@ -64,7 +64,7 @@ pub unsafe fn launch(
         send::post(&calls::launch { function: handle, shape, stream, attributes, params })?;
         if session::current()?.launches_wait { wait(stream) } else { Ok(()) }
     };
-    // SAFETY: as this function demands.
+    // SAFETY: the caller passes arguments as `cuLaunchKernel` takes them for this function.
     unsafe { with_parameters(&state, arguments, CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, send) }
 }
 
@@ -79,7 +79,7 @@ pub unsafe fn with_parameters<R>(
     too_long: CUresult,
     send: impl FnOnce(&[u8]) -> Result<R, CUresult>,
 ) -> Result<R, CUresult> {
-    // SAFETY: as this function demands.
+    // SAFETY: the caller passes arguments as `cuLaunchKernel` takes them for this function.
     if let Some(ready) = unsafe { ready_buffer(arguments) }? {
         return check_length(ready.len(), state.parameter_bytes, too_long).and_then(|()| send(ready));
     }
@@ -317,7 +317,7 @@ pub unsafe fn configuration(
     config: Option<&CUlaunchConfig>,
 ) -> Result<(LaunchShape, Vec<LaunchAttribute>), CUresult> {
     let config = config.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    // SAFETY: as this function demands.
+    // SAFETY: the caller's list has `numAttrs` attributes or is null.
     let attributes = attributes(unsafe { list(config.attrs, config.numAttrs as usize) }?)?;
     let shape = LaunchShape {
         grid: [config.gridDimX, config.gridDimY, config.gridDimZ],

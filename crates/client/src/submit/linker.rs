@@ -223,7 +223,8 @@ impl Jit {
         let request = calls::jit_report { report: self.options.report };
         // Without a server there is nothing to tell, and the call that this belongs to has failed already.
         let report = send::call_in(context::current_or_none(), &request).unwrap_or_default();
-        // SAFETY: as this function demands.
+        // SAFETY: the program keeps the options' values and logs where they are until the linker is
+        // destroyed.
         unsafe { self.outputs.write(&report) };
     }
 }

@@ -178,7 +178,7 @@ impl Incoming {
         debug_assert!(!self.read_ahead, "bytes read ahead would be passed over");
         let Some(cipher) = &mut self.cipher else {
             let mut part = [io_vector(into, length)];
-            // SAFETY: the caller vouches for the memory.
+            // SAFETY: the caller has `length` bytes writable at `into` until this returns.
             return unsafe { receive_vectored(self.socket.as_fd(), &mut part) };
         };
         let mut done = 0;

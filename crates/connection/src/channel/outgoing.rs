@@ -94,7 +94,8 @@ impl Outgoing {
                 && length >= WORTH_REFERRING
                 && let Some(pipe) = pipe
             {
-                // SAFETY: the caller vouches for the data.
+                // SAFETY: the caller has `length` bytes readable at `data`, if they are steady until the peer
+                // has them.
                 let sent = unsafe { pipe.send(&**socket, header, data, length)? };
                 let of_data = sent.saturating_sub(header.len());
                 header = &header[sent.min(header.len())..];

@@ -119,7 +119,8 @@ impl LaunchCalls for Driver {
         }
         let mut attributes = attributes.iter().map(attribute).collect::<CuResult<Vec<_>>>()?;
         let config = configuration(&shape, stream, &mut attributes);
-        // SAFETY: as above; the configuration and its attributes are locals too.
+        // SAFETY: `extra` names a buffer and its size, from which the driver copies during the call; the
+        // configuration and its attributes are locals too.
         unsafe { self.functions.cuLaunchKernelEx(&config, function.as_raw(), core::ptr::null_mut(), extra) }
     }
 

@@ -79,7 +79,8 @@ impl Driver {
     ) -> CuResult<Staging> {
         let whole = self.place_in_window(address as usize, bytes)?;
         let offset = libc::off_t::try_from(offset).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        // SAFETY: as in `share`; the caller vouches for the memory.
+        // SAFETY: `place_in_window` has found the pages in the window, no address of which the engine shares
+        // twice; the caller has as many bytes in the file.
         let pages = unsafe { Pages::at(address as usize, whole, Some((memory, offset)))? };
         self.show_to_kernels(pages, address, bytes).map(|(_, memory)| memory)
     }

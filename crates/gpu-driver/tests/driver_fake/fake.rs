@@ -131,7 +131,7 @@ impl Fake {
     }
 
     pub fn print(&self, text: &'static CStr) {
-        // SAFETY: as above; the text lives for ever.
+        // SAFETY: the function has this type in the fake's source; the text lives for ever.
         unsafe {
             self.library.get::<unsafe extern "C" fn(*const c_char)>(b"fake_print").unwrap()(text.as_ptr())
         }

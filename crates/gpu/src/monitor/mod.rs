@@ -101,7 +101,8 @@ impl Memory {
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and the words are borrowed exclusively.
+        // SAFETY: the words hold at least `size` bytes, every one of them initialised, and are borrowed
+        // exclusively.
         unsafe { core::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.size) }
     }
 }

@@ -57,7 +57,8 @@ macro_rules! functions {
             /// # Safety
             /// The library's functions must have the types of those of `cuda.h`.
             unsafe fn find(library: &Library) -> Result<Self, libloading::Error> {
-                // SAFETY: the caller vouches for the types.
+                // SAFETY: the caller vouches that the library's functions have the types of `cuda.h`, which
+                // are those of the fields.
                 Ok(unsafe { Self { $($name: *library.get(stringify!($name))?,)* } })
             }
         }

@@ -160,7 +160,7 @@ pub(super) unsafe extern "C" fn connect_configured(
     communicator: *mut *mut c_void,
     device_handle: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: as NCCL promises of `connect`.
+    // SAFETY: NCCL passes the handle that the peer's `listen` wrote, and room for the results.
     unsafe { connect(device, handle, communicator, device_handle) }
 }
 
@@ -240,7 +240,8 @@ pub(super) unsafe extern "C" fn send_profiled(
     _profiler: *mut c_void,
     request: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: as NCCL promises of `isend`.
+    // SAFETY: NCCL passes a communicator of `connect`, `bytes` readable bytes until the request is done, a
+    // registration or null, and room for a request.
     unsafe { send(communicator, data, bytes, tag, registration, request) }
 }
 
@@ -284,7 +285,8 @@ pub(super) unsafe extern "C" fn receive_profiled(
     _profilers: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: as NCCL promises of `irecv`.
+    // SAFETY: NCCL passes a communicator of `accept`, lists of `count` entries whose memory is writable until
+    // the request is done, and room for a request.
     unsafe { receive(communicator, count, data, sizes, tags, registrations, request) }
 }
 
@@ -370,7 +372,7 @@ pub(super) unsafe extern "C" fn listen_context(
     handle: *mut c_void,
     listener: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: as NCCL promises of `listen`.
+    // SAFETY: NCCL has room for a handle and for a listener.
     unsafe { listen(device, handle, listener) }
 }
 
@@ -381,7 +383,7 @@ pub(super) unsafe extern "C" fn connect_context(
     communicator: *mut *mut c_void,
     device_handle: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: as NCCL promises of `connect`.
+    // SAFETY: NCCL passes the handle that the peer's `listen` wrote, and room for the results.
     unsafe { connect(device, handle, communicator, device_handle) }
 }
 

@@ -72,7 +72,7 @@ impl LaneSocket {
     /// # Errors
     /// `WouldBlock` when there is nothing.
     pub(super) unsafe fn read(&self, to: *mut u8, bytes: usize) -> io::Result<usize> {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has `bytes` bytes writable at `to`.
         let got = unsafe { libc::recv(self.descriptor.as_raw_fd(), to.cast(), bytes, libc::MSG_DONTWAIT) };
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }

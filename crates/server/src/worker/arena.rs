@@ -92,7 +92,7 @@ impl Leased {
     /// # Safety
     /// As many bytes at `destination` must be writable.
     pub unsafe fn empty_into(&self, destination: *mut u8) {
-        // SAFETY: as this function demands.
+        // SAFETY: the caller has as many bytes writable at `destination` as the lease has.
         unsafe { self.lease.empty_into(destination, 1) };
     }
 }
@@ -230,7 +230,8 @@ unsafe impl HostMemory for DownloadBuffer {
     }
 }
 
-// SAFETY: as above; nobody reads a piece before it is sent.
+// SAFETY: staging owns its memory and a piece its slots, until they are dropped; nobody reads a piece before
+// it is sent.
 unsafe impl HostMemoryMut for DownloadBuffer {
     fn address_mut(&self) -> *mut u8 {
         match self {

@@ -344,7 +344,9 @@ fn receive_chunk(
         {
             let start = to.get();
             receive_aside(incoming, length, aside, |done, bytes| {
-                // SAFETY: as below; the bytes lie inside the chunk.
+                // SAFETY: the destination stays writable until its callback has run, which `landed` and
+                // `missed` alone can cause while this chunk is claimed; the bytes lie inside the claim, which
+                // overlaps no other.
                 unsafe { nontemporal::copy(start.add(done), bytes.as_ptr(), bytes.len()) };
             })
         }

@@ -76,14 +76,16 @@ impl HostCall {
         let round = self.round.fetch_add(1, Ordering::Relaxed);
         match &self.work {
             Work::HostRead { from } => {
-                // SAFETY: as this function demands.
+                // SAFETY: the caller vouches that the region is memory of this width, which nobody writes
+                // meanwhile.
                 let found = unsafe { core::slice::from_raw_parts(self.start, from.width) };
                 if let Some(expected) = self.expected.get(round as usize) {
                     compare(&self.findings, self.op, from, found, expected);
                 }
             }
             Work::HostWrite { to, key } => {
-                // SAFETY: as this function demands.
+                // SAFETY: the caller vouches that the region is memory of this width, which nobody else uses
+                // meanwhile.
                 let bytes = unsafe { core::slice::from_raw_parts_mut(self.start, to.width) };
                 store_words(bytes, key_of_round(*key, round));
             }
@@ -97,6 +99,6 @@ impl HostCall {
 /// # Safety
 /// `data` is a `HostCall` whose region is free for it.
 pub unsafe extern "C" fn in_stream(data: *mut c_void) {
-    // SAFETY: as this function demands.
+    // SAFETY: the stream passes on the `HostCall` that it was given, whose region is free for it.
     unsafe { (*data.cast::<HostCall>()).call() }
 }

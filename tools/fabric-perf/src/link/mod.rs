@@ -247,7 +247,7 @@ impl Initiator {
     /// # Safety
     /// It must stay mapped as long as this lives.
     pub unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), LinkFailure> {
-        // SAFETY: as this function demands; nothing of it is exposed.
+        // SAFETY: the caller keeps the memory mapped as long as this lives; nothing of it is exposed.
         Ok(unsafe { self.link.register(start, length) }?)
     }
 

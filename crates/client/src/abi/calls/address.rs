@@ -73,7 +73,7 @@ fn require_handles(types: CUmemAllocationHandleType, backing: &Backing) -> Outco
 /// # Safety
 /// `prop` is null or has properties.
 unsafe fn properties(prop: *const CUmemAllocationProp) -> Result<(AllocationProperties, Backing), CUresult> {
-    // SAFETY: as this function demands.
+    // SAFETY: the caller passes null or properties.
     let requested = unsafe { prop.as_ref() }.ok_or(INVALID)?;
     if requested.type_ != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
         return Err(INVALID);

@@ -164,7 +164,7 @@ pub unsafe fn cuMemcpyHtoA_v2(
     bytes: usize,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program keeps `from` readable for `bytes` bytes until the copy is done.
     unsafe { linear(in_row(to, offset), host(from), bytes, synchronous(ds)) }
 }
 
@@ -175,7 +175,7 @@ pub unsafe fn cuMemcpyAtoH_v2(
     bytes: usize,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program keeps `to` writable for `bytes` bytes until the copy is done.
     unsafe { linear(host(to), in_row(from, offset), bytes, synchronous(ds)) }
 }
 
@@ -199,7 +199,7 @@ pub unsafe fn cuMemcpyHtoAAsync_v2(
     stream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program keeps `from` readable for `bytes` bytes until the copy is done.
     unsafe { linear(in_row(to, offset), host(from), bytes, asynchronous(stream, ds)) }
 }
 
@@ -211,6 +211,6 @@ pub unsafe fn cuMemcpyAtoHAsync_v2(
     stream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program keeps `to` writable for `bytes` bytes until the copy is done.
     unsafe { linear(host(to), in_row(from, offset), bytes, asynchronous(stream, ds)) }
 }

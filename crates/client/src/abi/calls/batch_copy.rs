@@ -49,7 +49,7 @@ pub unsafe fn cuMemcpyBatchAsync_v2(
     ds: DefaultStream,
 ) -> Outcome {
     let mut failed = usize::MAX;
-    // SAFETY: the same arguments.
+    // SAFETY: the program's lists have `count` and `numAttrs` entries, and `failed` is a local.
     unsafe {
         cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, &mut failed, stream, ds)
     }
@@ -94,7 +94,8 @@ pub unsafe fn cuMemcpyBatchAsync(
         let copy_mode = CopyMode { stream, default_stream: ds, mode: modes[group] };
         let outcome = match sizes[index] {
             0 => Err(INVALID),
-            // SAFETY: the program's promise.
+            // SAFETY: the program keeps what it copies from readable and to writable, `bytes` bytes each,
+            // until the copy is done.
             bytes => unsafe {
                 linear(anywhere(destinations[index]), anywhere(sources[index]), bytes, copy_mode)
             },
@@ -113,7 +114,7 @@ pub unsafe fn cuMemcpy3DBatchAsync_v2(
     ds: DefaultStream,
 ) -> Outcome {
     let mut failed = usize::MAX;
-    // SAFETY: the same arguments.
+    // SAFETY: the program's list has `numOps` operations, and `failed` is a local.
     unsafe { cuMemcpy3DBatchAsync(numOps, opList, &mut failed, flags, stream, ds) }
 }
 
@@ -133,7 +134,8 @@ pub unsafe fn cuMemcpy3DBatchAsync(
     refuse_legacy(stream, ds)?;
     // SAFETY: a list of `numOps` copies.
     for (index, operation) in unsafe { list(opList, numOps) }?.iter().enumerate() {
-        // SAFETY: the program's promise.
+        // SAFETY: the program gives operands of the form that their types say, with host memory that stays
+        // until the copy is done.
         let outcome = unsafe { one(operation, stream, ds) };
         // SAFETY: room for a number, or null.
         outcome.inspect_err(|_| unsafe { write_optional(failIdx, index) })?;
@@ -145,7 +147,7 @@ pub unsafe fn cuMemcpy3DBatchAsync(
 /// The operation's operands must be as their types say, and host memory must be valid.
 unsafe fn one(operation: &CUDA_MEMCPY3D_BATCH_OP, stream: CUstream, ds: DefaultStream) -> Outcome {
     let (to, from) = (&operation.dst, &operation.src);
-    // SAFETY: as this function demands.
+    // SAFETY: the caller gives operands of the form that their types say.
     let (to_element, from_element) = unsafe { (element(to)?, element(from)?) };
     let element = match (to_element, from_element) {
         (Some(to), Some(from)) if to != from => return Err(INVALID),
@@ -156,11 +158,11 @@ unsafe fn one(operation: &CUDA_MEMCPY3D_BATCH_OP, stream: CUstream, ds: DefaultS
     if size.contains(&0) {
         return Err(INVALID);
     }
-    // SAFETY: as this function demands.
+    // SAFETY: the caller gives operands of the form that their types say.
     let (to, from) = unsafe { (side(to, element, size)?, side(from, element, size)?) };
     let copy_mode =
         CopyMode { stream, default_stream: ds, mode: mode(operation.srcAccessOrder, operation.flags)? };
-    // SAFETY: as this function demands.
+    // SAFETY: the caller keeps the operands' host memory valid until the copy is done.
     unsafe { run(to.endpoint(size)?, from.endpoint(size)?, copy_mode) }
 }
 
@@ -172,7 +174,7 @@ unsafe fn element(operand: &CUmemcpy3DOperand) -> Result<Option<usize>, CUresult
     if operand.type_ != CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY {
         return Ok(None);
     }
-    // SAFETY: as this function demands.
+    // SAFETY: the caller gives an operand of the form that its type says, which is an array here.
     let array = array::resolve(unsafe { operand.op.array }.array)?;
     Ok(Some(array.element_bytes().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)? as usize))
 }
@@ -184,7 +186,7 @@ unsafe fn side(operand: &CUmemcpy3DOperand, element: usize, size: [usize; 3]) ->
     let bytes = |elements: usize| elements.checked_mul(element).ok_or(INVALID);
     match operand.type_ {
         CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_POINTER => {
-            // SAFETY: as this function demands.
+            // SAFETY: the caller gives an operand of the form that its type says, which is a pointer here.
             let memory = unsafe { operand.op.ptr };
             let pitch = bytes(memory.rowLength)?;
             if pitch != 0 && pitch < size[0] || memory.layerHeight != 0 && memory.layerHeight < size[1] {
@@ -195,7 +197,7 @@ unsafe fn side(operand: &CUmemcpy3DOperand, element: usize, size: [usize; 3]) ->
             Ok(CopyBox { kind, host, device: memory.ptr, array, offset: [0; 3], pitch, height })
         }
         CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY => {
-            // SAFETY: as this function demands.
+            // SAFETY: the caller gives an operand of the form that its type says, which is an array here.
             let part = unsafe { operand.op.array };
             let (kind, offset) =
                 (CUmemorytype::CU_MEMORYTYPE_ARRAY, [bytes(part.offset.x)?, part.offset.y, part.offset.z]);

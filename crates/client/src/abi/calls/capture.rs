@@ -53,7 +53,7 @@ pub unsafe fn cuStreamBeginCaptureToGraph(
 ) -> Outcome {
     let invalid = |_| CUresult::CUDA_ERROR_INVALID_VALUE;
     let graph = graph::resolve(hGraph).map_err(invalid)?;
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists have `numDependencies` entries or are null.
     let tips = unsafe { edges(dependencies, dependencyData, numDependencies) }.map_err(invalid)?;
     capture::begin(&*named(hStream, ds)?, mode, Some((graph, tips)))
 }
@@ -102,7 +102,7 @@ unsafe fn write_info(
     edges_out: *mut c_void,
     count_out: *mut usize,
 ) -> Outcome {
-    // SAFETY: as this function demands.
+    // SAFETY: each address is null or has room for its result, which the caller ensures.
     unsafe {
         write_out(status_out, info.status)?;
         if info.status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE {
@@ -130,7 +130,7 @@ pub unsafe fn cuStreamGetCaptureInfo_v2(
         return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
     }
     let (nodes, none, count) = (dependencies_out, core::ptr::null_mut(), numDependencies_out);
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes addresses that are null or have room for their results.
     unsafe { write_info(&info, captureStatus_out, id_out, graph_out, nodes, none, count) }
 }
 
@@ -149,7 +149,7 @@ pub unsafe fn cuStreamGetCaptureInfo_v3(
         return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
     }
     let (nodes, edges, count) = (dependencies_out, edgeData_out, numDependencies_out);
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes addresses that are null or have room for their results.
     unsafe { write_info(&info, captureStatus_out, id_out, graph_out, nodes, edges, count) }
 }
 
@@ -161,7 +161,7 @@ pub unsafe fn cuStreamUpdateCaptureDependencies(
     ds: DefaultStream,
 ) -> Outcome {
     let data = core::ptr::null();
-    // SAFETY: what the program passes.
+    // SAFETY: the program's list has `numDependencies` entries or is null, and `data` is null.
     unsafe { cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, data, numDependencies, flags, ds) }
 }
 
@@ -179,7 +179,7 @@ pub unsafe fn cuStreamUpdateCaptureDependencies_v2(
         Flags::CU_STREAM_SET_CAPTURE_DEPENDENCIES => false,
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists have `numDependencies` entries or are null.
     let tips = unsafe { edges(dependencies, dependencyData, numDependencies) }?;
     capture::update_dependencies(&*named(hStream, ds)?, tips, adds)
 }

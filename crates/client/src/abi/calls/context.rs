@@ -73,7 +73,7 @@ pub unsafe fn cuCtxCreate_v3(
     if numParams != 0 {
         return Err(refuse_use!("contexts with execution affinity"));
     }
-    // SAFETY: the same arguments.
+    // SAFETY: the program has room for a context at `pctx`, or passes null.
     unsafe { cuCtxCreate_v2(pctx, flags, dev) }
 }
 
@@ -88,7 +88,7 @@ pub unsafe fn cuCtxCreate_v4(
     if params.is_some_and(|params| params.numExecAffinityParams != 0 || !params.cigParams.is_null()) {
         return Err(refuse_use!("contexts with execution affinity or for graphics"));
     }
-    // SAFETY: the same arguments.
+    // SAFETY: the program has room for a context at `pctx`, or passes null.
     unsafe { cuCtxCreate_v2(pctx, flags, dev) }
 }
 
@@ -136,7 +136,7 @@ pub unsafe fn cuCtxGetDevice(out: *mut CUdevice) -> Outcome {
 
 pub unsafe fn cuCtxGetDevice_v2(out: *mut CUdevice, ctx: CUcontext) -> Outcome {
     if ctx.is_null() {
-        // SAFETY: the same argument.
+        // SAFETY: the program has room for a device at `out`, or passes null.
         return unsafe { cuCtxGetDevice(out) };
     }
     // SAFETY: room for the result, or null.

@@ -42,7 +42,7 @@ pub(in crate::abi::calls) unsafe fn run(
         !device_memory::is_known(region.address)
     };
     let is_unchecked = copy_mode.mode != Mode::InGraph && (is_unknown(&destination) || is_unknown(&source));
-    // SAFETY: as this function demands.
+    // SAFETY: the caller keeps the endpoints' host memory valid until the copy is done.
     unsafe { copy::copy(destination, source, &stream, copy_mode.mode) }?;
     if is_unchecked && capture::of(&stream) == 0 {
         device_memory::wait_for_server(stream.context)?;
@@ -62,7 +62,7 @@ pub(in crate::abi::calls) unsafe fn linear(
         context::current()?;
         return Ok(());
     }
-    // SAFETY: as this function demands.
+    // SAFETY: the caller keeps `bytes` bytes of host memory at each place valid until the copy is done.
     unsafe { run(destination(bytes)?, source(bytes)?, copy_mode) }
 }
 
@@ -101,7 +101,7 @@ pub unsafe fn cuMemcpyHtoD_v2(
     bytes: usize,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program keeps `from` readable for `bytes` bytes until the copy is done.
     unsafe { linear(on_device(to), host(from), bytes, synchronous(ds)) }
 }
 
@@ -111,7 +111,7 @@ pub unsafe fn cuMemcpyDtoH_v2(
     bytes: usize,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program keeps `to` writable for `bytes` bytes until the copy is done.
     unsafe { linear(host(to), on_device(from), bytes, synchronous(ds)) }
 }
 
@@ -132,7 +132,7 @@ pub unsafe fn cuMemcpyHtoDAsync_v2(
     stream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program keeps `from` readable for `bytes` bytes until the copy is done.
     unsafe { linear(on_device(to), host(from), bytes, asynchronous(stream, ds)) }
 }
 
@@ -143,7 +143,7 @@ pub unsafe fn cuMemcpyDtoHAsync_v2(
     stream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program keeps `to` writable for `bytes` bytes until the copy is done.
     unsafe { linear(host(to), on_device(from), bytes, asynchronous(stream, ds)) }
 }
 
@@ -159,7 +159,8 @@ pub unsafe fn cuMemcpyDtoDAsync_v2(
 }
 
 pub unsafe fn cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, ds: DefaultStream) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: where an address is one of the host, the program keeps `bytes` bytes there valid until the copy
+    // is done.
     unsafe { linear(anywhere(to), anywhere(from), bytes, synchronous(ds)) }
 }
 
@@ -170,7 +171,8 @@ pub unsafe fn cuMemcpyAsync(
     stream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: where an address is one of the host, the program keeps `bytes` bytes there valid until the copy
+    // is done.
     unsafe { linear(anywhere(to), anywhere(from), bytes, asynchronous(stream, ds)) }
 }
 
@@ -204,12 +206,12 @@ pub unsafe fn cuMemcpyPeerAsync(
 }
 
 pub unsafe fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D, ds: DefaultStream) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program passes null or a description, whose host memory stays valid until the copy is done.
     unsafe { boxed(&in_three_dimensions(pCopy)?, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D, ds: DefaultStream) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program passes null or a description, whose host memory stays valid until the copy is done.
     unsafe { boxed(&in_three_dimensions(pCopy)?, synchronous(ds)) }
 }
 
@@ -218,12 +220,12 @@ pub unsafe fn cuMemcpy2DAsync_v2(
     stream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program passes null or a description, whose host memory stays valid until the copy is done.
     unsafe { boxed(&in_three_dimensions(pCopy)?, asynchronous(stream, ds)) }
 }
 
 pub unsafe fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D, ds: DefaultStream) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program passes null or a description, whose host memory stays valid until the copy is done.
     unsafe { boxed(pCopy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, synchronous(ds)) }
 }
 
@@ -232,7 +234,7 @@ pub unsafe fn cuMemcpy3DAsync_v2(
     stream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program passes null or a description, whose host memory stays valid until the copy is done.
     unsafe { boxed(pCopy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, asynchronous(stream, ds)) }
 }
 
@@ -241,7 +243,7 @@ pub unsafe fn cuMemcpy3DAsync_v2(
 /// # Safety
 /// `copy` is null or points to a description.
 unsafe fn in_three_dimensions(copy: *const CUDA_MEMCPY2D) -> Result<CUDA_MEMCPY3D, CUresult> {
-    // SAFETY: as this function demands.
+    // SAFETY: the caller passes null or a description.
     let copy = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     Ok(CUDA_MEMCPY3D {
         srcXInBytes: copy.srcXInBytes,
@@ -271,14 +273,14 @@ unsafe fn in_three_dimensions(copy: *const CUDA_MEMCPY2D) -> Result<CUDA_MEMCPY3
 /// The description's host memory must be valid as `cuMemcpy3D` demands.
 unsafe fn boxed(copy: &CUDA_MEMCPY3D, copy_mode: CopyMode) -> Outcome {
     match endpoints(copy)? {
-        // SAFETY: as this function demands.
+        // SAFETY: the caller keeps the description's host memory valid until the copy is done.
         Some((destination, source)) => unsafe { run(destination, source, copy_mode) },
         None => context::current().map(|_| ()),
     }
 }
 
 pub unsafe fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER, ds: DefaultStream) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program passes null or a description, whose host memory stays valid until the copy is done.
     unsafe { boxed_between_contexts(pCopy, synchronous(ds)) }
 }
 
@@ -287,14 +289,14 @@ pub unsafe fn cuMemcpy3DPeerAsync(
     stream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's promise.
+    // SAFETY: the program passes null or a description, whose host memory stays valid until the copy is done.
     unsafe { boxed_between_contexts(pCopy, asynchronous(stream, ds)) }
 }
 
 /// # Safety
 /// `copy` is null or describes a copy whose host memory is valid.
 unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, copy_mode: CopyMode) -> Outcome {
-    // SAFETY: as this function demands.
+    // SAFETY: the caller passes null or a description.
     let peer = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let contexts = Contexts {
         destination: context::resolve(peer.dstContext)?.handle,
@@ -337,6 +339,6 @@ unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, copy_mode: Cop
         return copy::between_contexts(destination, source, contexts, &stream, copy_mode.mode);
     }
     // Addresses say themselves on which device they are.
-    // SAFETY: as this function demands.
+    // SAFETY: the caller keeps the description's host memory valid until the copy is done.
     unsafe { boxed(&copy, copy_mode) }
 }

@@ -58,7 +58,7 @@ pub unsafe fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> Outcome {
 }
 
 pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> Outcome {
-    // SAFETY: the same arguments.
+    // SAFETY: the program has room for a UUID at `uuid`, or passes null.
     unsafe { cuDeviceGetUuid(uuid, dev) }
 }
 

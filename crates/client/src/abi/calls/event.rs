@@ -17,7 +17,7 @@ pub unsafe fn cuEventCreate(phEvent: *mut CUevent, Flags: u32) -> Outcome {
 }
 
 pub unsafe fn cuEventRecord(hEvent: CUevent, hStream: CUstream, ds: DefaultStream) -> Outcome {
-    // SAFETY: the same arguments.
+    // SAFETY: the handles are numbers, which are looked up and never followed.
     unsafe { cuEventRecordWithFlags(hEvent, hStream, 0, ds) }
 }
 
@@ -58,6 +58,6 @@ pub unsafe fn cuEventElapsedTime(pMilliseconds: *mut f32, hStart: CUevent, hEnd:
 }
 
 pub unsafe fn cuEventElapsedTime_v2(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent) -> Outcome {
-    // SAFETY: the same arguments.
+    // SAFETY: the program has room for a number at `pMilliseconds`, or passes null.
     unsafe { cuEventElapsedTime(pMilliseconds, hStart, hEnd) }
 }

@@ -158,7 +158,7 @@ unsafe fn ranges(
     if count == 0 || flags != 0 {
         return Err(INVALID);
     }
-    // SAFETY: as this function demands.
+    // SAFETY: the caller's lists have `count` entries or are null.
     let (addresses, sizes) = unsafe { (list(addresses, count)?, list(sizes, count)?) };
     addresses.iter().zip(sizes).map(|(address, size)| managed(*address, *size)).collect()
 }
@@ -174,7 +174,7 @@ pub unsafe fn cuMemPrefetchBatchAsync(
     hStream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the program's lists have as many entries as it says.
+    // SAFETY: the program's lists have as many entries as it says, or are null.
     let (ranges, targets, firsts) = unsafe {
         let ranges = ranges(dptrs, sizes, count, flags)?;
         (ranges, list(prefetchLocs, numPrefetchLocs)?, list(prefetchLocIdxs, numPrefetchLocs)?)
@@ -201,7 +201,7 @@ pub unsafe fn cuMemDiscardBatchAsync(
     ds: DefaultStream,
 ) -> Outcome {
     context::stream(streams::resolve(hStream, ds)?)?;
-    // SAFETY: the program's lists have as many entries as it says.
+    // SAFETY: the program's lists have as many entries as it says, or are null.
     unsafe { ranges(dptrs, sizes, count, flags) }.map(drop)
 }
 
@@ -216,7 +216,7 @@ pub unsafe fn cuMemDiscardAndPrefetchBatchAsync(
     hStream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the same arguments.
+    // SAFETY: the program's lists have as many entries as it says, or are null.
     unsafe {
         cuMemPrefetchBatchAsync(
             dptrs,

@@ -97,7 +97,7 @@ pub unsafe fn cuMemGetAddressRange_v2(
 }
 
 pub unsafe fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> Outcome {
-    // SAFETY: the same arguments.
+    // SAFETY: the program has room for an address at `pp`, or passes null.
     unsafe { cuMemHostAlloc(pp, bytesize, 0) }
 }
 

@@ -56,7 +56,7 @@ pub unsafe fn cuModuleLoadDataEx(
 }
 
 pub unsafe fn cuModuleLoadFatBinary(out: *mut CUmodule, fatCubin: *mut c_void) -> Outcome {
-    // SAFETY: the same arguments.
+    // SAFETY: the program passes an image, which names its own length, and room for a module.
     unsafe { cuModuleLoadData(out, fatCubin) }
 }
 

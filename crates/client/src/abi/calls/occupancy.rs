@@ -89,7 +89,7 @@ pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     blockSize: i32,
     dynamicSMemSize: usize,
 ) -> Outcome {
-    // SAFETY: the same arguments.
+    // SAFETY: the program has room for a number at `numBlocks`, or passes null.
     unsafe { write_blocks(numBlocks, func, blockSize, dynamicSMemSize, 0) }
 }
 
@@ -100,7 +100,7 @@ pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     dynamicSMemSize: usize,
     flags: u32,
 ) -> Outcome {
-    // SAFETY: the same arguments.
+    // SAFETY: the program has room for a number at `numBlocks`, or passes null.
     unsafe { write_blocks(numBlocks, func, blockSize, dynamicSMemSize, flags) }
 }
 
@@ -112,7 +112,7 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSize(
     dynamicSMemSize: usize,
     blockSizeLimit: i32,
 ) -> Outcome {
-    // SAFETY: the same arguments.
+    // SAFETY: the program has room for both numbers, or passes null, and a function that takes a block size.
     unsafe {
         cuOccupancyMaxPotentialBlockSizeWithFlags(
             minGridSize,

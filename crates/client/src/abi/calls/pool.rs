@@ -60,7 +60,7 @@ unsafe fn location_of(
     location: *const CUmemLocation,
     kind: CUmemAllocationType,
 ) -> Result<PoolLocation, CUresult> {
-    // SAFETY: as this function demands.
+    // SAFETY: the caller passes null or a location.
     let location = unsafe { location.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     pool::fixed_location(location, kind)
 }
@@ -301,7 +301,7 @@ pub unsafe fn cuMemAllocAsync(
     hStream: CUstream,
     default_stream: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the same arguments.
+    // SAFETY: the program has room for an address at `dptr`, or passes null.
     unsafe { allocate(dptr, bytesize, None, hStream, default_stream) }
 }
 
@@ -313,7 +313,7 @@ pub unsafe fn cuMemAllocFromPoolAsync(
     default_stream: DefaultStream,
 ) -> Outcome {
     let pool = resolve(pool)?;
-    // SAFETY: the same arguments.
+    // SAFETY: the program has room for an address at `dptr`, or passes null.
     unsafe { allocate(dptr, bytesize, Some(&pool), hStream, default_stream) }
 }
 

@@ -44,7 +44,7 @@ pub unsafe fn cuGetErrorName(error: CUresult, pStr: *mut *mut c_void) -> Outcome
 /// `pointer` is null or has room for an address.
 unsafe fn write_text(pointer: *mut *mut c_void, text: Option<&'static CStr>) -> Outcome {
     let address = text.map_or(core::ptr::null(), CStr::as_ptr);
-    // SAFETY: as this function demands.
+    // SAFETY: the caller passes null or room for an address.
     unsafe { write_out(pointer, address.cast_mut().cast()) }?;
     text.map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
@@ -93,7 +93,7 @@ pub unsafe fn cuGetProcAddress(
     flags: u64,
 ) -> Outcome {
     let mut status = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS;
-    // SAFETY: the same arguments, and room for the status.
+    // SAFETY: the program passes NUL-terminated text and room for an address; `status` is a local.
     unsafe { cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, &mut status) }?;
     if status == CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS {
         Ok(())

@@ -33,7 +33,7 @@ fn named(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState
 }
 
 pub unsafe fn cuStreamCreate(phStream: *mut CUstream, Flags: u32) -> Outcome {
-    // SAFETY: the same arguments.
+    // SAFETY: the program has room for a stream at `phStream`, or passes null.
     unsafe { cuStreamCreateWithPriority(phStream, Flags, 0) }
 }
 

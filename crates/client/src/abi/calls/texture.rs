@@ -28,7 +28,8 @@ unsafe fn source(description: &CUDA_RESOURCE_DESC) -> Result<TextureSource, CUre
     if description.flags != 0 {
         return Err(INVALID);
     }
-    // SAFETY: as this function demands, in every branch.
+    // SAFETY: the caller gives a description of the form that its type says, and each branch reads that
+    // type's member alone.
     unsafe {
         match description.resType {
             CUresourcetype::CU_RESOURCE_TYPE_ARRAY => {
@@ -78,7 +79,7 @@ pub unsafe fn cuTexObjectCreate(
     let (description, sampling, view) = unsafe {
         (pResDesc.as_ref().ok_or(INVALID)?, pTexDesc.as_ref().ok_or(INVALID)?, pResViewDesc.as_ref())
     };
-    // SAFETY: the program's promise.
+    // SAFETY: the program gives a description of the form that its type says.
     let source = unsafe { source(description) }?;
     let request = calls::texture_create { source, texture: *sampling, view: view.copied() };
     let context = context::current()?;
@@ -129,7 +130,7 @@ pub unsafe fn cuSurfObjectCreate(
     }
     // SAFETY: a description, or null.
     let description = unsafe { pResDesc.as_ref() }.ok_or(INVALID)?;
-    // SAFETY: the program's promise.
+    // SAFETY: the program gives a description of the form that its type says.
     let source = unsafe { source(description) }?;
     if !matches!(source, TextureSource::Array(_)) {
         return Err(INVALID);

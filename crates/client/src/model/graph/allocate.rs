@@ -64,7 +64,7 @@ impl Allocation {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let device = properties.location.id;
-        // SAFETY: as this function demands.
+        // SAFETY: the caller's list of access descriptions has `accessDescCount` entries or is null.
         let others = unsafe { crate::arguments::list(parameters.accessDescs, parameters.accessDescCount) }?;
         if others.iter().any(|access| access.location.id != device) {
             return Err(crate::log::refuse_use!("memory of graphs that other devices reach"));

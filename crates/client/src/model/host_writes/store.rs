@@ -113,7 +113,7 @@ pub struct Bounce {
 
 // SAFETY: `start` points into `buffer`, which moves with it.
 unsafe impl Send for Bounce {}
-// SAFETY: as above; sharing gives out the address alone.
+// SAFETY: a shared reference gives out the address alone.
 unsafe impl Sync for Bounce {}
 
 impl Drop for Bounce {

@@ -75,7 +75,7 @@ pub unsafe fn at<'a>(address: *const c_void) -> Result<Image<'a>, CUresult> {
     }
     // SAFETY: every form has at least four bytes: a magic number, or text with its NUL.
     if unsafe { leading_number(address) } != WRAPPER_MAGIC {
-        // SAFETY: as this function demands.
+        // SAFETY: `address` points to an image, which the caller keeps as it is while the result is used.
         return unsafe { single(address) }.map(Image::Single);
     }
     // SAFETY: the magic number says that this is a wrapper.
@@ -121,7 +121,7 @@ unsafe fn leading_number(address: *const c_void) -> u32 {
 /// `address` points to a fat binary, an ELF file or NUL-terminated text, which stays as it is.
 unsafe fn single<'a>(address: *const c_void) -> Result<&'a [u8], CUresult> {
     let start = address.cast::<u8>();
-    // SAFETY: as this function demands; each magic number says what follows it.
+    // SAFETY: the caller's image lasts as long as the result; each magic number says what follows it.
     unsafe {
         match leading_number(address) {
             FATBIN_MAGIC => {
@@ -146,7 +146,8 @@ unsafe fn region<'a>(start: *const u8, length: u64) -> Result<&'a [u8], CUresult
     if length > MAX_IMAGE_BYTES {
         return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
     }
-    // SAFETY: as this function demands.
+    // SAFETY: the caller has `length` bytes there as long as the result lives, and that many are what an
+    // image may have.
     Ok(unsafe { slice::from_raw_parts(start, length as usize) })
 }
 

@@ -101,7 +101,7 @@ fn segment(start: usize, length: usize) -> Option<Segment> {
 /// # Safety
 /// `data` is the address of a [`Search`]; `info` describes a loaded object.
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: as this function demands.
+    // SAFETY: `dl_iterate_phdr` passes the description of a loaded object and the `Search` that it was given.
     let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
     if info.dlpi_phdr.is_null() {
         return 0;

@@ -178,13 +178,13 @@ mod tests {
         assert_eq!(ask(), []);
         // SAFETY: inside the mapping.
         unsafe { memory.cast::<u8>().add(bytes + 7).write_volatile(1) };
-        // SAFETY: as above.
+        // SAFETY: inside the mapping, which this test alone uses.
         let page = unsafe { core::slice::from_raw_parts_mut(memory.cast::<u8>().add(5 * bytes), bytes) };
         File::open("/proc/self/exe").unwrap().read_exact(page).unwrap();
         assert_eq!(ask(), [1..2, 5..6]);
         assert_eq!(ask(), []);
         unwatch(base + bytes..base + 2 * bytes);
-        // SAFETY: as above.
+        // SAFETY: inside the mapping, which this test alone uses.
         unsafe { memory.cast::<u8>().add(bytes).write_volatile(2) };
         assert!(!visit(range.clone(), Unwatched::Refused, |_| {}));
         assert!(visit(range.clone(), Unwatched::Skipped, |found| panic!("{found:x?} is not watched")));

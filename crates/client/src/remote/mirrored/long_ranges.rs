@@ -92,7 +92,8 @@ pub unsafe fn merge(host: usize, base: &mut [u8], new: &[u8]) {
     let parts: Vec<_> = base.chunks_mut(PART).zip(new.chunks(PART)).map(Mutex::new).collect();
     copy_threads::share(parts.len(), THREADS, host as *const u8, |number| {
         let (base, new) = &mut *parts[number].lock();
-        // SAFETY: as this function demands; each thread has parts of its own.
+        // SAFETY: the caller has the memory writable for as many bytes as `new` has; each thread has parts of
+        // its own.
         unsafe { merge_changes((host + number * PART) as *mut u8, base, new) };
     });
 }

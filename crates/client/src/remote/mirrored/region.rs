@@ -318,11 +318,11 @@ mod tests {
         // SAFETY: inside the memory.
         let mut region = region(unsafe { core::slice::from_raw_parts(bytes, SIZE) });
         assert_eq!(region.changed(0..SIZE), None);
-        // SAFETY: as above.
+        // SAFETY: inside the memory.
         unsafe { bytes.add(4099).write(1) };
         assert_eq!(region.changed(0..SIZE), Some(4099..4100));
         assert_eq!(region.word_around(&(4099..4100)), Some(4096..4104));
-        // SAFETY: as above.
+        // SAFETY: inside the memory.
         unsafe { bytes.add(4104).write(1) };
         assert_eq!(region.changed(0..SIZE), Some(4099..4105));
         assert_eq!(region.word_around(&(4099..4105)), None);

@@ -310,7 +310,8 @@ impl Session {
         pointer: *const u8,
         length: usize,
     ) -> Result<(), CUresult> {
-        // SAFETY: as this function demands.
+        // SAFETY: the caller has `length` bytes readable at `pointer` until this returns, which is after the
+        // transfer.
         let sending =
             unsafe { self.link.begin_transfer(transfer, pointer, length, TransferOptions::default()) };
         sending.and_then(|sending| sending.wait()).map_err(|_| LOST)

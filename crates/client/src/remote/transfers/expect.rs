@@ -35,7 +35,7 @@ pub unsafe fn expect(
 ) -> Result<Expected, CUresult> {
     let session = session::of(stream.context)?;
     let expected = pending_writes::begin(stream, session, order, buffer.range());
-    // SAFETY: as this function demands.
+    // SAFETY: the caller keeps the buffer's memory writable until the transfer is done.
     unsafe { register(session, &expected, buffer, threads) }?;
     Ok(expected)
 }
@@ -52,7 +52,7 @@ pub unsafe fn expect_apart(
 ) -> Result<Arc<Transfer>, CUresult> {
     let session = session::of(context)?;
     let expected = transfers::begin_apart(session, flow, buffer.range());
-    // SAFETY: as this function demands.
+    // SAFETY: the caller keeps the buffer's memory writable until the transfer is done.
     unsafe { register(session, &expected, buffer, threads) }?;
     Ok(expected.transfer)
 }

@@ -67,7 +67,7 @@ pub(super) unsafe fn copy(
         // order with write to it.
         stream.synchronize()?;
     }
-    // SAFETY: as this function demands, for all of these.
+    // SAFETY: the caller keeps the endpoints' host memory valid until the copy is done.
     unsafe {
         match (destination, source) {
             (Endpoint::Device(destination), Endpoint::Device(source)) => {

@@ -147,7 +147,7 @@ unsafe fn expect_piece(
     };
     // Held from the look for what lies before the transfer until its command is queued.
     let posting = session.copies_from_device.lock();
-    // SAFETY: as this function demands.
+    // SAFETY: the caller keeps the part's memory writable until the transfer is done.
     let expected = unsafe { expect::expect(stream, order, buffer, plan.threads) }?;
     let Expected { transfer, flow, is_blocked } = expected;
     // Before the command is queued: whoever posts one behind it finds the transfer, as soon as it is posted.

@@ -48,11 +48,11 @@ pub unsafe fn copy(
 ) -> Result<(), CUresult> {
     if session::are_several() {
         session::of(stream.context)?.faults().check()?;
-        // SAFETY: as this function demands.
+        // SAFETY: the caller keeps the endpoints' host memory valid until the copy is done.
         if let Some(outcome) = unsafe { peer_copy::route(destination, source, stream, mode) } {
             return outcome;
         }
     }
-    // SAFETY: as this function demands.
+    // SAFETY: the caller keeps the endpoints' host memory valid until the copy is done.
     unsafe { device_copy::copy(destination, source, stream, mode) }
 }

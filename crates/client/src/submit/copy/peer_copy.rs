@@ -56,7 +56,7 @@ pub(super) unsafe fn route(
             )
         }
         (Some(owning_context), _) | (_, Some(owning_context)) if owning_context.server() != here => {
-            // SAFETY: as this function demands.
+            // SAFETY: the caller keeps the endpoints' host memory valid until the copy is done.
             Some(
                 outside_graphs(stream, mode)
                     .and_then(|()| unsafe { elsewhere(owning_context, destination, source, stream, mode) }),
@@ -99,12 +99,12 @@ unsafe fn elsewhere(
 ) -> Result<(), CUresult> {
     if mode == Mode::Synchronous {
         stream.synchronize()?;
-        // SAFETY: as this function demands.
+        // SAFETY: the caller keeps the endpoints' host memory valid until the copy is done.
         return unsafe {
             device_copy::copy(destination, source, &context::state(owning_context)?.legacy_stream, mode)
         };
     }
-    // SAFETY: as this function demands.
+    // SAFETY: the caller keeps the endpoints' host memory valid until the copy is done.
     by_proxy_stream(owning_context, stream, |proxy| unsafe {
         device_copy::copy(destination, source, proxy, mode)
     })

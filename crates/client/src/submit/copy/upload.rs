@@ -54,7 +54,7 @@ pub(super) unsafe fn to_device(
     let by = if bytes <= INLINE_BYTES { By::Command } else { By::Transfers };
     copies::count(Direction::ToDevice, by, &source);
     let is_pinned = mode == Mode::Asynchronous && (is_deferred || bytes > INLINE_BYTES) && source.is_pinned();
-    // SAFETY: as this function demands; CUDA forbids the program to change the source before the copy is
+    // SAFETY: the caller has the source readable; CUDA forbids the program to change it before the copy is
     // done.
     unsafe {
         mirrored::note_copied(&source)?;

@@ -283,7 +283,7 @@ impl Kernel {
     ) -> Result<Self, CUresult> {
         let (_, state) = module::resolve_function(function)?;
         launch::check(&shape, &state)?;
-        // SAFETY: as this function demands.
+        // SAFETY: the caller passes arguments as `cuLaunchKernel` takes them for this function.
         unsafe {
             launch::with_parameters(&state, arguments, CUresult::CUDA_ERROR_INVALID_VALUE, |params| {
                 Self::with_buffer(function, context, shape, attributes, params)

@@ -71,7 +71,8 @@ impl HostCopy {
         for slice in 0..self.depth {
             for row in 0..self.rows {
                 let at = |end: &End| end.start.wrapping_add(slice * end.slice + row * end.row);
-                // SAFETY: as this function demands.
+                // SAFETY: the caller vouches that both places are valid for rows of `width` bytes; they may
+                // overlap.
                 unsafe { at(&self.to).copy_from(at(&self.from), self.width) };
             }
         }

@@ -120,7 +120,7 @@ impl Driver {
     /// # Safety
     /// Host memory must be valid for the shape's bytes until the copy is done.
     unsafe fn copy(&self, shape: Shape, to: Start, from: Start, stream: Native<Stream>) -> CuResult<()> {
-        // SAFETY: as this function demands.
+        // SAFETY: the caller keeps host memory valid for the shape's bytes until the copy is done.
         if unsafe { self.copy_within_host(shape, to, from, stream)? } {
             return Ok(());
         }

@@ -179,7 +179,8 @@ impl Others {
     }
 
     fn must_be_untouched(&self) {
-        // SAFETY: as above; it lives as long as this.
+        // SAFETY: the software GPU's memory lies at the same addresses in this process, no work uses it, and
+        // `_gpu` keeps it allocated.
         let memory = unsafe { core::slice::from_raw_parts(self.address as *const u8, ALLOCATED) };
         assert!(memory.iter().all(|byte| *byte == SECRET), "memory of another session was written");
         assert!(self.heap.iter().all(|byte| *byte == SECRET), "memory of the worker was written");

@@ -24,7 +24,7 @@ pub(super) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// # Safety
 /// `pointer` must be null or valid.
 pub(super) unsafe fn required<'a, T>(pointer: *const T) -> Result<&'a T, CUresult> {
-    // SAFETY: as this function demands.
+    // SAFETY: the caller passes null or a valid pointer.
     unsafe { pointer.as_ref() }.ok_or(INVALID)
 }
 
@@ -44,7 +44,8 @@ pub(super) unsafe fn kernel(parameters: &CUDA_KERNEL_NODE_PARAMS) -> Result<Work
         shared_bytes: parameters.sharedMemBytes,
     };
     let arguments = Arguments { addresses: parameters.kernelParams.cast(), extra: parameters.extra.cast() };
-    // SAFETY: as this function demands.
+    // SAFETY: the caller passes parameters as `cuGraphAddKernelNode` takes them, whose arguments are those of
+    // the function.
     let kernel = unsafe { Kernel::new(function, context, shape, Vec::new(), arguments) }?;
     Ok(Work::Kernel(kernel.into()))
 }
@@ -115,7 +116,7 @@ pub(super) fn wait(event: CUevent) -> Result<Work, CUresult> {
 /// The list of operations must be as long as it says, each of the form that its kind says.
 pub(super) unsafe fn values(parameters: &CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Result<Work, CUresult> {
     let context = context_of(parameters.ctx)?;
-    // SAFETY: as this function demands.
+    // SAFETY: the caller's list has `count` operations, each of the form that its kind says.
     let values = unsafe {
         let operations = list(parameters.paramArray.cast_const(), parameters.count as usize)?;
         Values::new(operations, parameters.flags, context)?
@@ -131,7 +132,7 @@ pub(super) unsafe fn allocation(
     before: &[Edge],
     parameters: &mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> Result<Work, CUresult> {
-    // SAFETY: as this function demands.
+    // SAFETY: the caller's list of access descriptions has as many entries as it says.
     let allocation = unsafe { Allocation::new(graph::resolve(graph)?, before, parameters, &Servers) }?;
     parameters.dptr = allocation.address;
     Ok(Work::Allocate(allocation))

@@ -69,7 +69,7 @@ pub unsafe fn cuGraphInstantiateWithParams(
     if params.flags & upload == 0 {
         return Ok(());
     }
-    // SAFETY: the same stream.
+    // SAFETY: the handles are numbers, which are looked up and never followed.
     unsafe { cuGraphUpload(exec.as_raw(), params.hUploadStream, default_stream) }
 }
 

@@ -23,7 +23,8 @@ type Type = CUgraphNodeType;
 /// The description must have the form that its type says.
 unsafe fn plain_work(parameters: &mut CUgraphNodeParams) -> Result<Work, CUresult> {
     let of = &mut parameters.__bindgen_anon_1;
-    // SAFETY: as this function demands, in every branch.
+    // SAFETY: the caller gives a description of the form that its type says, and each branch reads that
+    // type's member alone.
     unsafe {
         match parameters.type_ {
             Type::CU_GRAPH_NODE_TYPE_KERNEL => {
@@ -138,7 +139,8 @@ pub unsafe fn cuGraphAddNode(
     nodeParams: *mut CUgraphNodeParams,
 ) -> Outcome {
     let data = core::ptr::null();
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes a list of `numDependencies` nodes, a description, and room for a node;
+    // `data` is null.
     unsafe { cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, data, numDependencies, nodeParams) }
 }
 
@@ -150,7 +152,8 @@ pub unsafe fn cuGraphAddNode_v2(
     numDependencies: usize,
     nodeParams: *mut CUgraphNodeParams,
 ) -> Outcome {
-    // SAFETY: what the program passes, of the form that its type says.
+    // SAFETY: the program passes lists of `numDependencies` entries and a description of the form that its
+    // type says.
     unsafe {
         let parameters = nodeParams.as_mut().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let before = edges(dependencies, dependencyData, numDependencies)?;
@@ -191,7 +194,7 @@ pub unsafe fn cuGraphAddNode_v2(
 }
 
 pub unsafe fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUgraphNodeParams) -> Outcome {
-    // SAFETY: what the program passes, of the form that its type says.
+    // SAFETY: the program passes null or a description of the form that its type says.
     unsafe {
         let mut parameters = changeable(nodeParams)?;
         nodes::set(hNode, nodes::keep_attributes(hNode, plain_work(&mut parameters)?)?)
@@ -203,7 +206,7 @@ pub unsafe fn cuGraphExecNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUgraphNodeParams,
 ) -> Outcome {
-    // SAFETY: what the program passes, of the form that its type says.
+    // SAFETY: the program passes null or a description of the form that its type says.
     unsafe {
         let mut parameters = changeable(nodeParams)?;
         let (executable, node) = (executable::resolve(hGraphExec)?, graph::resolve_node(hNode)?);
@@ -219,7 +222,7 @@ pub unsafe fn cuGraphExecNodeSetParams(
 /// # Safety
 /// `parameters` must be null or a description.
 unsafe fn changeable(parameters: *const CUgraphNodeParams) -> Result<CUgraphNodeParams, CUresult> {
-    // SAFETY: as this function demands.
+    // SAFETY: the caller passes null or a description.
     let parameters = unsafe { parameters.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     match parameters.type_ {
         Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC | Type::CU_GRAPH_NODE_TYPE_MEM_FREE => {

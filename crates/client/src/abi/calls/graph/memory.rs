@@ -26,7 +26,8 @@ pub unsafe fn cuGraphAddMemAllocNode(
     numDependencies: usize,
     nodeParams: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> Outcome {
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes a list of `numDependencies` nodes, null or a description with its list of
+    // access, and room for a node.
     unsafe {
         let parameters = nodeParams.as_mut().ok_or(INVALID)?;
         let before = edges(dependencies, core::ptr::null(), numDependencies)?;
@@ -53,7 +54,7 @@ pub unsafe fn cuGraphAddMemFreeNode(
     numDependencies: usize,
     dptr: CUdeviceptr,
 ) -> Outcome {
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes a list of `numDependencies` nodes, and room for a node.
     unsafe {
         let before = edges(dependencies, core::ptr::null(), numDependencies)?;
         add(phGraphNode, hGraph, &before, |_| free(dptr))

@@ -57,7 +57,8 @@ macro_rules! node_calls {
             numDependencies: usize,
             nodeParams: *const $type,
         ) -> Outcome {
-            // SAFETY: what the program passes.
+            // SAFETY: the program passes a list of `numDependencies` nodes, null or a description of this
+            // type, and room for a node.
             unsafe {
                 let $params = required(nodeParams)?;
                 let before = edges(dependencies, core::ptr::null(), numDependencies)?;
@@ -75,7 +76,7 @@ macro_rules! node_calls {
         }
 
         pub unsafe fn $set(hNode: CUgraphNode, nodeParams: *const $type) -> Outcome {
-            // SAFETY: what the program passes.
+            // SAFETY: the program passes null or a description of this type.
             unsafe {
                 let $params = required(nodeParams)?;
                 let work = $make?;
@@ -88,7 +89,7 @@ macro_rules! node_calls {
             hNode: CUgraphNode,
             nodeParams: *const $type,
         ) -> Outcome {
-            // SAFETY: what the program passes.
+            // SAFETY: the program passes null or a description of this type.
             unsafe {
                 let $params = required(nodeParams)?;
                 let work = $make?;
@@ -138,7 +139,8 @@ pub unsafe fn cuGraphAddMemcpyNode(
     copyParams: *const CUDA_MEMCPY3D,
     ctx: CUcontext,
 ) -> Outcome {
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes a list of `numDependencies` nodes, null or a description of a copy, and room
+    // for a node.
     unsafe {
         let before = edges(dependencies, core::ptr::null(), numDependencies)?;
         let work = copy(required(copyParams)?, ctx);
@@ -155,7 +157,7 @@ pub unsafe fn cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CU
 }
 
 pub unsafe fn cuGraphMemcpyNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMCPY3D) -> Outcome {
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes null or a description of a copy.
     set(hNode, copy(unsafe { required(nodeParams) }?, core::ptr::null_mut())?)
 }
 
@@ -165,7 +167,7 @@ pub unsafe fn cuGraphExecMemcpyNodeSetParams(
     copyParams: *const CUDA_MEMCPY3D,
     ctx: CUcontext,
 ) -> Outcome {
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes null or a description of a copy.
     let work = copy(unsafe { required(copyParams) }?, ctx)?;
     executable::resolve(hGraphExec)?.set(graph::resolve_node(hNode)?, work)
 }
@@ -178,7 +180,8 @@ pub unsafe fn cuGraphAddMemsetNode(
     memsetParams: *const CUDA_MEMSET_NODE_PARAMS,
     ctx: CUcontext,
 ) -> Outcome {
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes a list of `numDependencies` nodes, null or a description of a fill, and room
+    // for a node.
     unsafe {
         let before = edges(dependencies, core::ptr::null(), numDependencies)?;
         let work = fill(required(memsetParams)?, ctx);
@@ -201,7 +204,7 @@ pub unsafe fn cuGraphMemsetNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_MEMSET_NODE_PARAMS,
 ) -> Outcome {
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes null or a description of a fill.
     set(hNode, fill(unsafe { required(nodeParams) }?, core::ptr::null_mut())?)
 }
 
@@ -211,7 +214,7 @@ pub unsafe fn cuGraphExecMemsetNodeSetParams(
     memsetParams: *const CUDA_MEMSET_NODE_PARAMS,
     ctx: CUcontext,
 ) -> Outcome {
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes null or a description of a fill.
     let work = fill(unsafe { required(memsetParams) }?, ctx)?;
     executable::resolve(hGraphExec)?.set(graph::resolve_node(hNode)?, work)
 }
@@ -224,7 +227,7 @@ pub unsafe fn cuGraphAddChildGraphNode(
     childGraph: CUgraph,
 ) -> Outcome {
     let child = graph::resolve(childGraph)?;
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes a list of `numDependencies` nodes, and room for a node.
     unsafe {
         let before = edges(dependencies, core::ptr::null(), numDependencies)?;
         add(phGraphNode, hGraph, &before, |graphs| graphs.clone_graph(child).map(Work::Child))
@@ -246,7 +249,7 @@ pub unsafe fn cuGraphAddEmptyNode(
     dependencies: *const CUgraphNode,
     numDependencies: usize,
 ) -> Outcome {
-    // SAFETY: what the program passes.
+    // SAFETY: the program passes a list of `numDependencies` nodes, and room for a node.
     unsafe {
         let before = edges(dependencies, core::ptr::null(), numDependencies)?;
         add(phGraphNode, hGraph, &before, |_| Ok(Work::Empty))
@@ -263,7 +266,7 @@ macro_rules! event_calls {
             numDependencies: usize,
             event: CUevent,
         ) -> Outcome {
-            // SAFETY: what the program passes.
+            // SAFETY: the program passes a list of `numDependencies` nodes, and room for a node.
             unsafe {
                 let before = edges(dependencies, core::ptr::null(), numDependencies)?;
                 add(phGraphNode, hGraph, &before, |_| $make(event))

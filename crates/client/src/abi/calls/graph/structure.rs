@@ -66,7 +66,8 @@ unsafe fn write_nodes(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let found = nodes.len();
-    // SAFETY: as this function demands.
+    // SAFETY: `count` is not null, and the caller has room for as many values at `out` as it says, or passes
+    // null.
     unsafe {
         if !out.is_null() {
             let capacity = count.read();
@@ -99,7 +100,8 @@ unsafe fn write_edges(
     if count.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: as this function demands.
+    // SAFETY: `count` is not null, and the caller's lists have room for as many values as it says, or are
+    // null.
     unsafe {
         let capacity = count.read();
         if !data.is_null() {
@@ -160,7 +162,7 @@ pub unsafe fn cuGraphNodeGetType(hNode: CUgraphNode, kind: *mut CUgraphNodeType)
 pub unsafe fn cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize) -> Outcome {
     let graphs = graphs();
     let found = &graphs.graph(graph::resolve(hGraph)?)?.nodes;
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists are null or have room for as many values as the number says.
     unsafe { write_nodes(nodes, numNodes, found.iter().copied()) }
 }
 
@@ -173,7 +175,7 @@ pub unsafe fn cuGraphGetRootNodes(
     let is_root = |node: &&Handle<GraphNode>| graphs.node(**node).is_ok_and(|state| state.before.is_empty());
     let nodes = &graphs.graph(graph::resolve(hGraph)?)?.nodes;
     let roots: Vec<_> = nodes.iter().filter(is_root).copied().collect();
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists are null or have room for as many values as the number says.
     unsafe { write_nodes(rootNodes, numRootNodes, roots.into_iter()) }
 }
 
@@ -194,7 +196,7 @@ unsafe fn edges_of_graph(
     for from in &graphs.graph(graph::resolve(hGraph)?)?.nodes {
         found.extend(graphs.node(*from)?.after.iter().map(|edge| (*from, edge.node, edge.data)));
     }
-    // SAFETY: as this function demands.
+    // SAFETY: the caller's lists are null or have room for as many values as `count` says.
     unsafe { write_edges(lists, data, count, &found, sees_data) }
 }
 
@@ -204,7 +206,7 @@ pub unsafe fn cuGraphGetEdges(
     to: *mut CUgraphNode,
     numEdges: *mut usize,
 ) -> Outcome {
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists are null or have room for as many values as the number says.
     unsafe { edges_of_graph(hGraph, [from, to], core::ptr::null_mut(), numEdges, false) }
 }
 
@@ -215,7 +217,7 @@ pub unsafe fn cuGraphGetEdges_v2(
     edgeData: *mut CUgraphEdgeData,
     numEdges: *mut usize,
 ) -> Outcome {
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists are null or have room for as many values as the number says.
     unsafe { edges_of_graph(hGraph, [from, to], edgeData, numEdges, true) }
 }
 
@@ -234,7 +236,7 @@ unsafe fn edges_of_node(
     let state = graphs.node(node)?;
     let edges = if needs_predecessors { &state.before } else { &state.after };
     let found: Vec<_> = edges.iter().map(|edge| (edge.node, node, edge.data)).collect();
-    // SAFETY: as this function demands.
+    // SAFETY: the caller's lists are null or have room for as many values as `count` says.
     unsafe { write_edges([nodes, core::ptr::null_mut()], data, count, &found, sees_data) }
 }
 
@@ -244,7 +246,7 @@ pub unsafe fn cuGraphNodeGetDependencies(
     numDependencies: *mut usize,
 ) -> Outcome {
     let data = core::ptr::null_mut();
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists are null or have room for as many values as the number says.
     unsafe { edges_of_node(hNode, true, dependencies, data, numDependencies, false) }
 }
 
@@ -254,7 +256,7 @@ pub unsafe fn cuGraphNodeGetDependencies_v2(
     edgeData: *mut CUgraphEdgeData,
     numDependencies: *mut usize,
 ) -> Outcome {
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists are null or have room for as many values as the number says.
     unsafe { edges_of_node(hNode, true, dependencies, edgeData, numDependencies, true) }
 }
 
@@ -264,7 +266,7 @@ pub unsafe fn cuGraphNodeGetDependentNodes(
     numDependentNodes: *mut usize,
 ) -> Outcome {
     let data = core::ptr::null_mut();
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists are null or have room for as many values as the number says.
     unsafe { edges_of_node(hNode, false, dependentNodes, data, numDependentNodes, false) }
 }
 
@@ -274,7 +276,7 @@ pub unsafe fn cuGraphNodeGetDependentNodes_v2(
     edgeData: *mut CUgraphEdgeData,
     numDependentNodes: *mut usize,
 ) -> Outcome {
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists are null or have room for as many values as the number says.
     unsafe { edges_of_node(hNode, false, dependentNodes, edgeData, numDependentNodes, true) }
 }
 
@@ -284,7 +286,7 @@ pub unsafe fn cuGraphAddDependencies(
     to: *const CUgraphNode,
     numDependencies: usize,
 ) -> Outcome {
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists have `numDependencies` entries or are null.
     unsafe { cuGraphAddDependencies_v2(hGraph, from, to, core::ptr::null(), numDependencies) }
 }
 
@@ -296,7 +298,7 @@ pub unsafe fn cuGraphAddDependencies_v2(
     numDependencies: usize,
 ) -> Outcome {
     let graph = graph::resolve(hGraph)?;
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists have `numDependencies` entries or are null.
     let (from, to) = unsafe { (edges(from, edgeData, numDependencies)?, list(to, numDependencies)?) };
     let mut graphs = graphs();
     for (from, to) in from.iter().zip(to) {
@@ -311,7 +313,7 @@ pub unsafe fn cuGraphRemoveDependencies(
     to: *const CUgraphNode,
     numDependencies: usize,
 ) -> Outcome {
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists have `numDependencies` entries or are null.
     unsafe { cuGraphRemoveDependencies_v2(hGraph, from, to, core::ptr::null(), numDependencies) }
 }
 
@@ -323,7 +325,7 @@ pub unsafe fn cuGraphRemoveDependencies_v2(
     numDependencies: usize,
 ) -> Outcome {
     let graph = graph::resolve(hGraph)?;
-    // SAFETY: the program's lists.
+    // SAFETY: the program's lists have `numDependencies` entries or are null.
     let (from, to) = unsafe { (edges(from, edgeData, numDependencies)?, list(to, numDependencies)?) };
     let mut graphs = graphs();
     if graphs

@@ -80,7 +80,7 @@ impl PageProperties {
             // SAFETY: new memory that nobody uses yet.
             unsafe { libc::madvise(memory, bytes, advice) };
         }
-        // SAFETY: as above.
+        // SAFETY: new memory that nobody uses yet.
         if self.is_locked && unsafe { libc::mlock(memory, bytes) } != 0 {
             return Err(io::Error::last_os_error());
         }
