@@ -5,7 +5,7 @@ use super::context::Context;
 use super::event::Event;
 use super::handles;
 use super::scheduler::{Scheduler, State};
-use super::stream::Fired;
+use super::stream::{Fired, StreamKind};
 use crate::handles::StreamId;
 use causeway_api::sys::{CUevent_flags, CUevent_record_flags, CUevent_wait_flags, CUresult};
 use causeway_gpu::{Completion, CuResult};
@@ -66,7 +66,9 @@ impl Scheduler {
         let mut state = self.state.lock();
         state.usable(stream)?;
         let Some(point) = state.event(event)?.point else { return Ok(()) };
-        if point.stream == stream || state.has_passed(point) {
+        // In the legacy default stream a wait also puts later work of blocking streams behind what they hold.
+        let is_reached = point.stream == stream || state.has_passed(point);
+        if is_reached && state.usable(stream)?.kind != StreamKind::Legacy {
             return Ok(());
         }
         self.submit(&mut state, stream, vec![point], Action::Pass).map(drop)

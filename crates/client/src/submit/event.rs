@@ -319,22 +319,42 @@ fn captured_event(record: &Record) -> CUresult {
     }
 }
 
+/// An event of ours that is recorded once.
+pub(super) struct Mark {
+    event: Handle<Event>,
+    context: Handle<Context>,
+}
+
+impl Mark {
+    /// Records one behind what a stream holds now.
+    pub fn at_end_of(stream: &StreamState) -> Result<Self, CUresult> {
+        let mark = Self { event: handles::create::<Event>(), context: stream.context };
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
+        send::post_in(mark.context, &calls::event_create { event: mark.event, flags })?;
+        let request = calls::event_record { event: mark.event, stream: stream.handle, flags: 0 };
+        send::post_in(mark.context, &request)?;
+        Ok(mark)
+    }
+
+    /// Destroys it; the record and what waits for it stay as they are.
+    pub fn destroy(self) -> Result<(), CUresult> {
+        handles::drop_handle(self.event);
+        send::post_in(self.context, &calls::event_destroy { event: self.event })
+    }
+}
+
 /// Makes `stream` wait for everything that `other` holds now.
 pub fn join(stream: &StreamState, other: &StreamState) -> Result<(), CUresult> {
-    let event = handles::create::<Event>();
-    let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
-    send::post_in(other.context, &calls::event_create { event, flags })?;
-    send::post_in(other.context, &calls::event_record { event, stream: other.handle, flags: 0 })?;
+    let mark = Mark::at_end_of(other)?;
     let pending = other.pending_writes();
     if stream.context.server() == other.context.server() {
-        let request = calls::stream_wait_event { stream: stream.handle, event, flags: 0 };
+        let request = calls::stream_wait_event { stream: stream.handle, event: mark.event, flags: 0 };
         send::post_in(stream.context, &request)?;
     } else {
-        wait_elsewhere(stream, other.context, event, &pending)?;
+        wait_elsewhere(stream, other.context, mark.event, &pending)?;
     }
     stream.inherit(&pending);
-    handles::drop_handle(event);
-    send::post_in(other.context, &calls::event_destroy { event })
+    mark.destroy()
 }
 
 /// Makes a stream wait for an event of another server: that one reports the event, and the stream is let go

@@ -4,7 +4,7 @@ use crate::model::context::{self, ContextState};
 use crate::model::handles;
 use crate::model::stream::{self, StreamState};
 use crate::remote::session;
-use crate::submit::{callbacks, capture, send, waits};
+use crate::submit::{callbacks, capture, event, send, waits};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Kind as _, Stream};
 use causeway_api::sys::{CUresult, CUstream};
@@ -103,6 +103,24 @@ pub fn destroy(handle: Handle<Stream>) -> Result<(), CUresult> {
     capture::stream_ends(&state);
     handles::drop_handle(handle);
     send::post_in(state.context, &calls::stream_destroy { stream: handle })
+}
+
+/// Implicit synchronization by a call in `stream` of which the server hears nothing: if that is a legacy default stream, what
+/// blocking streams get afterwards comes behind what they hold now.
+///
+/// NVIDIA's driver orders them by `cuMemFreeAsync`, `cuMemPrefetchAsync`, `cuStreamAttachMemAsync` and a batch of no
+/// operations as by a kernel; by `cuMemAllocAsync`, copies and fills of no bytes, the launch of a graph without nodes and
+/// the wait for an event that was never recorded it does not (driver 580.159.04 on an H200, 2026-11-30).
+pub fn synchronize_implicitly(stream: &StreamState) -> Result<(), CUresult> {
+    if !stream.is_legacy() {
+        return Ok(());
+    }
+    // Behind the newest command of the legacy stream is all that came before it, in whichever blocking stream.
+    let newest = stream.newest();
+    if newest == handles::last_legacy_sequence(stream.context) || stream.has_done(newest) {
+        return Ok(());
+    }
+    event::Mark::at_end_of(stream)?.destroy()
 }
 
 /// The calling thread's default stream in the current context, created at its first use.

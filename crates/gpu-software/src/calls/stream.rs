@@ -1,5 +1,6 @@
 //! Streams and events.
 
+use crate::action::Action;
 use crate::attributes::PRIORITIES;
 use crate::operation::Value;
 use crate::stream::StreamKind;
@@ -66,8 +67,8 @@ impl StreamCalls for SoftwareGpu {
         self.scheduler.write_value(self.stream(stream)?, address, Value::Bits64(value), flags)
     }
 
-    /// Nothing is to be done: the operations of a stream are carried out one after the other, and so seen by
-    /// all later ones.
+    /// The operations of a stream are carried out one after the other, and so seen by all later ones: the barrier is one that
+    /// has nothing to do.
     fn stream_memory_barrier(&self, stream: Native<Stream>, operation: u32, flags: u32) -> CuResult<()> {
         let is_known = match CUstreamBatchMemOpType(operation) {
             CUstreamBatchMemOpType::CU_STREAM_MEM_OP_BARRIER => {
@@ -80,7 +81,7 @@ impl StreamCalls for SoftwareGpu {
         if !is_known {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        self.stream(stream).map(drop)
+        self.scheduler.issue_action(self.stream(stream)?, Action::Pass).map(drop)
     }
 
     fn cuStreamWaitValue32_v2(

@@ -117,6 +117,7 @@ fn prefetch(range: Range<u64>, to: Location, stream: CUstream, ds: DefaultStream
     if to != HOST {
         mirrored::send(stream.context.server())?;
     }
+    streams::synchronize_implicitly(&stream)?;
     advice::change(range, |entry| entry.last_prefetch = to);
     Ok(())
 }
@@ -200,9 +201,10 @@ pub unsafe fn cuMemDiscardBatchAsync(
     hStream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    context::stream(streams::resolve(hStream, ds)?)?;
+    let stream = context::stream(streams::resolve(hStream, ds)?)?;
     // SAFETY: the program's lists have as many entries as it says, or are null.
-    unsafe { ranges(dptrs, sizes, count, flags) }.map(drop)
+    unsafe { ranges(dptrs, sizes, count, flags) }?;
+    streams::synchronize_implicitly(&stream)
 }
 
 pub unsafe fn cuMemDiscardAndPrefetchBatchAsync(
@@ -336,5 +338,5 @@ pub unsafe fn cuStreamAttachMemAsync(
         CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL | CUmemAttach_flags::CU_MEM_ATTACH_HOST => true,
         _ => false,
     };
-    if piece.base == dptr && whole && known { Ok(()) } else { Err(INVALID) }
+    if piece.base == dptr && whole && known { streams::synchronize_implicitly(&stream) } else { Err(INVALID) }
 }

@@ -241,7 +241,7 @@ pub unsafe fn cuStreamBatchMemOp_v2(
     // SAFETY: a list of `count` operations.
     let operations = unsafe { list(paramArray, count as usize) }?;
     if operations.is_empty() {
-        return Ok(());
+        return streams::synchronize_implicitly(&state);
     }
     // SAFETY: every form begins with its kind, which says which form it is.
     let values = unsafe { Values::new(operations, flags, state.context) }?;

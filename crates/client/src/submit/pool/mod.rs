@@ -14,7 +14,7 @@ use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
 use crate::model::{context, device, host_window};
 use crate::remote::session;
-use crate::submit::{capture, device_memory, event, ipc, send};
+use crate::submit::{capture, device_memory, event, ipc, send, streams};
 use causeway_api::calls;
 use causeway_api::handle::{Handle, MemoryPool};
 use causeway_api::sys::{
@@ -77,6 +77,7 @@ pub fn allocate(pool: &PoolState, size: usize, stream: &StreamState) -> Result<C
 
 /// Frees memory when `stream` gets here.
 pub fn free(address: CUdeviceptr, stream: &Arc<StreamState>) -> Result<(), CUresult> {
+    streams::synchronize_implicitly(stream)?;
     if host_ranges::free(address, Some(heap::reuse_point(stream))).is_some() {
         return session::of(stream.context)?.faults().check();
     }
