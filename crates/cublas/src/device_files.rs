@@ -17,14 +17,16 @@ const LIKE: &CStr = c"/dev/null";
 /// The path ends with a zero, and there is room for the result.
 unsafe fn system_call(path: *const c_char, to: *mut c_void) -> c_int {
     let none: c_long = 0;
-    // SAFETY: as the caller promises; bad pointers are errors of the call.
+    // SAFETY: the caller's path ends with a zero and its structure has room; bad pointers are errors of the
+    // call.
     unsafe { libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path, to, none) as c_int }
 }
 
 /// # Safety
 /// As for [`system_call`].
 unsafe fn find(path: *const c_char, to: *mut c_void) -> c_int {
-    // SAFETY: as the caller promises. Nothing here is unfit for a signal handler.
+    // SAFETY: the caller's path ends with a zero and its structure has room. Nothing here is unfit for a
+    // signal handler.
     unsafe {
         let result = system_call(path, to);
         if result == 0 || *libc::__errno_location() != libc::ENOENT || CStr::from_ptr(path) != FILE {
@@ -47,7 +49,7 @@ macro_rules! stat {
                 $($version: c_int,)? path: *const c_char, to: *mut c_void
             ) -> c_int {
                 $(let _ = $version;)?
-                // SAFETY: as the caller promises.
+                // SAFETY: the program's path ends with a zero and its structure has room.
                 unsafe { find(path, to) }
             }
         )*

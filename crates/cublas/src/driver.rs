@@ -125,8 +125,8 @@ impl Functions {
         let mut parameters = [core::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
         let none = core::ptr::null_mut();
         let (kernel, stream) = (kernel as *mut c_void, stream as *mut c_void);
-        // SAFETY: as the caller promises; the driver copies the parameter before it returns, and checks the
-        // stream.
+        // SAFETY: the caller's kernel takes one parameter of this type; the driver copies it before it
+        // returns, and checks the stream.
         check(unsafe {
             (self.launch)(kernel, blocks, 1, 1, 1, 1, 1, 0, stream, parameters.as_mut_ptr(), none)
         })
@@ -151,7 +151,7 @@ impl Functions {
     /// # Safety
     /// There is room for so many bytes.
     pub unsafe fn copy_to_host(&self, to: *mut c_void, from: u64, size: usize, stream: usize) -> Done {
-        // SAFETY: as the caller promises, until the copy has ended.
+        // SAFETY: the caller has room for `size` bytes at `to` until this returns, which is after the copy.
         unsafe {
             check((self.copy_to_host)(to, from, size, stream as *mut c_void))?;
             check((self.synchronize)(stream as *mut c_void))
@@ -163,7 +163,7 @@ impl Functions {
     /// # Safety
     /// Host memory that it names is there until the copy has ended.
     pub unsafe fn copy(&self, copy: &Copy2d, stream: usize, waits: bool) -> Done {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps host memory that the description names until the copy has ended.
         unsafe {
             check((self.copy_rectangles)(copy, stream as *mut c_void))?;
             if waits { check((self.synchronize)(stream as *mut c_void)) } else { Ok(()) }

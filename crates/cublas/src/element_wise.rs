@@ -16,7 +16,7 @@ use ScalarType::{C32, C64, F32, F64, I32, I64};
 
 /// Launches a step on matrices of this size, unless they are empty.
 unsafe fn run(handle: *const Handle, [rows, columns]: [i64; 2], request: ElementsRequest) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     let settings = unsafe { Handle::settings(handle)? };
     let sizes = [rows, columns].map(u64::try_from);
     let [Ok(rows), Ok(columns)] = sizes else { return Err(Status::InvalidValue) };
@@ -33,7 +33,7 @@ unsafe fn run(handle: *const Handle, [rows, columns]: [i64; 2], request: Element
 pub unsafe fn copy(handle: *const Handle, sizes: [i64; 2], from: Matrix, to: Matrix) -> Done {
     let factors = [ONE, ZERO, ZERO, ZERO];
     let request = ElementsRequest { x: from, y: from, x_result: to, factors, ..ElementsRequest::default() };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, sizes, request) }
 }
 
@@ -51,7 +51,7 @@ unsafe fn transform(
     let vector = |(address, increment)| column(address, elements, len, increment);
     let (x, y) = (vector(x)?, vector(y)?);
     let request = ElementsRequest { x, y, x_result: x, y_result: y, factors, ..ElementsRequest::default() };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, [len, 1], request) }
 }
 
@@ -67,7 +67,8 @@ unsafe fn reduce(
     let len = if increment > 0 { len.max(0) } else { 0 };
     let none = Matrix { scalar_type: elements as u32, ..Matrix::default() };
     let x = if len > 0 { column(address, elements, len, increment)? } else { none };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid, and `result` has room for its type in the memory of the
+    // pointer mode.
     unsafe {
         deliver(handle, result, result_type.size() as usize, |address, stream| {
             let x_result = Matrix { address, scalar_type: result_type as u32, ..Matrix::default() };

@@ -30,8 +30,8 @@ macro_rules! functions {
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, unused_unsafe)]
             pub unsafe extern "C" fn $name($($argument: $ty),*) -> Status {
-                // SAFETY: as the caller promises: handles and descriptors are valid or null, pointers lead to
-                // values, and buffers have the sizes given.
+                // SAFETY: the program passes what cuBLAS documents: handles and descriptors that are valid or
+                // null, pointers to values, and buffers of the sizes given.
                 let body = || -> Done { unsafe { $body } };
                 body().into()
             }
@@ -67,8 +67,8 @@ macro_rules! typed_functions {
             #[allow(non_snake_case, unused_unsafe, clippy::too_many_arguments, clippy::useless_conversion)]
             pub unsafe extern "C" fn $name($($argument: $ty),*) -> Status {
                 let $elements = $kind;
-                // SAFETY: as the caller promises: handles are valid or null, pointers lead to values, and
-                // buffers have the sizes given.
+                // SAFETY: the program passes what NVIDIA documents: handles that are valid or null, pointers
+                // to values, and buffers of the sizes given.
                 let body = || -> Done { unsafe { $body } };
                 crate::log::named(stringify!($name), body()).into()
             }
@@ -90,8 +90,8 @@ macro_rules! functions_with {
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, unused_unsafe, clippy::too_many_arguments)]
             pub unsafe extern "C" fn $name($($argument: $ty),*) -> u32 {
-                // SAFETY: as the caller promises: handles are valid or null, pointers lead to values, and
-                // buffers have the sizes given.
+                // SAFETY: the program passes what NVIDIA documents: handles that are valid or null, pointers
+                // to values, and buffers of the sizes given.
                 let body = || -> crate::status::Done { unsafe { $body } };
                 $status(stringify!($name), body())
             }

@@ -51,7 +51,7 @@ macro_rules! typed {
                 factors: [alpha, beta],
                 matrices: [matrix(a, lda), matrix(b, ldb), matrix(c, ldc)],
             };
-            // SAFETY: as the caller promises.
+            // SAFETY: the program passes a handle that is null or valid, and factors of this type.
             unsafe { product.run(handle) }.into()
         }
 
@@ -92,7 +92,7 @@ macro_rules! typed {
                 factors: [alpha, beta],
                 matrices: [matrix(a, lda, stride_a), matrix(b, ldb, stride_b), matrix(c, ldc, stride_c)],
             };
-            // SAFETY: as the caller promises.
+            // SAFETY: the program passes a handle that is null or valid, and factors of this type.
             unsafe { product.run(handle) }.into()
         }
 
@@ -128,7 +128,7 @@ macro_rules! typed {
                 factors: [alpha, beta],
                 matrices: [matrix(a, lda), matrix(b, ldb), matrix(c, ldc)],
             };
-            // SAFETY: as the caller promises.
+            // SAFETY: the program passes a handle that is null or valid, and factors of this type.
             unsafe { product.run(handle) }.into()
         }
     };
@@ -178,7 +178,8 @@ impl Types {
         let matrix =
             |(address, leading): (*const u8, i64), scalar_type| Argument::new(address, scalar_type, leading);
         let matrices = [matrix(a, left), matrix(b, right), matrix(c, result)];
-        // SAFETY: as the caller of the exported function promises.
+        // SAFETY: the caller's handle is null or valid, and the factors point at values of the type that was
+        // found.
         unsafe { product(compute, matrices).run(handle) }
     }
 }
@@ -214,7 +215,7 @@ macro_rules! with_types {
             _algorithm: i32,
         ) -> Status {
             let types = Types { function: stringify!($plain), elements: [a_type, b_type, c_type], compute };
-            // SAFETY: as the caller promises.
+            // SAFETY: the program passes a handle that is null or valid, and factors of this type.
             unsafe {
                 types.run(handle, [(a, lda.into()), (b, ldb.into()), (c, ldc.into())], |compute, matrices| {
                     Product {
@@ -262,7 +263,7 @@ macro_rules! with_types {
             _algorithm: i32,
         ) -> Status {
             let types = Types { function: stringify!($strided), elements: [a_type, b_type, c_type], compute };
-            // SAFETY: as the caller promises.
+            // SAFETY: the program passes a handle that is null or valid, and factors of this type.
             unsafe {
                 types.run(
                     handle,
@@ -309,7 +310,7 @@ macro_rules! with_types {
             _algorithm: i32,
         ) -> Status {
             let types = Types { function: stringify!($batched), elements: [a_type, b_type, c_type], compute };
-            // SAFETY: as the caller promises.
+            // SAFETY: the program passes a handle that is null or valid, and factors of this type.
             unsafe {
                 types.run(handle, [(a, lda.into()), (b, ldb.into()), (c, ldc.into())], |compute, matrices| {
                     Product {
@@ -349,7 +350,7 @@ macro_rules! single_sums {
                 let elements = [a_type, b_type, c_type];
                 let types = Types { function: stringify!($name), elements, compute: 68 };
                 let matrices = [(a, lda.into()), (b, ldb.into()), (c.cast_const(), ldc.into())];
-                // SAFETY: as the caller promises.
+                // SAFETY: the program passes a handle that is null or valid, and factors of this type.
                 unsafe {
                     types.run(handle, matrices, |compute, matrices| Product {
                         operations: [left, right],

@@ -43,7 +43,7 @@ impl Handle {
             return Err(Status::InvalidValue);
         }
         launch::prepare()?;
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller passes null, or room for a pointer.
         unsafe { write_value(to, Box::into_raw(Box::new(Self { settings: Mutex::default() }))) }
     }
 
@@ -55,7 +55,7 @@ impl Handle {
         if handle.is_null() {
             return Err(Status::NotInitialized);
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller passes what `create` made with `Box::into_raw`, and uses it no more.
         let handle = unsafe { Box::from_raw(handle) };
         let result = handle.settings.lock().map_or(0, |settings| settings.result);
         if result != 0 {
@@ -69,7 +69,7 @@ impl Handle {
     /// # Safety
     /// The pointer is null or that of a handle.
     pub unsafe fn settings(handle: *const Self) -> Result<Settings, Status> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller passes null or what `create` made and `destroy` has not freed.
         let handle = unsafe { handle.as_ref() }.ok_or(Status::NotInitialized)?;
         handle.settings.lock().map(|settings| *settings).map_err(|_| Status::NotInitialized)
     }
@@ -79,7 +79,7 @@ impl Handle {
     /// # Safety
     /// The pointer is null or that of a handle.
     pub unsafe fn change(handle: *const Self, change: impl FnOnce(&mut Settings)) -> Result<(), Status> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller passes null or what `create` made and `destroy` has not freed.
         let handle = unsafe { handle.as_ref() }.ok_or(Status::NotInitialized)?;
         let mut settings = handle.settings.lock().map_err(|_| Status::NotInitialized)?;
         change(&mut settings);
@@ -92,7 +92,7 @@ impl Handle {
     /// # Safety
     /// The pointer is null or that of a handle.
     pub unsafe fn result(handle: *const Self) -> Result<u64, Status> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's handle is null or valid.
         unsafe {
             let there = Self::settings(handle)?.result;
             if there != 0 {
@@ -123,7 +123,7 @@ pub unsafe fn deliver(
     size: usize,
     launch: impl FnOnce(u64, usize) -> Done,
 ) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     let settings = unsafe { Handle::settings(handle)? };
     if result.is_null() {
         return Err(Status::InvalidValue);
@@ -131,10 +131,11 @@ pub unsafe fn deliver(
     if settings.is_device_mode {
         return launch(result as u64, settings.stream);
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     let from = unsafe { Handle::result(handle)? };
     launch(from, settings.stream)?;
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller has room for `size` bytes at `result`, which is in the host's memory in this pointer
+    // mode.
     unsafe { driver::functions()?.copy_to_host(result.cast(), from, size, settings.stream) }
 }
 
@@ -154,7 +155,7 @@ impl Settings {
                 ..Scalar::default()
             });
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's pointer is to a value of this type in the host's memory.
         Ok(unsafe { host_scalar(pointer, scalar_type) })
     }
 }
@@ -164,7 +165,7 @@ impl Settings {
 /// # Safety
 /// It points at a value of this type.
 pub unsafe fn host_scalar(pointer: *const u8, scalar_type: ScalarType) -> Scalar {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's pointer is to a value of this type in the host's memory.
     let (real, imaginary) = unsafe {
         match scalar_type {
             ScalarType::F16 => (half(pointer.cast::<u16>().read_unaligned()), 0.0),

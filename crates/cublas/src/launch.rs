@@ -85,6 +85,6 @@ unsafe fn start<T>(operation: Operation, blocks: u64, stream: usize, parameter: 
     }
     // The most blocks that a grid has.
     let blocks = i32::try_from(blocks).map_err(|_| Status::NotSupported)?.unsigned_abs();
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's operation takes a parameter of this type.
     unsafe { driver::functions()?.launch(kernel(operation)?, blocks, stream, parameter) }
 }

@@ -14,7 +14,7 @@ const VERSION_NUMBER: c_int = VERSION[0] * 10000 + VERSION[1] * 100 + VERSION[2]
 const RUNTIME_VERSION: usize = 13000;
 
 unsafe fn get<T>(handle: *const Handle, to: *mut T, value: impl FnOnce(&Settings) -> T) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid, and `to` is null or has room for the value.
     unsafe { write_value(to, value(&Handle::settings(handle)?)) }
 }
 
@@ -229,6 +229,7 @@ unsafe fn copy(
     };
     let functions = driver::functions()?;
     functions.have_context()?;
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller has host memory of this size until the copy has ended, which is waited for where
+    // there is no stream.
     unsafe { functions.copy(&copy, stream.unwrap_or(0), stream.is_none()) }
 }

@@ -118,9 +118,10 @@ impl Product {
     /// # Safety
     /// The handle is null or valid, and the factors point at values of their type.
     pub unsafe fn run(self, handle: *const Handle) -> Done {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's handle is null or valid.
         let settings = unsafe { Handle::settings(handle)? };
-        // SAFETY: as the caller promises.
+        // SAFETY: whoever called `run` has factors that point at values of their type, in the memory of the
+        // pointer mode.
         match unsafe { self.request(&settings)? } {
             Some(request) => launch(&request, settings.stream),
             None => Ok(()),
@@ -145,7 +146,8 @@ impl Product {
             return Err(Status::InvalidValue);
         }
         let (accumulator, scalar_type) = self.compute;
-        // SAFETY: as the caller of `run` promises.
+        // SAFETY: whoever called `run` has factors that point at values of their type, in the memory of the
+        // pointer mode.
         let [alpha, beta] = unsafe {
             [settings.scalar(self.factors[0], scalar_type)?, settings.scalar(self.factors[1], scalar_type)?]
         };

@@ -80,7 +80,7 @@ pub fn info(address: *const u8) -> Matrix {
 /// # Safety
 /// The handle is null or valid.
 pub unsafe fn run(handle: *const Handle, request: &SolveRequest) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     let settings = unsafe { Handle::settings(handle)? };
     launch_solve(request, settings.stream)
 }
@@ -131,10 +131,10 @@ impl Triangular {
         let is_transposed = (operation != Operation::None) != is_right;
         let (a, b) = (if is_transposed { transpose(a) } else { a }, if is_right { transpose(b) } else { b });
         let conjugates = operation == Operation::ConjugateTranspose && self.a.scalar_type.is_complex();
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's handle is null or valid.
         let settings = unsafe { Handle::settings(handle)? };
         let alpha = match self.alpha {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller's factor is a value of this type in the memory of the pointer mode.
             Some(alpha) => unsafe { settings.scalar(alpha, self.a.scalar_type)? },
             None => ONE,
         };
@@ -188,7 +188,7 @@ pub unsafe fn cholesky(
         step: Step::Cholesky as u32,
         ..SolveRequest::default()
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, &request) }
 }
 
@@ -223,7 +223,7 @@ pub unsafe fn solve_cholesky(
             step: step as u32,
             ..SolveRequest::default()
         };
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's handle is null or valid.
         unsafe { run(handle, &request)? };
     }
     Ok(())
@@ -250,7 +250,7 @@ pub unsafe fn lu(
         step: Step::Lu as u32,
         ..SolveRequest::default()
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, &request) }
 }
 
@@ -285,7 +285,7 @@ pub unsafe fn solve_lu(
         flags: flags | if inverts { FROM_IDENTITY } else { 0 },
         ..SolveRequest::default()
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, &request) }
 }
 
@@ -311,7 +311,7 @@ pub unsafe fn qr(
         step: Step::Qr as u32,
         ..SolveRequest::default()
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, &request) }
 }
 
@@ -341,7 +341,7 @@ pub unsafe fn form_q(
         step: Step::FormQ as u32,
         ..SolveRequest::default()
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, &request) }
 }
 
@@ -382,7 +382,7 @@ pub unsafe fn multiply_q(
         flags: if (operation != Operation::None) != is_right { TRANSPOSE } else { 0 },
         ..SolveRequest::default()
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, &request) }
 }
 
@@ -414,7 +414,7 @@ pub unsafe fn eigen(
         flags: if job == 0 { VALUES_ALONE } else { 0 },
         ..SolveRequest::default()
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, &request) }
 }
 
@@ -457,7 +457,7 @@ pub unsafe fn eigen_general(
         flags: if vectors.is_none() { VALUES_ALONE } else { 0 },
         ..SolveRequest::default()
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, &request) }
 }
 
@@ -510,7 +510,7 @@ pub unsafe fn singular(
             stored(vectors.right, right, columns)?
         };
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, &request) }
 }
 
@@ -530,6 +530,6 @@ pub unsafe fn set_info(handle: *const Handle, info_address: *const u8) -> Done {
         step: Step::SolveLower as u32,
         ..SolveRequest::default()
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, &request) }
 }

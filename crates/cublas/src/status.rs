@@ -32,7 +32,7 @@ pub unsafe fn write_value<T>(to: *mut T, value: T) -> Done {
     if to.is_null() {
         return Err(Status::InvalidValue);
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: `to` is not null, so the caller has room for the value there.
     unsafe { to.write(value) };
     Ok(())
 }

@@ -62,7 +62,8 @@ unsafe fn multiply(
         return Ok(());
     }
     let [left, right] = if side == 1 { [b, a] } else { [a, b] };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid, and the factors are values of their type in the memory of
+    // the pointer mode.
     unsafe {
         let settings = Handle::settings(handle)?;
         let [alpha, beta] = [settings.scalar(alpha, kind.1)?, settings.scalar(beta, kind.1)?];
@@ -97,7 +98,8 @@ impl Update {
         let is_hermitian = kind.0 == Hermitian;
         let turned = |matrix| if is_hermitian { adjoint(matrix) } else { transposed(matrix) };
         let [a, b] = self.factors;
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's handle is null or valid, and the factors are values of their type in the
+        // memory of the pointer mode.
         let (settings, alpha, beta) = unsafe {
             let settings = Handle::settings(handle)?;
             let beta = self.beta.map_or(Ok(ONE), |(factor, kind)| settings.scalar(factor, kind))?;

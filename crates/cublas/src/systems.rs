@@ -103,7 +103,7 @@ unsafe fn with_vector(
     let b = if order > 0 { column(address, a.scalar_type, order, increment)? } else { Matrix::default() };
     let modes = [0, fill, operation, diagonal];
     let triangle = Triangular { modes, sizes: [order, 1], alpha: None, a, b, batch: 1, steps };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid, and there is no factor.
     unsafe { triangle.run(handle) }
 }
 
@@ -196,7 +196,7 @@ batches! { C64, cublasZgetrfBatched cublasZgetriBatched cublasZgetrsBatched cubl
 /// That all arguments were valid.
 unsafe fn write_success(info: *mut i32) -> Done {
     if !info.is_null() {
-        // SAFETY: as the caller promises.
+        // SAFETY: `info` is not null, so the program has room for a number there.
         unsafe { info.write(0) };
     }
     Ok(())

@@ -25,7 +25,7 @@ unsafe fn gemv(
     (a, leading): Vector,
     [x, y]: [Vector; 2],
 ) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     let settings = unsafe { Handle::settings(handle)? };
     let operation = Operation::from_number(operation).ok_or(Status::InvalidValue)?;
     let (rows, depth) = if operation == Operation::None { (m, n) } else { (n, m) };
@@ -40,7 +40,7 @@ unsafe fn gemv(
         return Err(Status::InvalidValue);
     }
     let (x, y) = (column(x.0, elements, depth, x.1)?, column(y.0, elements, rows, y.1)?);
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's factors are values of this type in the memory of the pointer mode.
     let (alpha, beta) = unsafe { (settings.scalar(alpha, elements)?, settings.scalar(beta, elements)?) };
     let request = plain(a, x, y, accumulator, alpha, beta);
     launch(&Request { rows: rows.unsigned_abs(), depth: depth.unsigned_abs(), ..request }, settings.stream)
@@ -56,7 +56,7 @@ unsafe fn ger(
     [x, y]: [Vector; 2],
     (a, leading): Vector,
 ) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     let settings = unsafe { Handle::settings(handle)? };
     if m < 0 || n < 0 || x.1 == 0 || y.1 == 0 {
         return Err(Status::InvalidValue);
@@ -70,7 +70,7 @@ unsafe fn ger(
     }
     let (x, y) = (column(x.0, elements, m, x.1)?, transposed(column(y.0, elements, n, y.1)?));
     let y = Matrix { is_conjugate: is_conjugate.into(), ..y };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's factors are values of this type in the memory of the pointer mode.
     let alpha = unsafe { settings.scalar(alpha, elements)? };
     let request = plain(x, y, a, accumulator, alpha, ONE);
     launch(&Request { rows: m.unsigned_abs(), columns: n.unsigned_abs(), ..request }, settings.stream)
@@ -93,7 +93,8 @@ unsafe fn dot(
     };
     let x = Matrix { is_conjugate: is_conjugate.into(), ..transposed(vector(x)?) };
     let y = vector(y)?;
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid, and `result` has room for its type in the memory of the
+    // pointer mode.
     unsafe {
         deliver(handle, result, result_type.size() as usize, |address, stream| {
             let to = Matrix { address, scalar_type: result_type as u32, ..Matrix::default() };
@@ -113,13 +114,13 @@ unsafe fn axpy(
     [x, y]: [Vector; 2],
     adds: bool,
 ) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     let settings = unsafe { Handle::settings(handle)? };
     if len <= 0 {
         return Ok(());
     }
     let alpha = match alpha {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's factors are values of this type in the memory of the pointer mode.
         (pointer, Some(scalar_type)) => unsafe { settings.scalar(pointer, scalar_type)? },
         (_, None) => ONE,
     };
@@ -153,7 +154,7 @@ macro_rules! vectors {
             incy: $int,
         ) -> Status {
             let (sizes, vectors) = ([m.into(), n.into()], [(x, incx.into()), (y.cast_const(), incy.into())]);
-            // SAFETY: as the caller promises.
+            // SAFETY: the program passes a handle that is null or valid, and factors of this type.
             unsafe {
                 let kind = ($elements, $accumulator);
                 gemv(handle, kind, operation, sizes, [alpha, beta], (a, lda.into()), vectors)
@@ -178,7 +179,7 @@ macro_rules! vectors {
         ) -> Status {
             let (kind, vectors) =
                 (($elements, $accumulator), [(x, incx.into()), (y.cast_const(), incy.into())]);
-            // SAFETY: as the caller promises.
+            // SAFETY: the program passes a handle that is null or valid, and factors of this type.
             unsafe { axpy(handle, kind, n.into(), (alpha, Some($elements)), vectors, true) }.into()
         }
 
@@ -196,7 +197,7 @@ macro_rules! vectors {
             incx: $int,
         ) -> Status {
             let (kind, vector) = (($elements, $accumulator), (x.cast_const(), incx.into()));
-            // SAFETY: as the caller promises.
+            // SAFETY: the program passes a handle that is null or valid, and factors of this type.
             unsafe { axpy(handle, kind, n.into(), (alpha, Some($elements)), [vector; 2], false) }.into()
         }
 
@@ -216,7 +217,7 @@ macro_rules! vectors {
         ) -> Status {
             let (kind, vectors) =
                 (($elements, $accumulator), [(x, incx.into()), (y.cast_const(), incy.into())]);
-            // SAFETY: as the caller promises.
+            // SAFETY: the program passes a handle that is null or valid; there is no factor.
             unsafe { axpy(handle, kind, n.into(), (core::ptr::null(), None), vectors, false) }.into()
         }
     };
@@ -252,7 +253,7 @@ macro_rules! products {
         ) -> Status {
             let vectors = [((x, incx.into()), $elements), ((y, incy.into()), $elements)];
             let kind = ($elements, Double);
-            // SAFETY: as the caller promises.
+            // SAFETY: the program passes a handle that is null or valid, and room for a result of this type.
             unsafe { dot(handle, kind, n.into(), vectors, $is_conjugate, Activation::None, result) }.into()
         }
 
@@ -268,7 +269,7 @@ macro_rules! products {
         ) -> Status {
             let (kind, sizes) = (($elements, Double), [m.into(), n.into()]);
             let (vectors, a) = ([(x, incx.into()), (y, incy.into())], (a.cast_const(), lda.into()));
-            // SAFETY: as the caller promises.
+            // SAFETY: the program passes a handle that is null or valid, and factors of this type.
             unsafe { ger(handle, kind, $is_conjugate, sizes, alpha, vectors, a) }.into()
         }
     };
@@ -302,7 +303,8 @@ macro_rules! norms {
                 }
                 let vector = ((x, incx.into()), $elements);
                 let (kind, len) = (($elements, Double), i64::from(n).saturating_mul($parts));
-                // SAFETY: as the caller promises.
+                // SAFETY: the program passes a handle that is null or valid, and room for a result of this
+                // type.
                 unsafe { dot(handle, kind, len, [vector; 2], false, Activation::SquareRoot, result) }.into()
             }
         )*
@@ -334,7 +336,7 @@ macro_rules! real_factors {
                 handle: *const Handle, n: $int, alpha: *const u8, x: *mut u8, incx: $int,
             ) -> Status {
                 let (kind, vector) = (($elements, $accumulator), (x.cast_const(), incx.into()));
-                // SAFETY: as the caller promises.
+                // SAFETY: the program passes a handle that is null or valid, and factors of this type.
                 unsafe { axpy(handle, kind, n.into(), (alpha, Some($factor)), [vector; 2], false) }.into()
             }
         )*
@@ -369,7 +371,8 @@ macro_rules! products_with_types {
                 };
                 let vectors = [((x, incx.into()), x_type), ((y, incy.into()), y_type)];
                 let kind = (result_type, Double);
-                // SAFETY: as the caller promises.
+                // SAFETY: the program passes a handle that is null or valid, and room for a result of this
+                // type.
                 unsafe {
                     dot(handle, kind, n.into(), vectors, $is_conjugate, Activation::None, result)
                 }

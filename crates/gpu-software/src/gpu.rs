@@ -295,7 +295,8 @@ impl Gpu for SoftwareGpu {
         memory: BorrowedFd<'_>,
         offset: u64,
     ) -> CuResult<Staging> {
-        // SAFETY: the same demand on the caller.
+        // SAFETY: the caller has `bytes` in whole pages of the file, and handles the SIGBUS of those that are
+        // taken away.
         unsafe { self.memory.share_of_client(address, bytes, memory, offset) }
     }
 

@@ -154,7 +154,8 @@ impl DeviceBytes for Managed {
 
     fn write(&self, at: usize, bytes: &[u8]) -> CuResult<()> {
         assert!(at + bytes.len() <= self.0.len(), "the engine writes inside the memory");
-        // SAFETY: as above.
+        // SAFETY: the range lies in the memory. A kernel that accesses it meanwhile is the program's own
+        // race.
         unsafe { self.0.as_ptr().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }

@@ -101,7 +101,8 @@ impl Memory {
         memory: BorrowedFd<'_>,
         offset: u64,
     ) -> CuResult<Staging> {
-        // SAFETY: the same demand on the caller.
+        // SAFETY: the caller has `size` bytes in whole pages of the file, and handles the SIGBUS of those
+        // that are taken away.
         let shared = unsafe { self.space.share_at(address, size as u64, memory, offset) };
         shared.map_err(|error| {
             tracing::debug!("{error}");

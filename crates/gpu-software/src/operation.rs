@@ -27,12 +27,12 @@ pub(super) struct HostDestination(pub(super) *mut u8);
 // SAFETY: `Gpu::start_copy_to_device` has its caller keep the memory readable and unchanged until the copy is
 // done.
 unsafe impl Send for HostSource {}
-// SAFETY: as above; the memory is only read.
+// SAFETY: the memory is only read, and stays readable and unchanged until the copy is done.
 unsafe impl Sync for HostSource {}
 // SAFETY: `Gpu::start_copy_from_device` has its caller keep the memory writable and untouched until the copy
 // is done.
 unsafe impl Send for HostDestination {}
-// SAFETY: as above; a copy is executed once, by one thread.
+// SAFETY: a copy is executed once, by one thread, and the memory is untouched by others until it is done.
 unsafe impl Sync for HostDestination {}
 
 /// A value that stream memory operations write or compare with.

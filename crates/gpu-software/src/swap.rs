@@ -26,7 +26,8 @@ impl Swapped {
         memory: &VirtualMemory,
     ) -> io::Result<Self> {
         let allocations = memory.write_to(&file)?;
-        // SAFETY: the same demand on the caller.
+        // SAFETY: the caller has nothing use, allocate or free the device's memory until `bring_in` has
+        // returned.
         let space = unsafe { space.swap_out(&file, allocations.end()) }?;
         // Only now: what could fail has gone well.
         allocations.free();
@@ -42,7 +43,8 @@ impl Swapped {
     /// When the file cannot be read; the memory's bytes are lost.
     pub(super) unsafe fn bring_in(self, space: &AddressSpace) -> io::Result<()> {
         self.allocations.read_from(&self.file)?;
-        // SAFETY: the same demand on the caller.
+        // SAFETY: the caller has nothing use, allocate or free the device's memory until this has returned,
+        // and `space` is the same.
         unsafe { space.swap_in(&self.file, &self.space) }
     }
 }

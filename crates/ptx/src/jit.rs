@@ -43,7 +43,7 @@ struct Code(Option<JITModule>);
 
 // SAFETY: after compilation the module is only kept to be freed, and machine code may run on any thread.
 unsafe impl Send for Code {}
-// SAFETY: as above; nothing is changed through a shared reference.
+// SAFETY: nothing is changed through a shared reference, and machine code may run on any thread.
 unsafe impl Sync for Code {}
 
 impl Drop for Code {

@@ -214,7 +214,8 @@ impl Medium for SystemVMedium {
                     return Err(io::Error::last_os_error());
                 }
                 let attached = Attached::new(number, PROOF_BYTES);
-                // SAFETY: as in `remove_name`; also where it could not be attached.
+                // SAFETY: no memory is passed, and the segment is this process's own, which goes when the
+                // last one detaches, also where it could not be attached.
                 unsafe { libc::shmctl(number, libc::IPC_RMID, core::ptr::null_mut()) };
                 attached?
             }

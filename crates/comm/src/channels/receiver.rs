@@ -235,7 +235,9 @@ impl Receiver {
                 // function's until the receive ends. The copy is waited for before this returns.
                 (Ok(Some(scope)), Ok(())) => unsafe { PendingCopy::begin(scope, to, from, bytes) }.map(Some),
                 (Ok(None), Ok(())) => {
-                    // SAFETY: as above; both are memory of the host, which do not overlap.
+                    // SAFETY: the slot is mapped and holds these bytes, the receive's memory is this
+                    // function's until the receive ends, and both are memory of the host, which do not
+                    // overlap.
                     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
                     Ok(None)
                 }

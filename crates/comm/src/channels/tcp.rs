@@ -166,7 +166,8 @@ unsafe fn receive(
         let piece = unsafe { core::slice::from_raw_parts_mut(target as *mut u8, bytes as usize) };
         connection.receive_payload(piece)?;
         if let (Some(scope), Ok(())) = (scope, &outcome) {
-            // SAFETY: as promised by the caller; the copy is waited for before this returns.
+            // SAFETY: the part lies within the payload, for which the caller has `to` valid; the copy is
+            // waited for before this returns.
             match unsafe { PendingCopy::begin(scope, to + at, target, bytes as usize) } {
                 Ok(copy) => pending.push(Some(copy), ()),
                 Err(error) => outcome = Err(error),

@@ -72,13 +72,15 @@ impl Group<'_> {
             }
         }
         let received = self.exchange_control(&message, NOTE_BYTES)?;
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller's ranges are memory on this rank's GPU, and those that are received into are not
+        // shared.
         let mut outcome = unsafe { self.copy_own(sends, receives) };
         // Each rank begins with another one, so that not all of them fetch from the first at once.
         for step in 1..self.ranks() {
             let rank = (self.me + step) % self.ranks();
             let word = &received.as_chunks::<NOTE_BYTES>().0[rank];
-            // SAFETY: as promised by the caller.
+            // SAFETY: the caller's ranges are memory on this rank's GPU, and those that are received into are
+            // not shared.
             let taken = unsafe { self.take(rank, word, receives[rank]) };
             outcome = outcome.and(taken);
         }
@@ -101,7 +103,7 @@ impl Group<'_> {
         if from.address == to.address {
             return Ok(());
         }
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller's range is memory on this rank's GPU, which is not shared.
         Ok(unsafe { cuda::copy(to.address, from.address, to.bytes as usize) }?)
     }
 
@@ -122,7 +124,7 @@ impl Group<'_> {
         synchronize(to.address);
         // A range of another length is declined by the fetch, so that its rank does not wait.
         let size = if descriptor.bytes == to.bytes { to.bytes } else { 0 };
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller's range is memory on this rank's GPU, which is not shared.
         unsafe { self.world.fetch(&descriptor, to.address, true, size, Operation::NonBlocking) }?;
         if size == to.bytes { Ok(()) } else { Err(CollectiveError::Offer(rank)) }
     }
@@ -194,10 +196,11 @@ pub unsafe fn exchange(
         return Ok(false);
     }
     if group.recording.is_some() {
-        // SAFETY: as promised by the caller, for each launch.
+        // SAFETY: the caller's ranges stay valid and nobody else's for each launch of the graph.
         return unsafe { group.record_round(sends, receives) }.map(|()| true);
     }
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller's ranges are valid, and no other code uses those that are received into, nor do they
+    // overlap others.
     unsafe { group.round(sends, receives) }.map(|()| true)
 }
 
@@ -223,7 +226,8 @@ pub unsafe fn broadcast(
     } else {
         receives[root] = whole;
     }
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller's ranges are valid, and no other code uses those that are received into, nor do they
+    // overlap others.
     unsafe { exchange(group, &sends, &receives, bytes) }
 }
 
@@ -247,7 +251,8 @@ pub unsafe fn allgather(
 ) -> Result<bool, CollectiveError> {
     let ranks = group.ranks();
     let sends = vec![Range { address: from, bytes }; ranks];
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller's ranges are valid, and no other code uses those that are received into, nor do they
+    // overlap others.
     unsafe { exchange(group, &sends, &blocks(to, bytes, ranks), bytes) }
 }
 
@@ -268,6 +273,7 @@ pub unsafe fn alltoall(
     let ranks = group.ranks();
     // Null is on no GPU, and so all ranks hear that this one cannot.
     let from = if from == to { 0 } else { from };
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller's ranges are valid, and no other code uses those that are received into, nor do they
+    // overlap others.
     unsafe { exchange(group, &blocks(from, bytes, ranks), &blocks(to, bytes, ranks), bytes) }
 }

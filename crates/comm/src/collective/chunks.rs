@@ -99,7 +99,8 @@ unsafe fn reduce_own(
         sources.push(receives[rank].address);
         slots += 1;
     }
-    // SAFETY: as promised by the caller.
+    // SAFETY: the sent chunks are the caller's elements; the received ones lie in spare memory, which has a
+    // chunk for each rank.
     unsafe { group.round(&sends, &receives) }?;
     if own == 0 {
         return Ok(());
@@ -138,13 +139,15 @@ pub(super) unsafe fn allreduce_fetched(
         return Ok(false);
     }
     let spare_start = spare.as_ref().map_or(0, Temporary::address);
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller's elements are valid, and spare memory, like the chunk that is the result, is not
+    // shared.
     let reduced = unsafe { reduce_own(group, what, chunks, from, spare_start, own.address) };
     group.has_failed(reduced.is_err());
     let sends = vec![own; ranks];
     let mut receives: Vec<Range> = (0..ranks).map(|rank| chunks.of(rank, to)).collect();
     receives[me] = Range::default();
-    // SAFETY: as promised by the caller; nobody reads the other chunks any more, since all have been fetched.
+    // SAFETY: the caller has `to` valid for all elements, and nobody reads the other chunks any more, since
+    // all have been fetched.
     let spread = unsafe { group.round(&sends, &receives) };
     reduced.and(spread).map(|()| true)
 }
@@ -176,7 +179,8 @@ pub(super) unsafe fn reduce_fetched(
     }
     let spare_start = spare.as_ref().map_or(0, Temporary::address);
     let result = if me == root { chunks.of(me, to).address } else { spare_start + own * (ranks as u64 - 1) };
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller's elements are valid, and spare memory, like the chunk that is the result, is not
+    // shared.
     let reduced = unsafe { reduce_own(group, what, chunks, from, spare_start, result) };
     group.has_failed(reduced.is_err());
     let (mut sends, mut receives) = (vec![Range::default(); ranks], vec![Range::default(); ranks]);
@@ -186,7 +190,8 @@ pub(super) unsafe fn reduce_fetched(
     } else {
         sends[root] = Range { address: result, bytes: own };
     }
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller has `to` valid for all elements at the root, and each rank sends its chunk, which
+    // nothing writes any more.
     let gathered = unsafe { group.round(&sends, &receives) };
     reduced.and(gathered).map(|()| true)
 }
@@ -220,7 +225,8 @@ pub(super) unsafe fn reduce_scatter_fetched(
     }
     let spare_start = spare.as_ref().map_or(0, Temporary::address);
     let result = if is_apart { to } else { spare_start + own * (ranks as u64 - 1) };
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller's elements are valid, and spare memory, like the chunk that is the result, is not
+    // shared.
     unsafe { reduce_own(group, what, chunks, from, spare_start, result) }?;
     if !is_apart {
         // SAFETY: the result has so many bytes, and nobody reads the caller's elements any more.

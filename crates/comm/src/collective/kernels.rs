@@ -372,14 +372,16 @@ pub unsafe fn run(
     let lock = || LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let known = lock().get_or_insert_default().get(&key).copied();
     if let Some(function) = known {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller passes the kernel's parameters, with which it stays within memory that is not
+        // shared.
         if unsafe { scope.launch(function, blocks, THREADS, parameters) }.is_ok() {
             return Ok(());
         }
     }
     let function = scope.load(&text(), ENTRY)?;
     lock().get_or_insert_default().insert(key, function);
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller passes the kernel's parameters, with which it stays within memory that is not
+    // shared.
     unsafe { scope.launch(function, blocks, THREADS, parameters) }
 }
 
@@ -405,7 +407,8 @@ pub unsafe fn run_kernel(
     let (work, vectors) = kernel.work(count, &addresses);
     let text = || kernel.text().unwrap_or_default();
     let parameters = [&[count, vectors], addresses.as_slice()].concat();
-    // SAFETY: as promised by the caller; these are the kernel's parameters.
+    // SAFETY: these are the kernel's parameters, and the caller's addresses have as many elements as it
+    // accesses.
     unsafe { run(scope, Name::Elements(*kernel), text, work, &parameters) }
 }
 
@@ -429,7 +432,8 @@ pub unsafe fn reduce(
 ) -> Result<(), CudaError> {
     if let [only] = sources {
         let bytes = (count * element.bytes()) as usize;
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has so many elements at both addresses, which are on this GPU and do not overlap
+        // in part.
         return if *only == target { Ok(()) } else { unsafe { scope.copy(target, *only, bytes) } };
     }
     let mut left = sources;
@@ -443,7 +447,7 @@ pub unsafe fn reduce(
         has_partial = true;
         let kernel = Kernel { element, operation, sources: these.len(), makes: Makes::Whole(1) };
         let to = if left.is_empty() { target } else { partial };
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has so many elements at all sources; the target and `partial` are nobody else's.
         unsafe { run_kernel(scope, &kernel, &[to], &these, count) }?;
     }
     Ok(())

@@ -57,12 +57,13 @@ pub unsafe fn allreduce(
     let own = LocalBuffer { from, to: Some(to), bytes: chunks.all() };
     let shared = match group.share(&own, Written::All, what.is_defined(), true)? {
         Sharing::Made(shared) => shared,
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has both valid for so many elements, and no other code uses `to`.
         Sharing::OnGpus => return unsafe { chunks::allreduce_fetched(group, what, &chunks, from, to) },
         Sharing::Elsewhere => return Ok(false),
     };
     let targets: Vec<u64> = shared.opened.to.iter().map(|to| chunks.of(me, *to).address).collect();
-    // SAFETY: as promised by the caller of each rank, who waits in this call.
+    // SAFETY: every rank's memory is mapped here and stays, since its caller waits in this call; each rank
+    // writes the chunk that is its own.
     let made = unsafe { reduce_chunk(group, &shared, what, &chunks, &targets) };
     group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
 }
@@ -87,12 +88,13 @@ pub unsafe fn reduce(
     let own = LocalBuffer { from, to: (me == root).then_some(to), bytes: chunks.all() };
     let shared = match group.share(&own, Written::Of(root), what.is_defined(), true)? {
         Sharing::Made(shared) => shared,
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has both valid for so many elements, and no other code uses `to`.
         Sharing::OnGpus => return unsafe { chunks::reduce_fetched(group, what, &chunks, from, to, root) },
         Sharing::Elsewhere => return Ok(false),
     };
     let target = chunks.of(me, shared.opened.to[root]).address;
-    // SAFETY: as for all ranks.
+    // SAFETY: every rank's memory is mapped here and stays, since its caller waits in this call; each rank
+    // writes the chunk that is its own.
     let made = unsafe { reduce_chunk(group, &shared, what, &chunks, &[target]) };
     group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
 }
@@ -124,11 +126,12 @@ pub unsafe fn reduce_scatter(
     let mine = LocalBuffer { from, to: Some(target), bytes: chunks.all() };
     let shared = match group.share(&mine, Written::NoRank, what.is_defined(), has_space)? {
         Sharing::Made(shared) => shared,
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has `from` valid for all elements and `to` for this rank's.
         Sharing::OnGpus => return unsafe { chunks::reduce_scatter_fetched(group, what, &chunks, from, to) },
         Sharing::Elsewhere => return Ok(false),
     };
-    // SAFETY: as for all ranks.
+    // SAFETY: every rank's memory is mapped here and stays, since its caller waits in this call; each rank
+    // writes the chunk that is its own.
     let made = unsafe { reduce_chunk(group, &shared, what, &chunks, &[target]) };
     if let Some(recording) = group.recording.as_mut().filter(|_| target != to) {
         recording.last.extend(Step::copies(&[Move { to, from: target, bytes: own.bytes }]));
@@ -168,7 +171,8 @@ pub unsafe fn scan(
     let of = |starts: &[u64]| starts.iter().map(|start| chunks.of(me, *start).address).collect::<Vec<u64>>();
     let makes = Makes::Prefixes { with_own };
     let kernel = Kernel { element: what.element, operation: what.operation, sources: ranks, makes };
-    // SAFETY: as for all ranks.
+    // SAFETY: every rank's memory is mapped here and stays, since its caller waits in this call; each rank
+    // writes the chunk that is its own.
     let made = unsafe {
         group.run(&shared, &kernel, &of(&shared.opened.to), &of(&shared.opened.from), chunks.elements(me))
     };

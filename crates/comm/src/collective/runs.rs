@@ -234,13 +234,14 @@ pub unsafe fn copy(what: &Elements<'_>) -> Result<(), CudaError> {
     cuda::synchronize(driver, &memory);
     let scope = Scope::of(driver, &memory)?;
     if memory_at(what.packed).is_some() {
-        // SAFETY: as promised by the caller; both are on GPUs.
+        // SAFETY: both are on GPUs, and the caller has them valid for all runs of the elements.
         return unsafe { copy_on_gpu(&scope, memory.device, what) };
     }
     // Memory of the host is reached by way of some on the GPU.
     let between = Temporary::new(driver, memory.device, what.bytes)?;
     let there = Elements { packed: between.address(), ..*what };
-    // SAFETY: as promised by the caller; the memory in between has so many bytes.
+    // SAFETY: the caller has both valid for all runs of the elements; the memory in between has so many
+    // bytes.
     unsafe {
         if !what.is_pack {
             scope.copy(between.address(), what.packed, what.bytes as usize)?;
@@ -274,7 +275,8 @@ unsafe fn copy_on_gpu(scope: &Scope<'static>, device: i32, what: &Elements<'_>) 
     ];
     let name = Name::Runs { unit, is_pack: what.is_pack };
     let work = elements.saturating_mul(table.pieces).saturating_mul(lanes);
-    // SAFETY: as promised by the caller; the table lives until the kernel has ended.
+    // SAFETY: the caller has both valid for all runs of the elements on GPUs that the scope reaches; the
+    // table lives until the kernel has ended.
     unsafe { kernels::run(scope, name, || text(unit, what.is_pack), work, &parameters) }
 }
 

@@ -243,7 +243,8 @@ impl Group<'_> {
             return Ok(());
         }
         let scope = Scope::of(shared.opened.driver, &shared.opened.own)?;
-        // SAFETY: as promised by the caller; what is another rank's is open.
+        // SAFETY: the caller's addresses are in memory of this call, of the chunk that is this rank's; what
+        // is another rank's is open.
         unsafe { kernels::run_kernel(&scope, kernel, targets, sources, count) }
     }
 

@@ -197,7 +197,7 @@ impl NetworkCorrector {
     }
 
     fn shared(&self) -> &NetworkChoice {
-        // SAFETY: as `new` was promised. All fields are atomic.
+        // SAFETY: whoever called `new` keeps the memory there as long as this. All fields are atomic.
         unsafe { &*(self.shared as *const NetworkChoice) }
     }
 
@@ -267,7 +267,7 @@ mod tests {
         }
 
         fn set(&mut self, to: u64, value: u64) -> Result<(), GpuError> {
-            // SAFETY: as above.
+            // SAFETY: the tests pass words of theirs, aligned and accessed by atomic operations alone.
             unsafe { &*(to as *const AtomicU64) }.store(value, Ordering::Release);
             Ok(())
         }

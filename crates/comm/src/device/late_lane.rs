@@ -30,7 +30,7 @@ impl LateLane {
                 Ok(from) => unsafe { word(from) }.load(Ordering::Relaxed),
                 Err(value) => value,
             };
-            // SAFETY: as above.
+            // SAFETY: a word of the test's memory.
             unsafe { word(to) }.store(value, Ordering::Relaxed);
         }
         late.passed = late.marks;

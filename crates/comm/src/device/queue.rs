@@ -38,7 +38,8 @@ impl Consumer {
     }
 
     fn counters(&self) -> &QueueCounters {
-        // SAFETY: as promised to `new`.
+        // SAFETY: whoever called `new` keeps the counters there, aligned, as long as the consumer; their
+        // fields are atomic.
         unsafe { &*self.counters }
     }
 

@@ -115,7 +115,7 @@ mod tests {
 
     fn write(mapped: &MappedFile, at: usize, byte: u8) {
         assert!(at < mapped.bytes);
-        // SAFETY: as above, and nobody else uses it.
+        // SAFETY: so much is mapped, as long as the mapping lives, and nobody else uses it.
         unsafe { (mapped.address as *mut u8).add(at).write_volatile(byte) };
     }
 

@@ -108,7 +108,7 @@ impl LinkNic {
             if is_exposed { Access::REMOTE_WRITE | Access::REMOTE_READ } else { Access::LOCAL_WRITE };
         let length = usize::try_from(bytes).map_err(|_| RdmaError::NotAccessible)?;
         let domain = &self.resources.domain;
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller keeps the memory as long as the region.
         Ok(unsafe { MemoryRegion::register(domain, address as *mut u8, length, access) }?)
     }
 
@@ -127,7 +127,7 @@ impl LinkNic {
         if let Some((descriptor, offset)) = dma_buf {
             let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
             let (domain, descriptor) = (&self.resources.domain, descriptor.as_fd());
-            // SAFETY: as promised by the caller.
+            // SAFETY: the caller keeps the memory as long as the region.
             let region = unsafe {
                 MemoryRegion::register_dma_buf(domain, descriptor, offset, length, address, access)
             };
@@ -135,7 +135,8 @@ impl LinkNic {
                 return Ok(region);
             }
         }
-        // SAFETY: as promised by the caller. Where the kernel knows no memory at a GPU's address, it refuses.
+        // SAFETY: the caller keeps the memory as long as the region. Where the kernel knows no memory at a
+        // GPU's address, it refuses.
         unsafe { self.register(address, bytes, true) }
     }
 }
@@ -263,7 +264,8 @@ impl LinkQueuePair {
 
     /// Hands what was posted to the device.
     pub(crate) fn flush(&mut self) -> Result<(), PostError> {
-        // SAFETY: as promised to `post`; inline bytes are in the array until the next request after this.
+        // SAFETY: whoever called `post` keeps the segments mapped until the requests have ended; inline bytes
+        // are in the array until the next request after this.
         unsafe { self.pair.post(&mut self.batch) }
     }
 
@@ -275,7 +277,7 @@ impl LinkQueuePair {
             let from = self.messages.as_ptr().add((slot % MAX_RECEIVES) * MESSAGE_BYTES);
             core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), MESSAGE_BYTES);
         }
-        // SAFETY: as in `UnjoinedLink::new`.
+        // SAFETY: the slot is read behind its completion alone, and freed behind the queue pair.
         unsafe { self.pair.post_receives(&[receive(&self.messages, slot % MAX_RECEIVES)]) }?;
         Ok(bytes)
     }

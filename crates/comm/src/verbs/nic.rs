@@ -140,7 +140,7 @@ fn all_addresses() -> io::Result<Vec<Address>> {
     // SAFETY: the entries of the list are good until it is freed.
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
-        // SAFETY: as above, the name and the address of an entry.
+        // SAFETY: the name and the address of an entry are good until the list is freed.
         let (interface, address) = unsafe { (libc::if_nametoindex(entry.ifa_name), ip(entry.ifa_addr)) };
         found.extend(address.map(|address| Address { interface, address }));
     }
@@ -154,7 +154,8 @@ fn all_addresses() -> io::Result<Vec<Address>> {
 /// # Safety
 /// It is null, or an address that is as long as its family's are.
 unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller passes null, or an address that is as long as its family's are, each of which begins
+    // with the family.
     match i32::from(unsafe { address.as_ref() }?.sa_family) {
         libc::AF_INET => {
             // SAFETY: an address of this family has this form; it may lie anywhere.

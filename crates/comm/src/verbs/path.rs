@@ -164,7 +164,8 @@ impl Path {
     pub(crate) unsafe fn read(&mut self, from: RemoteMemory, into: Segment) -> Result<u64, RdmaError> {
         self.last += 1;
         self.batch.push(&SendRequest::new(self.last, Operation::Read { from }, into));
-        // SAFETY: as promised by the caller; each read has a completion of its own.
+        // SAFETY: the caller keeps the segment mapped and unshared until the read is done; each read has a
+        // completion of its own.
         unsafe { self.pair.post(&mut self.batch) }.inspect_err(|_| self.has_failed = true)?;
         self.in_flight += 1;
         Ok(self.last)

@@ -64,7 +64,8 @@ impl World {
         size: u64,
         by: Operation,
     ) -> Result<(), TransferError> {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has `to` valid for `size` bytes until the fetch is over, and no other code uses
+        // it.
         unsafe { self.fetch_and(descriptor, to, to_gpu, size, by, Wait::Blocking) }.map(drop)
     }
 
@@ -84,7 +85,8 @@ impl World {
         size: u64,
     ) -> Result<Option<u64>, TransferError> {
         let wait = if self.watches_copies() { Wait::NonBlocking } else { Wait::Blocking };
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has `to` valid for `size` bytes until the fetch is over, and no other code uses
+        // it.
         unsafe { self.fetch_and(descriptor, to, to_gpu, size, Operation::NonBlocking, wait) }
     }
 
@@ -101,7 +103,8 @@ impl World {
     ) -> Result<Option<u64>, TransferError> {
         let Descriptor { from, operation, bytes, memory, word, traffic, .. } = *descriptor;
         if from == self.shared.rank {
-            // SAFETY: as promised by the caller.
+            // SAFETY: the caller has `to` valid for `size` bytes, of which no more are written, and no other
+            // code uses it.
             return unsafe { self.fetch_from_self(operation, to, size.min(bytes)) }.map(|()| None);
         }
         let request = FetchRequest { operation, bytes, source: memory, word, to, to_gpu, traffic };
@@ -147,7 +150,7 @@ impl World {
         from: u64,
         bytes: usize,
     ) -> Result<(), CudaError> {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has both addresses valid for `bytes` bytes until this returns.
         let is_eager = unsafe { self.copy(to, from, bytes) }?;
         if let Some(peer) = peer.filter(|_| is_eager) {
             self.shared.count(peer, MessagePath::Eager, bytes as u64);
@@ -199,13 +202,15 @@ impl World {
         let copied = match &offer.copy {
             _ if bytes < offer.bytes => Ok(()),
             Some(copy) if !Driver::loaded().is_some_and(|driver| DeviceMemory::is_at(driver, to)) => {
-                // SAFETY: as promised by the caller.
+                // SAFETY: the caller has `to` valid for so many bytes, and the copy is memory of this
+                // process, which it does not overlap.
                 unsafe { core::ptr::copy_nonoverlapping(copy.as_ptr(), to as *mut u8, copy.len()) };
                 Ok(())
             }
             copy => {
                 let from = copy.as_ref().map_or(offer.address, |copy| copy.as_ptr() as u64);
-                // SAFETY: as promised by the caller; the offer's memory stays as it is until the offer ends.
+                // SAFETY: the caller has `to` valid for so many bytes; the offer's memory stays as it is
+                // until the offer ends.
                 unsafe { cuda::copy(to, from, bytes as usize) }
             }
         };

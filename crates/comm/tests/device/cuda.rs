@@ -23,7 +23,7 @@ struct Device {
 
 // SAFETY: handles of the driver, which any thread may use.
 unsafe impl Send for CudaMachine {}
-// SAFETY: likewise.
+// SAFETY: handles of the driver, which any thread may use.
 unsafe impl Sync for CudaMachine {}
 
 /// Room for all parameters behind each other: `CU_LAUNCH_PARAM_*`.

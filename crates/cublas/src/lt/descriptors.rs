@@ -146,7 +146,7 @@ unsafe fn set(
     if buffer.is_null() || size != attribute.len() {
         return Err(Status::InvalidValue);
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's buffer has `size` bytes, as many as the attribute.
     attribute.copy_from_slice(unsafe { core::slice::from_raw_parts(buffer, size) });
     Ok(true)
 }
@@ -163,7 +163,8 @@ unsafe fn get(
     written: *mut usize,
 ) -> Done {
     let attribute = descriptor.attribute(number).ok_or(Status::InvalidValue)?;
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's buffer has `size` bytes, which are enough for the attribute, and `written` is null
+    // or has room for a number.
     unsafe {
         if !written.is_null() {
             written.write(attribute.len());
@@ -187,7 +188,7 @@ unsafe fn give<T>(to: *mut *mut T, descriptor: T) -> Done {
     if to.is_null() {
         return Err(Status::InvalidValue);
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: `to` is not null, so the caller has room for a pointer there.
     unsafe { to.write(Box::into_raw(Box::new(descriptor))) };
     Ok(())
 }
@@ -200,7 +201,7 @@ unsafe fn put<T>(to: *mut T, size: usize, descriptor: T) -> Done {
     if to.is_null() || size < size_of::<T>() {
         return Err(Status::InvalidValue);
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: `to` is not null, and the caller has `size` bytes there, which are enough.
     unsafe { to.write(descriptor) };
     Ok(())
 }
@@ -211,7 +212,8 @@ unsafe fn put<T>(to: *mut T, size: usize, descriptor: T) -> Done {
 /// It is null, or one of them and not used any more.
 unsafe fn destroy<T>(descriptor: *mut T) -> Done {
     if !descriptor.is_null() {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller passes one that was made with `Box::into_raw` for this type, and uses it no
+        // more.
         drop(unsafe { Box::from_raw(descriptor) });
     }
     Ok(())
@@ -280,7 +282,7 @@ functions! {
         if buffer.is_null() || size > 64 {
             return Err(Status::InvalidValue);
         }
-        // SAFETY: the caller's buffer has so many bytes.
+        // SAFETY: the program's buffer has `size` bytes.
         let is_set = core::slice::from_raw_parts(buffer, size).iter().any(|byte| *byte != 0);
         if is_set {
             description.refused = number;

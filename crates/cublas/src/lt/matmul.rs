@@ -94,7 +94,7 @@ impl<'a> Call<'a> {
     /// # Safety
     /// The pointers are null or those of descriptors.
     unsafe fn of(description: *const Description, layouts: [*const Layout; 4]) -> Result<Self, Status> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's pointers are null or those of descriptors.
         unsafe {
             let layout = |index: usize| layouts[index].as_ref().ok_or(Status::InvalidValue);
             Ok(Self {
@@ -217,15 +217,15 @@ pub unsafe extern "C" fn cublasLtMatmul(
     _workspace_size: usize,
     stream: usize,
 ) -> Status {
-    // SAFETY: as the caller promises.
     let run = || -> Done {
-        // SAFETY: as the caller promises.
+        // SAFETY: the program's descriptors are null or valid.
         let call = unsafe { Call::of(description, [a_layout, b_layout, c_layout, d_layout])? };
         let request = call.request(Addresses { a, b, c, d })?;
         let scale_type = call.scale_type()?;
         let factor = |pointer: *const u8| match (pointer.is_null(), call.description.pointer_mode) {
             (true, _) => Err(Status::InvalidValue),
-            // SAFETY: as the caller promises.
+            // SAFETY: the program's factors point at values of the scale type, in the host's memory in this
+            // pointer mode.
             (false, 0) => Ok(unsafe { host_scalar(pointer, scale_type) }),
             (false, _) => {
                 Ok(Scalar { address: pointer as u64, scalar_type: scale_type as u32, ..Scalar::default() })
@@ -256,9 +256,9 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     if requested < 1 || results.is_null() || returned.is_null() {
         return Status::InvalidValue;
     }
-    // SAFETY: as the caller promises.
     let find = || -> Done {
-        // SAFETY: as the caller promises; there is room for one result at least.
+        // SAFETY: the program's descriptors are null or valid; there is room for the number and for one
+        // result at least.
         unsafe {
             returned.write(0);
             let call = Call::of(description, [a, b, c, d])?;
@@ -289,7 +289,8 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoCheck(
 ) -> Status {
     let mut returned = 0;
     let none = core::ptr::null();
-    // SAFETY: as the caller promises.
+    // SAFETY: the program's descriptors are null or valid, and it has room for one result; `returned` is a
+    // local.
     unsafe {
         cublasLtMatmulAlgoGetHeuristic(handle, description, a, b, c, d, none, 1, result, &raw mut returned)
     }

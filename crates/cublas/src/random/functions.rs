@@ -14,7 +14,7 @@ unsafe fn write_value<T>(to: *mut T, value: T) -> Result<()> {
     if to.is_null() {
         return Err(Failure(OUT_OF_RANGE));
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: `to` is not null, so the caller has room for the value there.
     unsafe { to.write(value) };
     Ok(())
 }

@@ -42,7 +42,7 @@ impl Generator {
         if generator.is_null() {
             return Err(Failure(NOT_INITIALIZED));
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller passes what `create` made with `Box::into_raw`, and uses it no more.
         let generator = unsafe { Box::from_raw(generator) };
         let state = generator.settings.lock().map_or(0, |settings| settings.state);
         if state != 0 {
@@ -59,7 +59,7 @@ impl Generator {
         generator: *const Self,
         work: impl FnOnce(&mut Settings) -> Result<R>,
     ) -> Result<R> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller passes null or what `create` made and `destroy` has not freed.
         let generator = unsafe { generator.as_ref() }.ok_or(Failure(NOT_INITIALIZED))?;
         let mut settings = generator.settings.lock().map_err(|_| Failure(NOT_INITIALIZED))?;
         work(&mut settings)

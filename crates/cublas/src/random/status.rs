@@ -51,7 +51,8 @@ macro_rules! random_functions {
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, unused_unsafe)]
             pub unsafe extern "C" fn $name($($argument: $ty),*) -> u32 {
-                // SAFETY: as the caller promises: generators are valid or null, and pointers lead to values.
+                // SAFETY: the program passes what cuRAND documents: generators that are valid or null, and
+                // pointers to values.
                 let body = || -> crate::random::status::Result<()> { unsafe { $body } };
                 body().err().map_or(0, |failure| failure.0)
             }

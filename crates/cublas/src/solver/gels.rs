@@ -45,7 +45,8 @@ unsafe fn solve(
     if rows < unknowns || is_narrow || steps.is_null() || len < bytes {
         return Err(Status::InvalidValue);
     }
-    // SAFETY: as the caller promises; the workspace has the size that was checked.
+    // SAFETY: the caller's handle is null or valid, and `steps` is not null; the workspace has the size that
+    // was checked.
     unsafe {
         if unknowns > 0 && columns > 0 {
             let behind =

@@ -13,7 +13,7 @@ const VERSION: [c_int; 3] = [12, 0, 0];
 static PARAMETERS: u64 = 0;
 
 unsafe fn write_parameters(to: *mut *const c_void) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: `to` is null or has room for a pointer, since a program passes it where cuSOLVER writes one.
     unsafe { write_value(to, (&raw const PARAMETERS).cast()) }
 }
 

@@ -45,7 +45,7 @@ pub(super) unsafe fn copy(
         height: columns.unsigned_abs() as usize,
         ..Copy2d::default()
     };
-    // SAFETY: as the caller promises; no host memory is named.
+    // SAFETY: the caller's handle is null or valid; no host memory is named.
     unsafe { driver::functions()?.copy(&copy, Handle::settings(handle)?.stream, false) }
 }
 
@@ -68,7 +68,8 @@ unsafe fn solve(
     {
         return Err(Status::InvalidValue);
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid, and `steps` is not null; the workspace has the size that
+    // was checked.
     unsafe {
         if order > 0 && columns > 0 {
             let of = |(address, leading): (*const u8, c_int)| Argument::new(address, kind, leading.into());

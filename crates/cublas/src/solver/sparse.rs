@@ -27,7 +27,7 @@ unsafe fn solve(
     if singularity.is_null() || tolerance.is_nan() {
         return Err(Status::InvalidValue);
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's descriptor is null or valid.
     let base = unsafe { object(matrix)?.base };
     let rows = size(order.into())?;
     let column = |address: *const u8| Dense {
@@ -49,7 +49,8 @@ unsafe fn solve(
         threshold: tolerance,
         ..SparseRequest::default()
     };
-    // SAFETY: as the caller promises. The number of the column counts from 1 on, with 0 for none.
+    // SAFETY: the caller's handle is null or valid, and `singularity` is not null. The number of the column
+    // counts from 1 on, with 0 for none.
     unsafe {
         let found = count(handle, SparseStep::Eliminate, request)?;
         singularity.write(c_int::try_from(found).map_err(|_| Status::InvalidValue)? - 1);

@@ -24,7 +24,7 @@ const NONE: *const u8 = core::ptr::null();
 
 /// Another format, or another order.
 unsafe fn convert(handle: *const Handle, a: SparseMatrix, c: SparseMatrix) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { run(handle, SparseStep::Convert, SparseRequest { a, c, ..SparseRequest::default() }) }
 }
 
@@ -43,7 +43,7 @@ unsafe fn sort(
         Columns => SparseMatrix { column_indices: 0, ..a },
         Pairs | PairsByColumns => SparseMatrix { format: order as u16, ..a },
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     unsafe { convert(handle, a, c) }
 }
 
@@ -283,7 +283,7 @@ unsafe fn last_offset(
 ) -> Result<c_int, Status> {
     let at = size(rows.into())? * size_of::<c_int>() as u64;
     let mut end: c_int = 0;
-    // SAFETY: as the caller promises; there is room for the number.
+    // SAFETY: the caller's handle is null or valid; `end` has room for the number.
     unsafe {
         let stream = Handle::settings(handle)?.stream;
         let bytes = size_of::<c_int>();

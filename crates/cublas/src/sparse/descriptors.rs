@@ -13,7 +13,7 @@ use crate::status::{Done, Status, write_value};
 /// # Safety
 /// It is null or one that was made here, of this type.
 pub unsafe fn object<T: Copy>(descriptor: *const T) -> Result<T, Status> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller passes null or a descriptor of this type that was made here and not destroyed.
     unsafe { descriptor.as_ref() }.copied().ok_or(Status::InvalidValue)
 }
 
@@ -22,7 +22,8 @@ pub unsafe fn object<T: Copy>(descriptor: *const T) -> Result<T, Status> {
 /// # Safety
 /// As for [`object`], and nothing else uses it meanwhile.
 pub unsafe fn change<T>(descriptor: *mut T, change: impl FnOnce(&mut T) -> Done) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller passes null or a descriptor of this type that was made here and that nothing else
+    // uses meanwhile.
     change(unsafe { descriptor.as_mut() }.ok_or(Status::InvalidValue)?)
 }
 
@@ -31,14 +32,15 @@ unsafe fn create<T>(to: *mut *mut T, object: T) -> Done {
     if to.is_null() {
         return Err(Status::InvalidValue);
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: `to` is not null, so the program has room for a pointer there.
     unsafe { to.write(Box::into_raw(Box::new(object))) };
     Ok(())
 }
 
 unsafe fn destroy<T>(descriptor: *const T) -> Done {
     if !descriptor.is_null() {
-        // SAFETY: as the caller promises, it is one of `create`, and not used any more.
+        // SAFETY: the program passes one that `create` made with `Box::into_raw` for this type, and uses it
+        // no more.
         drop(unsafe { Box::from_raw(descriptor.cast_mut()) });
     }
     Ok(())
@@ -77,7 +79,7 @@ unsafe fn create_sparse(
         base: index_base(base)?,
         is_conjugate: 0,
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the program passes null or room for a pointer.
     unsafe { create(to, SpMat { matrix, ..SpMat::default() }) }
 }
 
@@ -393,7 +395,7 @@ sparse_functions! {
 /// # Safety
 /// The descriptor is null or one that was made here.
 pub unsafe fn selection(descriptor: *const SpVec) -> Result<(SparseMatrix, SpVec), Status> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's descriptor is null or valid.
     let vector = unsafe { object(descriptor)? };
     let entries = size(vector.entries)?;
     let matrix = SparseMatrix {

@@ -30,7 +30,8 @@ unsafe fn multiply(
     [b, c]: [*const Dn; 2],
     compute_type: u32,
 ) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle and descriptors are null or valid, and the factors are values of the
+    // compute type in the memory of the pointer mode.
     unsafe {
         let (settings, compute) = (Handle::settings(handle)?, value_type(compute_type)?);
         let a = applied(object(a)?.matrix, operation(left)?);
@@ -53,7 +54,8 @@ unsafe fn solve(
     [b, c]: [*const Dn; 2],
     compute_type: u32,
 ) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle and descriptors are null or valid, and the factors are values of the
+    // compute type in the memory of the pointer mode.
     unsafe {
         let (settings, compute) = (Handle::settings(handle)?, value_type(compute_type)?);
         let (sparse, left) = (object(a)?, operation(left)?);
@@ -80,7 +82,8 @@ unsafe fn product(
     [a, b, c]: [*const SpMat; 3],
     compute_type: u32,
 ) -> Result<SparseRequest, Status> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle and descriptors are null or valid, and the factors are values of the
+    // compute type in the memory of the pointer mode.
     unsafe {
         let (settings, compute) = (Handle::settings(handle)?, value_type(compute_type)?);
         let [left, right] = [operation(operations[0])?, operation(operations[1])?];
@@ -99,7 +102,7 @@ unsafe fn product(
 
 /// What is needed to make a dense matrix sparse.
 unsafe fn from_dense(dense: *const Dn, sparse: *const SpMat) -> Result<SparseRequest, Status> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's descriptors are null or valid.
     let (x, c) = unsafe { (object(dense)?.dense(Operation::None)?, object(sparse)?.matrix) };
     if (x.rows, x.columns) != (c.rows, c.columns) {
         return Err(Status::InvalidValue);

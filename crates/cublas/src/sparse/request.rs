@@ -15,7 +15,7 @@ use crate::status::{Done, Status};
 /// # Safety
 /// The handle is null or valid.
 pub unsafe fn run(handle: *const Handle, step: SparseStep, request: SparseRequest) -> Done {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's handle is null or valid.
     let settings = unsafe { Handle::settings(handle)? };
     let is_large = |matrix: &SparseMatrix| matrix.rows.max(matrix.columns).max(matrix.entries) > MAX_SPARSE;
     let dense = |dense: &causeway_gemm::Dense| dense.rows.saturating_mul(dense.columns) > MAX_SPARSE;
@@ -32,7 +32,7 @@ pub unsafe fn run(handle: *const Handle, step: SparseStep, request: SparseReques
 /// The handle is null or valid.
 pub unsafe fn count(handle: *const Handle, step: SparseStep, request: SparseRequest) -> Result<u64, Status> {
     let mut number = 0_i64;
-    // SAFETY: as the caller promises; there is room for the number.
+    // SAFETY: the caller's handle is null or valid; `number` has room for what is copied.
     unsafe {
         let address = Handle::result(handle)?;
         let count = Matrix { address, scalar_type: ScalarType::I64 as u32, ..Matrix::default() };

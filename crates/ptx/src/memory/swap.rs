@@ -113,7 +113,7 @@ mod tests {
             let mut theirs = [0; 6];
             shared.read_exact_at(&mut theirs, 0).unwrap();
             assert_eq!(&theirs, b"theirs");
-            // SAFETY: as above.
+            // SAFETY: nothing else uses the space.
             unsafe { space.swap_in(&file, &swapped) }.unwrap();
             for (address, bytes) in &contents {
                 let (mut expected, mut found) = (bytes.clone(), vec![0; bytes.len()]);

@@ -482,7 +482,8 @@ impl<'l> Runner<'l> {
             // SAFETY: only compiled code makes such requests, with the address of one on its thread's stack, and
             // all these threads are suspended.
             WarpOperation::MultiplyMatrices => unsafe { complete_multiply(&requests, lanes) },
-            // SAFETY: likewise.
+            // SAFETY: only compiled code makes such requests, with the address of one on its thread's stack,
+            // and all these threads are suspended.
             WarpOperation::RearrangeTiles => unsafe { complete_rearrange(&requests, lanes) },
             _ => {}
         }

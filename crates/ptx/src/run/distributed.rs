@@ -56,7 +56,8 @@ impl ClusterMemory<'_> {
 /// # Safety
 /// `thread` is the context of a thread whose block is in a cluster.
 unsafe fn cluster_memory<'t>(thread: *const ThreadContext) -> ClusterMemory<'t> {
-    // SAFETY: as the caller promises; the runner of the block keeps the bases, one more than there are blocks.
+    // SAFETY: the caller's thread is in a cluster; the runner of the block keeps the bases, one more than
+    // there are blocks.
     unsafe {
         let thread = &*thread;
         let bases = std::slice::from_raw_parts(thread.shared_bases.add(1), thread.cluster_blocks as usize);

@@ -17,7 +17,8 @@ use super::{gemm, printf, random, solve, sparse};
 /// # Safety
 /// `thread` is the context that compiled code was called with, on that code's own coroutine.
 unsafe fn suspend(thread: *mut ThreadContext, request: Request) -> u64 {
-    // SAFETY: as the caller promises; the yielder is that of the coroutine running.
+    // SAFETY: compiled code passes the context of the thread that runs, whose yielder is that of the
+    // coroutine running.
     unsafe {
         (*thread).request = request;
         (*(*thread).yielder).suspend(());
@@ -31,7 +32,8 @@ unsafe fn suspend(thread: *mut ThreadContext, request: Request) -> u64 {
 /// As for [`suspend`].
 pub(super) unsafe fn raise(thread: *mut ThreadContext, raised: Raised) -> ! {
     loop {
-        // SAFETY: as the caller promises. The scheduler never resumes a thread that raised a fault.
+        // SAFETY: compiled code passes the context of the thread that runs. The scheduler never resumes a
+        // thread that raised a fault.
         unsafe { suspend(thread, Request::Fault(raised)) };
     }
 }
@@ -239,7 +241,7 @@ runtime_functions! {
 /// # Safety
 /// `address` and `size` are those of a slot of the compiled code that calls.
 pub(crate) unsafe extern "C" fn clear(address: *mut u8, size: u64) {
-    // SAFETY: as the caller promises.
+    // SAFETY: compiled code passes one of its slots, which has `size` bytes.
     unsafe { address.write_bytes(0, size as usize) };
 }
 
@@ -249,7 +251,8 @@ pub(crate) unsafe extern "C" fn clear(address: *mut u8, size: u64) {
 /// The parameter is a slot of the caller's, and its copy a part of the thread's local memory, which are both
 /// so large.
 pub(crate) unsafe extern "C" fn copy_bytes(copy: *mut u8, parameter: *const u8, size: u64) {
-    // SAFETY: as the caller promises; slots lie outside of local memory.
+    // SAFETY: compiled code passes a slot and a part of local memory, both of `size` bytes; slots lie outside
+    // of local memory.
     unsafe { copy.copy_from_nonoverlapping(parameter, size as usize) };
 }
 

@@ -50,7 +50,7 @@ const BOX_ALIGNMENT: u32 = 128;
 /// # Safety
 /// Called by compiled code only, with the context of the running thread and a copy in a slot of its stack.
 pub(crate) unsafe extern "C" fn load_box(thread: *mut ThreadContext, copy: *const TensorCopy) -> u32 {
-    // SAFETY: as the caller promises.
+    // SAFETY: compiled code passes the context of the running thread and a copy in a slot of its stack.
     unsafe { run(thread, &*copy, Direction::ToShared) }
 }
 
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn load_box(thread: *mut ThreadContext, copy: *cons
 /// # Safety
 /// As for [`load_box`].
 pub(crate) unsafe extern "C" fn store_box(thread: *mut ThreadContext, copy: *const TensorCopy) -> u32 {
-    // SAFETY: as the caller promises.
+    // SAFETY: compiled code passes the context of the running thread and a copy in a slot of its stack.
     unsafe { run(thread, &*copy, Direction::ToGlobal) }
 }
 
@@ -74,7 +74,7 @@ unsafe fn run(thread: *mut ThreadContext, copy: &TensorCopy, direction: Directio
         Err(CopyFault::Misaligned(address)) => Raised::Misaligned { address, size: BOX_ALIGNMENT },
         Err(CopyFault::Instruction(reason)) => Raised::IllegalInstruction(reason),
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: compiled code passes the context of the running thread.
     unsafe { raise(thread, raised) }
 }
 

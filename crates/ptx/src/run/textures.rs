@@ -77,7 +77,7 @@ unsafe fn texture<'a>(thread: *mut ThreadContext, handle: u64) -> &'a Texture {
     // SAFETY: the launch outlives its threads.
     match unsafe { (*(*thread).launch).host.texture(handle) } {
         Some(texture) => texture,
-        // SAFETY: as the caller promises.
+        // SAFETY: compiled code passes the context of the running thread.
         None => unsafe { raise(thread, Raised::NoObject { what: "texture", handle }) },
     }
 }
@@ -90,7 +90,7 @@ unsafe fn surface<'a>(thread: *mut ThreadContext, handle: u64) -> &'a Surface {
     // SAFETY: the launch outlives its threads.
     match unsafe { (*(*thread).launch).host.surface(handle) } {
         Some(surface) => surface,
-        // SAFETY: as the caller promises.
+        // SAFETY: compiled code passes the context of the running thread.
         None => unsafe { raise(thread, Raised::NoObject { what: "surface", handle }) },
     }
 }
@@ -100,7 +100,8 @@ unsafe fn surface<'a>(thread: *mut ThreadContext, handle: u64) -> &'a Surface {
 /// # Safety
 /// Called by compiled code only, with the context of the running thread and a request in a slot of its stack.
 pub(crate) unsafe extern "C" fn fetch(thread: *mut ThreadContext, request: *mut Request) {
-    // SAFETY: as the caller promises; whoever made the texture vouches for its images.
+    // SAFETY: compiled code passes the context of the running thread and a request in a slot of its stack;
+    // whoever made the texture vouches for its images.
     unsafe { (*request).texel = texture(thread, (*request).handle).fetch(&(*request).texture_position()) };
 }
 
@@ -109,7 +110,8 @@ pub(crate) unsafe extern "C" fn fetch(thread: *mut ThreadContext, request: *mut 
 /// # Safety
 /// As for [`fetch`].
 pub(crate) unsafe extern "C" fn gather(thread: *mut ThreadContext, request: *mut Request, channel: u32) {
-    // SAFETY: as for `fetch`.
+    // SAFETY: compiled code passes the context of the running thread and a request in a slot of its stack;
+    // whoever made the texture vouches for its images.
     unsafe {
         let texture = texture(thread, (*request).handle);
         (*request).texel = texture.gather(&(*request).texture_position(), channel as usize);
@@ -126,7 +128,8 @@ pub(crate) unsafe extern "C" fn query_texture(
     query: Query,
     level: u32,
 ) -> u32 {
-    // SAFETY: as the caller promises.
+    // SAFETY: compiled code passes the context of the running thread, whose launch holds the object until it
+    // ends.
     of_texture(unsafe { texture(thread, handle) }, query, level)
 }
 
@@ -140,7 +143,8 @@ pub(crate) unsafe extern "C" fn query_surface(
     query: Query,
     _level: u32,
 ) -> u32 {
-    // SAFETY: as the caller promises.
+    // SAFETY: compiled code passes the context of the running thread, whose launch holds the object until it
+    // ends.
     of_surface(unsafe { surface(thread, handle) }, query)
 }
 
@@ -155,7 +159,8 @@ pub(crate) unsafe extern "C" fn load_surface(
     bytes: u32,
     boundary: Boundary,
 ) {
-    // SAFETY: as the caller promises; `locate` checks that all bytes are in the image.
+    // SAFETY: compiled code passes the context of the running thread and a request in a slot of its stack;
+    // `locate` checks that all bytes are in the image.
     unsafe {
         let numbers = &mut (&mut (*request).numbers)[..count as usize];
         match locate(thread, request, count * bytes, boundary) {
@@ -176,7 +181,8 @@ pub(crate) unsafe extern "C" fn store_surface(
     bytes: u32,
     boundary: Boundary,
 ) {
-    // SAFETY: as the caller promises; `locate` checks that all bytes are in the image.
+    // SAFETY: compiled code passes the context of the running thread and a request in a slot of its stack;
+    // `locate` checks that all bytes are in the image.
     unsafe {
         if let Some(address) = locate(thread, request, count * bytes, boundary) {
             Surface::write(address, bytes, &(&(*request).numbers)[..count as usize]);
@@ -194,7 +200,7 @@ unsafe fn locate(
     bytes: u32,
     boundary: Boundary,
 ) -> Option<u64> {
-    // SAFETY: as the caller promises.
+    // SAFETY: compiled code passes the context of the running thread and a request in a slot of its stack.
     unsafe {
         let Request { handle, geometry, layer, coordinates, .. } = *request;
         let surface = surface(thread, handle);

@@ -97,7 +97,8 @@ impl Texture {
     pub(crate) unsafe fn fetch(&self, texture_position: &TexturePosition) -> [u32; 4] {
         let spot = self.spot(texture_position);
         let levels = self.levels_of(texture_position.detail, texture_position.geometry.axes());
-        // SAFETY: as the caller promises.
+        // SAFETY: whoever made the texture has its images in the address space, where touching what is not
+        // there ends the thread.
         let at = |level: usize| unsafe { self.sample(&self.levels[level], &spot) };
         if levels.weight == 0 || !self.returns_floats() {
             return at(levels.first);
@@ -121,7 +122,8 @@ impl Texture {
         // Counter-clockwise from the lower left.
         [(0, 1), (1, 1), (1, 0), (0, 0)].map(|(right, down)| {
             let at = self.texels_at(image, [x + right, y + down, i64::from(spot.slice)], 2);
-            // SAFETY: as the caller promises; the texel is in the image.
+            // SAFETY: the texel is in the image, which is in the address space, where touching what is not
+            // there ends the thread.
             let texel = unsafe { self.texel(image, at) };
             texel[channel & 3]
         })
@@ -163,7 +165,8 @@ impl Texture {
             && matches!(spot.coordinates, Coordinates::Floats(_));
         if !is_filtered {
             let at = self.texels_at(image, positions.map(Position::nearest), spot.axes);
-            // SAFETY: as the caller promises; the texel is in the image.
+            // SAFETY: the texel is in the image, which is in the address space, where touching what is not
+            // there ends the thread.
             return unsafe { self.texel(image, at) };
         }
         let pairs = positions.map(Position::pair);
@@ -177,7 +180,8 @@ impl Texture {
             }
             let index = std::array::from_fn(|axis| pairs[axis].first + i64::from(far[axis]));
             let at = self.texels_at(image, index, spot.axes);
-            // SAFETY: as above.
+            // SAFETY: the texel is in the image, which is in the address space, where touching what is not
+            // there ends the thread.
             let texel = unsafe { self.texel(image, at) };
             mean.add(texel, weight as f64 / (PARTS * PARTS * PARTS) as f64);
         }

@@ -68,7 +68,8 @@ impl Surface {
     /// touching what is not there ends the thread.
     pub(crate) unsafe fn read(address: u64, bytes: u32, numbers: &mut [u64]) {
         for (at, number) in (address..).step_by(bytes as usize).zip(numbers) {
-            // SAFETY: as the caller promises.
+            // SAFETY: `locate` gave the caller the address for all of the numbers, in an image in the address
+            // space.
             *number = unsafe { load(at, bytes) };
         }
     }
@@ -79,7 +80,8 @@ impl Surface {
     /// As for [`Self::read`].
     pub(crate) unsafe fn write(address: u64, bytes: u32, numbers: &[u64]) {
         for (at, number) in (address..).step_by(bytes as usize).zip(numbers) {
-            // SAFETY: as the caller promises.
+            // SAFETY: `locate` gave the caller the address for all of the numbers, in an image in the address
+            // space.
             unsafe { store(at, bytes, *number) };
         }
     }

@@ -12,8 +12,8 @@ use super::types::{Channel, Image, Texture};
 /// # Safety
 /// The bytes lie in the address space, where touching what is not there ends the thread.
 pub(super) unsafe fn load(address: u64, bytes: u32) -> u64 {
-    // SAFETY: as the caller promises; an address is a multiple of the size where the atomic type has more than
-    // one byte.
+    // SAFETY: the caller's bytes are in the address space, where touching what is not there ends the thread;
+    // an address is a multiple of the size where the atomic type has more than one byte.
     unsafe {
         match bytes {
             1 => u64::from(AtomicU8::from_ptr(address as *mut u8).load(Relaxed)),
@@ -32,7 +32,8 @@ pub(super) unsafe fn load(address: u64, bytes: u32) -> u64 {
 /// # Safety
 /// As for [`load`].
 pub(super) unsafe fn store(address: u64, bytes: u32, value: u64) {
-    // SAFETY: as for `load`.
+    // SAFETY: the caller's bytes are in the address space, where touching what is not there ends the thread;
+    // an address is a multiple of the size where the atomic type has more than one byte.
     unsafe {
         match bytes {
             1 => AtomicU8::from_ptr(address as *mut u8).store(value as u8, Relaxed),

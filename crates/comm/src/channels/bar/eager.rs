@@ -160,7 +160,8 @@ impl EagerCopy {
     /// written.
     pub(crate) unsafe fn make(self) -> bool {
         let Self { window, direction, on_gpu, on_host, bytes } = self;
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller keeps `bytes` bytes of the host's memory valid, and no other code writes what is
+        // read or uses what is written.
         unsafe { window.copy(on_gpu, on_host as *mut u8, bytes, direction) }.is_ok()
     }
 }

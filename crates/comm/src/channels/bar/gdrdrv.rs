@@ -140,7 +140,7 @@ impl Gdrdrv {
     /// # Safety
     /// The structure is the request's.
     unsafe fn ioctl(&self, request: c_ulong, argument: *mut c_void) -> io::Result<()> {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller passes the structure that this request reads and writes.
         let status: c_int = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) };
         if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }

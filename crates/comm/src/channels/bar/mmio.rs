@@ -16,14 +16,14 @@ pub(super) unsafe fn read(device: *const u8, host: *mut u8, bytes: usize) {
     if bytes >= VECTOR && std::arch::is_x86_feature_detected!("sse4.1") {
         let head = device.align_offset(VECTOR).min(bytes);
         at = head + (bytes - head) / VECTOR * VECTOR;
-        // SAFETY: as promised by the caller; the vectors are aligned at the device, and the processor has the
-        // loads.
+        // SAFETY: the three parts make up the caller's ranges; the vectors are aligned at the device, and the
+        // processor has the loads.
         unsafe {
             read_integers(device, host, head);
             read_vectors(device.add(head), host.add(head), at - head);
         }
     }
-    // SAFETY: as promised by the caller.
+    // SAFETY: the rest of the caller's ranges.
     unsafe { read_integers(device.add(at), host.add(at), end - at) };
 }
 
@@ -41,7 +41,8 @@ const VECTOR: usize = 16;
 unsafe fn read_vectors(device: *const u8, host: *mut u8, bytes: usize) {
     use core::arch::x86_64::{__m128i, _mm_storeu_si128, _mm_stream_load_si128};
     for at in (0..bytes).step_by(VECTOR) {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has an aligned `device` and whole vectors in both ranges, and the processor has
+        // SSE4.1.
         unsafe {
             let vector = _mm_stream_load_si128(device.add(at).cast::<__m128i>());
             _mm_storeu_si128(host.add(at).cast::<__m128i>(), vector);
@@ -54,7 +55,8 @@ unsafe fn read_vectors(device: *const u8, host: *mut u8, bytes: usize) {
 unsafe fn read_integers(device: *const u8, host: *mut u8, bytes: usize) {
     let head = device.align_offset(8).min(bytes);
     let machine_words = (bytes - head) / 8;
-    // SAFETY: as promised by the caller; whole words are aligned at the device.
+    // SAFETY: the caller has both ranges valid for so many bytes; whole machine words are aligned at the
+    // device.
     unsafe {
         for at in (0..head).chain(head + machine_words * 8..bytes) {
             host.add(at).write(device.add(at).read_volatile());

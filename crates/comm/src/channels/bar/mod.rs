@@ -113,7 +113,9 @@ impl ChannelOps for Bar {
                     outcome = written.map_err(TransferError::Bar);
                 }
                 (Ok(()), ..) => {
-                    // SAFETY: as above; both are memory of the host, which do not overlap.
+                    // SAFETY: the slot is mapped and holds these bytes, the receive's memory is this
+                    // function's until the receive ends, and both are memory of the host, which do not
+                    // overlap.
                     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
                 }
                 // There is nothing to be copied any more.

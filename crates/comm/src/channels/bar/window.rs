@@ -83,7 +83,8 @@ enum Pinning {
 
 // SAFETY: a window gives out its address and no references.
 unsafe impl Send for Window {}
-// SAFETY: the same; nothing of it changes as long as it is mapped.
+// SAFETY: a window gives out its address and no references, and nothing of it changes as long as it is
+// mapped.
 unsafe impl Sync for Window {}
 
 /// In which direction.
@@ -244,7 +245,8 @@ impl Windows {
         to: u64,
         bytes: usize,
     ) -> Result<(), BarError> {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has `bytes` bytes of the host at `to`, which no other code uses, and nobody
+        // writes the GPU's meanwhile.
         unsafe { self.copy(scope, memory, from, to, bytes, Direction::FromGpu) }
     }
 
@@ -261,7 +263,8 @@ impl Windows {
         from: u64,
         bytes: usize,
     ) -> Result<(), BarError> {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller has `bytes` bytes of the host at `from`, which nobody writes, and nobody uses
+        // the GPU's meanwhile.
         unsafe { self.copy(scope, memory, to, from, bytes, Direction::ToGpu) }
     }
 
@@ -286,7 +289,7 @@ impl Windows {
             let left = (WINDOW_BYTES - (at - memory.start) % WINDOW_BYTES) as usize;
             let some = left.min(bytes - done);
             let host = (on_host + done as u64) as *mut u8;
-            // SAFETY: as promised by the caller.
+            // SAFETY: a part of what the caller vouches for, on the host and on the GPU.
             unsafe { self.part(scope, memory, at)?.copy(at, host, some, direction) }?;
             done += some;
         }

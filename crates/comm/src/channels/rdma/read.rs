@@ -270,7 +270,8 @@ impl Payload<'_> {
                 Err(error) => self.outcome = Err(error),
             },
             None => {
-                // SAFETY: as above; both are memory of the host, which do not overlap.
+                // SAFETY: the receive's memory is this function's until the receive ends, the slot is mapped
+                // and holds these bytes, and both are memory of the host, which do not overlap.
                 unsafe {
                     core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes as usize);
                 }

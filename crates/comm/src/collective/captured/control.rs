@@ -243,7 +243,8 @@ impl Control {
         if step.kind != Kind::Barrier {
             parameters.push(self.own.mapping.address + FAILED_AT);
         }
-        // SAFETY: as promised by the caller; these are the kernel's parameters.
+        // SAFETY: these are the kernel's parameters, and the caller's step stays within memory that is there
+        // and nobody else's whenever the graph is launched.
         unsafe { scope.enqueue(function, stream, step.blocks, step.threads, &parameters) }
     }
 }

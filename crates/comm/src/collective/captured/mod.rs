@@ -81,7 +81,8 @@ impl Group<'_> {
             let step = Step::copies(&moves);
             self.recording.iter_mut().for_each(|recording| recording.steps.extend(step.clone()));
         });
-        // SAFETY: as promised by the caller; what is another rank's is open.
+        // SAFETY: the caller's ranges stay valid and nobody else's for each launch of the graph; what is
+        // another rank's is open.
         unsafe { self.finish_recording(open, outcome) }
     }
 
@@ -176,7 +177,8 @@ impl Group<'_> {
         control.keep(held);
         let barrier = control.barrier();
         let mut all = core::iter::once(&barrier).chain(&steps).chain(core::iter::once(&barrier)).chain(&last);
-        // SAFETY: as promised by the caller; memory of other ranks is kept open.
+        // SAFETY: the caller has recorded steps within memory of the call; memory of other ranks is kept
+        // open.
         let captured = all.try_for_each(|step| unsafe { control.capture(stream, step) });
         self.agree_outcome(captured.map_err(CollectiveError::from))
     }

@@ -86,7 +86,8 @@ impl Lane for CudaLane {
 
     fn copy_from_host(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError> {
         let Some(driver) = self.own else { return self.copy(to, from, bytes) };
-        // SAFETY: as above; the stream is the own context's.
+        // SAFETY: the proxy has found both ranges in windows, or in memory of its queue; the stream is the
+        // own context's.
         check("a copy", unsafe {
             copy_from_host(driver, to, from, bytes as usize, self.stream.handle() as u64)
         })

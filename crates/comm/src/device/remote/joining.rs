@@ -32,7 +32,7 @@ pub(crate) unsafe fn join(
 ) -> Result<Vec<Joined>, PeerError> {
     let mut ends = Vec::with_capacity(links.len());
     for (peer, staging) in links {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller keeps the staging memory until the paths have been dropped.
         let end = unsafe { prepare(nic, *staging) };
         let address = end.as_ref().ok().map(|end| end.link.address(slots_of(&end.bounce)));
         peers.send_endpoint(*peer, address.as_ref())?;
@@ -59,9 +59,10 @@ unsafe fn prepare(nic: &LinkNic, staging: u64) -> Result<Unjoined, String> {
     let as_text = |error: crate::verbs::RdmaError| error.to_string();
     let link = UnjoinedLink::new(nic).map_err(as_text)?;
     let (bounce, all) = (staging + STAGING_BYTES, STAGING_BYTES + RDMA_STAGING_BYTES);
-    // SAFETY: as promised by the caller. The peer writes to the bounce slots alone.
+    // SAFETY: the bounce slots are a part of the staging memory, which the caller keeps. The peer writes to
+    // them alone.
     let bounce = unsafe { nic.register(bounce, BOUNCE_BYTES, true) }.map_err(as_text)?;
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller keeps the staging memory until the paths have been dropped.
     let staging = unsafe { nic.register(staging, all, false) }.map_err(as_text)?;
     Ok(Unjoined { link, bounce, staging })
 }

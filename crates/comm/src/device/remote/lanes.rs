@@ -23,7 +23,7 @@ pub struct Copies {
 /// # Safety
 /// There is one at this address, a multiple of 8, as long as it is used.
 pub unsafe fn word<'a>(address: u64) -> &'a AtomicU64 {
-    // SAFETY: as promised.
+    // SAFETY: the caller has a word at this address, a multiple of 8, as long as it is used.
     unsafe { &*(address as *const AtomicU64) }
 }
 

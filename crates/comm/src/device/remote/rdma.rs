@@ -283,7 +283,8 @@ impl RdmaPath {
         number: u64,
         held: Option<PartRange>,
     ) -> Result<(), LinkError> {
-        // SAFETY: as in `write`.
+        // SAFETY: staging memory, which is freed behind the thread of the links, or a part, which is held
+        // until the request has ended.
         unsafe { self.pair.post(Operation::Read { from }, segment, false) }.map_err(refused)?;
         self.note(Effect::Completes(number), true, held);
         Ok(())

@@ -153,8 +153,8 @@ impl Reader {
     /// When the peer has ended.
     pub fn payload(&mut self, stream: &ByteStream) -> Result<bool, LinkError> {
         while let Some((address, left)) = &mut self.payload {
-            // SAFETY: as promised to `begin_payload`. That it has no other use meanwhile is for the programs
-            // to see to, as with any put.
+            // SAFETY: whoever called `begin_payload` keeps so many bytes there until the payload is read.
+            // That they have no other use meanwhile is for the programs to see to, as with any put.
             let target = unsafe { core::slice::from_raw_parts_mut(*address as *mut u8, *left as usize) };
             let buffered = &self.buffer[self.start..self.end];
             let count = if buffered.is_empty() {

@@ -183,7 +183,7 @@ impl Target {
                     }
                 }
                 Work::Atomic { range, operation, value, operand } => {
-                    // SAFETY: as above.
+                    // SAFETY: a word of the range, whose part is kept.
                     let word = unsafe { word(range.address) };
                     let before = match operation {
                         Atomic::Add => word.fetch_add(*value, Ordering::AcqRel),

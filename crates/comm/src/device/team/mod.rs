@@ -342,7 +342,7 @@ impl Team {
     /// # Errors
     /// When there are windows enough, or it is not as described.
     pub unsafe fn register(&self, kind: Kind, addresses: &[u64], bytes: u64) -> Result<u32, TeamError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller keeps so many bytes of this kind at each address until the window is freed.
         unsafe { self.windows.register(kind, addresses, bytes) }
     }
 

@@ -144,11 +144,12 @@ impl KernelVerbs {
         let memory = gpu.host_memory(RESULTS_BYTES + SINK_BYTES as u64)?;
         // SAFETY: the memory is freed behind the registration, and holds so many bytes.
         let results = unsafe { nic.register(memory.address, RESULTS_BYTES as usize, Access::LOCAL_WRITE) }?;
-        // SAFETY: as above. Nothing is ever read from there.
+        // SAFETY: the memory is freed behind the registration, and holds so many bytes. Nothing is ever read
+        // from there.
         let sink = unsafe { nic.register(memory.address + RESULTS_BYTES, SINK_BYTES, Access::REMOTE_WRITE) }?;
         let flush = gpu.device_memory(FLUSH_BYTES as u64)?;
         let registered = if gpu.allows_rdma() {
-            // SAFETY: as above.
+            // SAFETY: the memory is freed behind the registration, and holds so many bytes.
             unsafe { nic.register(flush.address, FLUSH_BYTES, Access::REMOTE_READ) }.ok()
         } else {
             None

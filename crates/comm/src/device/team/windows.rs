@@ -106,7 +106,8 @@ impl TeamWindows {
             return unsafe { nic.register(block.address, bytes, true) }.ok();
         }
         let dma_buf = gpu.allows_rdma().then(|| gpu.dma_buf(block.address))?;
-        // SAFETY: as above.
+        // SAFETY: the part has the region in front of the memory. Other ranks write to windows when kernels
+        // ask them to.
         unsafe { nic.register_gpu(block.address, bytes, dma_buf) }.ok()
     }
 

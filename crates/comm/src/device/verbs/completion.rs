@@ -52,7 +52,7 @@ pub(super) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
 
 /// The same, to be filled.
 pub(super) fn bytes_of_mut<T: Copy>(value: &mut T) -> &mut [u8] {
-    // SAFETY: as above, and every value of such a number is one.
+    // SAFETY: the layouts are numbers without padding between them, and every value of such a number is one.
     unsafe { core::slice::from_raw_parts_mut((&raw mut *value).cast::<u8>(), size_of::<T>()) }
 }
 
@@ -82,7 +82,8 @@ impl Reader<'_> {
         let (syndrome, slot) =
             unsafe { (((end - 9) as *const u8).read_volatile(), ((end - 4) as *const u16).read_volatile()) };
         let code = {
-            // SAFETY: as above.
+            // SAFETY: a byte of the same entry, which the card does not write again before the record says
+            // that it is read.
             unsafe { ((end - 1) as *const u8).read_volatile() >> 4 }
         };
         self.consumed += 1;

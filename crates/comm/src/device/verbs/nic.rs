@@ -123,7 +123,7 @@ impl Nic {
 
     /// Lets kernels wait again.
     pub fn resume(&self) {
-        // SAFETY: as above.
+        // SAFETY: the memory is pinned, holds the word, and lives as long as the card.
         unsafe { &*(self.0.abort.address as *const AtomicU32) }.store(0, Ordering::Release);
     }
 
@@ -143,7 +143,8 @@ impl Nic {
     ) -> Result<Registered, VerbsError> {
         let domain = &self.0.domain;
         if let Some((descriptor, offset)) = self.0.gpu.dma_buf(address) {
-            // SAFETY: as promised; the dma-buf keeps the memory until the region goes.
+            // SAFETY: the caller keeps the memory until what is returned is dropped, and the dma-buf does so
+            // until the region goes.
             let region = unsafe {
                 MemoryRegion::register_dma_buf(domain, descriptor.as_fd(), offset, bytes, address, access)
             };
@@ -151,7 +152,8 @@ impl Nic {
                 return Ok(Registered { region, _nic: self.clone() });
             }
         }
-        // SAFETY: as promised. Where the kernel knows no memory at a GPU's address, it refuses.
+        // SAFETY: the caller keeps the memory until what is returned is dropped. Where the kernel knows no
+        // memory at a GPU's address, it refuses.
         let region = unsafe { MemoryRegion::register(domain, address as *mut u8, bytes, access) }?;
         Ok(Registered { region, _nic: self.clone() })
     }

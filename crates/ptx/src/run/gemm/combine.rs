@@ -19,16 +19,16 @@ pub(in crate::run) unsafe fn compute_elements(
     thread: *mut ThreadContext,
     request: &ElementsRequest,
 ) -> Result<(), Raised> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's context is that of the running thread, on whose coroutine this is.
     let (block, yielder) = unsafe { (u64::from((*thread).ctaid[0]), &*(*thread).yielder) };
     let step = ElementsStep::from_number(request.step).ok_or(INVALID)?;
     let tiles: Tiles<Number> = yielder.on_parent_stack(|| SCRATCH.with(Scratch::tiles));
     if step.is_reduction() {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's context is that of the running thread, on whose coroutine this is.
         return if block == 0 { unsafe { reduce(thread, request, step, &tiles) } } else { Ok(()) };
     }
     let Some(tile) = Tile::of_block([request.rows, request.columns], 1, block) else { return Ok(()) };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's context is that of the running thread, on whose coroutine this is.
     unsafe { compute_tile(thread, request, step, &tile, &tiles) }
 }
 

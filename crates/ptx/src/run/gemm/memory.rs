@@ -86,7 +86,8 @@ impl<'a> Operand<'a> {
         stride: usize,
     ) -> Result<(), Raised> {
         if self.structure == Structure::General {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller has room for the part, which nothing else uses, and this runs on a
+            // coroutine.
             return unsafe { self.read_stored(rows, columns, to, stride) };
         }
         let mirrored = self.mirrored();
@@ -97,7 +98,7 @@ impl<'a> Operand<'a> {
             let after = Range { first: stored.end(), len: rows.end() - stored.end() };
             for (part, is_stored) in [(before, false), (stored, true), (after, false)] {
                 let to = to.wrapping_add((part.first - rows.first) as usize);
-                // SAFETY: as the caller promises; the parts are those of the column.
+                // SAFETY: the caller has room for the part, of which these are rows of one column.
                 unsafe {
                     match is_stored {
                         _ if part.len == 0 => {}
@@ -157,13 +158,13 @@ impl<'a> Operand<'a> {
             for element in (0..columns.len as usize)
                 .flat_map(|column| (0..rows.len as usize).map(move |row| (row, column)))
             {
-                // SAFETY: as the caller promises.
+                // SAFETY: the caller has room for `rows` by `columns` elements.
                 unsafe { *to.add(element.1 * stride + element.0) = T::of_single(1.0) };
             }
             return Ok(());
         }
         let part = self.part(rows, columns)?;
-        // SAFETY: as the caller promises; the part's addresses are in the space.
+        // SAFETY: the caller has room for the part; its addresses are in the space.
         unsafe {
             match self.scalar_type {
                 ScalarType::F16 => part.read::<Half, T>(to, stride),
@@ -203,13 +204,14 @@ impl<'a> Operand<'a> {
         stride: usize,
     ) -> Result<(), Raised> {
         if self.structure == Structure::General {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller has the part's elements, which nothing else uses, and this runs on a
+            // coroutine.
             return unsafe { self.write_stored(rows, columns, from, stride) };
         }
         for (offset, column) in columns.numbers().enumerate() {
             let from = from.wrapping_add(offset * stride);
             let (one, stored) = (Range { first: column, len: 1 }, self.stored_rows(rows, column));
-            // SAFETY: as the caller promises; the rows are those of the column.
+            // SAFETY: the caller has the part's elements, and the rows are those of the column.
             unsafe {
                 if let Some(diagonal) = self.real_diagonal(rows, column) {
                     let element = from.wrapping_add(diagonal);
@@ -233,7 +235,7 @@ impl<'a> Operand<'a> {
         stride: usize,
     ) -> Result<(), Raised> {
         let part = self.part(rows, columns)?;
-        // SAFETY: as the caller promises; the part's addresses are in the space.
+        // SAFETY: the caller has the part's elements; its addresses are in the space.
         unsafe {
             match self.scalar_type {
                 ScalarType::F16 => part.write::<Half, T>(from, stride),
@@ -308,8 +310,8 @@ pub(in crate::run) unsafe fn read_array<T: Copy>(
     to: *mut T,
 ) -> Result<(), Raised> {
     if let Some(address) = array::<T>(space, address, len)? {
-        // SAFETY: as the caller promises; the addresses are in the space. Other threads may write them meanwhile,
-        // as on a GPU.
+        // SAFETY: the caller has room for `len` values, of which every pattern of bits is one; the addresses
+        // are in the space. Other threads may write them meanwhile, as on a GPU.
         unsafe { std::ptr::copy_nonoverlapping(address as *const T, to, len as usize) };
     }
     Ok(())
@@ -326,7 +328,8 @@ pub(in crate::run) unsafe fn write_array<T: Copy>(
     from: *const T,
 ) -> Result<(), Raised> {
     if let Some(address) = array::<T>(space, address, len)? {
-        // SAFETY: as for `read_array`.
+        // SAFETY: the caller has `len` values; the addresses are in the space. Other threads may access them
+        // meanwhile, as on a GPU.
         unsafe { std::ptr::copy_nonoverlapping(from, address as *mut T, len as usize) };
     }
     Ok(())
@@ -381,7 +384,8 @@ impl Part {
     unsafe fn write<E: Element, T: Sum>(&self, from: *const T, stride: usize) {
         for column in 0..self.columns {
             for row in 0..self.rows {
-                // SAFETY: as for `read`.
+                // SAFETY: the caller has checked the addresses, and has the elements. Other threads may
+                // access what is written meanwhile, as on a GPU.
                 unsafe {
                     let element = E::narrow(*from.add(column * stride + row));
                     (self.address(row, column) as *mut E).write_unaligned(element);

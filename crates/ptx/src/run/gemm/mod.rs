@@ -28,7 +28,7 @@ pub(super) use tile::scalar;
 pub(super) unsafe fn multiply_tile(thread: *mut ThreadContext, request: &Request) -> Result<(), Raised> {
     let scalar_type = |number| ScalarType::from_number(number).ok_or(INVALID);
     let is_complex = scalar_type(request.d.scalar_type)?.is_complex();
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's context is that of the running thread, on whose coroutine this is.
     unsafe {
         match (Accumulator::from_number(request.accumulator).ok_or(INVALID)?, is_complex) {
             (Accumulator::Single, false) => multiply::<f32>(thread, request),
@@ -71,7 +71,8 @@ unsafe fn multiply<T: Sum>(thread: *mut ThreadContext, request: &Request) -> Res
     }
     tiles.scale(columns, alpha);
     if !beta.is_zero() {
-        // SAFETY: as above; the left factor is not needed any more.
+        // SAFETY: a tile has so many elements at most, and this runs on a coroutine; the left factor is not
+        // needed any more.
         unsafe { operand(&request.c)?.read(tile.rows, tile.columns, tiles.left, TILE as usize)? };
         tiles.add_scaled(columns, beta);
     }
@@ -84,11 +85,11 @@ unsafe fn multiply<T: Sum>(thread: *mut ThreadContext, request: &Request) -> Res
             ..Matrix::default()
         };
         let one = Range { first: 0, len: 1 };
-        // SAFETY: as above.
+        // SAFETY: a tile has so many elements at most, and this runs on a coroutine.
         unsafe { operand(&bias)?.read(tile.rows, one, tiles.left, TILE as usize)? };
         tiles.add_column(columns);
     }
     tiles.apply(columns, activation);
-    // SAFETY: as above.
+    // SAFETY: a tile has so many elements at most, and this runs on a coroutine.
     unsafe { operand(&request.d)?.write(tile.rows, tile.columns, tiles.sums, TILE as usize) }
 }

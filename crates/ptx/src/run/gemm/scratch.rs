@@ -38,7 +38,7 @@ pub(super) struct Tiles<T> {
 // SAFETY: the pointers are used on the thread whose memory it is, also where the worker's own stack is called
 // another one.
 unsafe impl<T> Send for Tiles<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the pointers alone, which are used on the thread whose memory it is.
 unsafe impl<T> Sync for Tiles<T> {}
 
 impl Scratch {

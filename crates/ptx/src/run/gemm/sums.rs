@@ -96,7 +96,8 @@ macro_rules! real {
                 (right, right_stride): (*const Self, isize),
                 (sums, stride): (*mut Self, isize),
             ) {
-                // SAFETY: as the caller promises.
+                // SAFETY: the caller has `rows` by `depth`, `depth` by `columns` and `rows` by `columns`
+                // elements at these strides, and nothing else uses the sums.
                 unsafe {
                     matrixmultiply::$multiply(
                         rows,
@@ -158,7 +159,8 @@ macro_rules! complex {
             ) {
                 use matrixmultiply::CGemmOption::Standard;
                 let one = [1.0, 0.0];
-                // SAFETY: as the caller promises.
+                // SAFETY: the caller has `rows` by `depth`, `depth` by `columns` and `rows` by `columns`
+                // elements at these strides, and nothing else uses the sums.
                 unsafe {
                     matrixmultiply::$multiply(
                         Standard,

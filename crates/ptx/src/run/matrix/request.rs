@@ -39,19 +39,23 @@ pub(crate) struct RearrangeRequest {
 /// filled, on the stack of a thread that is suspended.
 pub(in crate::run) unsafe fn complete_multiply(requests: &[WarpRequest; 32], lanes: u32) {
     let at = |lane: usize| requests[lane].value as *mut MultiplyRequest;
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's requests of these lanes are addresses of a `MultiplyRequest` on the stack of a
+    // suspended thread.
     let multiplication = unsafe { (*at(lanes.trailing_zeros() as usize & 31)).multiplication };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's requests of these lanes are addresses of a `MultiplyRequest` on the stack of a
+    // suspended thread.
     let agrees = |&lane: &usize| unsafe { (*at(lane)).multiplication == multiplication };
     let mut operands = [Operands::default(); 32];
     for lane in lanes_in(lanes).filter(agrees) {
-        // SAFETY: as the caller promises. What the fragments do not have is copied, but never looked at.
+        // SAFETY: the caller's requests of these lanes are addresses of a `MultiplyRequest` on the stack of a
+        // suspended thread. What the fragments do not have is copied, but never looked at.
         let request = unsafe { &*at(lane) };
         operands[lane] = Operands { a: request.a, b: request.b, c: request.accumulator };
     }
     let results = multiply(&multiplication, &operands);
     for lane in lanes_in(lanes).filter(agrees) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's requests of these lanes are addresses of a `MultiplyRequest` on the stack of a
+        // suspended thread.
         unsafe { (*at(lane)).accumulator = results[lane] };
     }
 }
@@ -62,13 +66,15 @@ pub(in crate::run) unsafe fn complete_multiply(requests: &[WarpRequest; 32], lan
 /// As for [`complete_multiply`], of a [`RearrangeRequest`].
 pub(in crate::run) unsafe fn complete_rearrange(requests: &[WarpRequest; 32], lanes: u32) {
     let at = |lane: usize| requests[lane].value as *mut RearrangeRequest;
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's requests of these lanes are addresses of a `RearrangeRequest` on the stack of a
+    // suspended thread.
     let header = |lane: usize| unsafe { ((*at(lane)).from, (*at(lane)).to, (*at(lane)).tiles) };
     let (from, to, tiles) = header(lanes.trailing_zeros() as usize & 31);
     let tiles = (tiles as usize).min(MAX_TILES);
     let mut registers = [LaneTiles::default(); 32];
     for lane in lanes_in(lanes).filter(|&lane| header(lane) == (from, to, tiles as u32)) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's requests of these lanes are addresses of a `RearrangeRequest` on the stack of
+        // a suspended thread.
         let passed = unsafe { (*at(lane)).registers };
         match from {
             TileLayout::Rows if lane < TILE * tiles => registers[lane] = passed,
@@ -78,7 +84,8 @@ pub(in crate::run) unsafe fn complete_rearrange(requests: &[WarpRequest; 32], la
     }
     let results = rearrange(&registers, from, to);
     for lane in lanes_in(lanes).filter(|&lane| header(lane) == (from, to, tiles as u32)) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's requests of these lanes are addresses of a `RearrangeRequest` on the stack of
+        // a suspended thread.
         unsafe { (*at(lane)).registers = results[lane] };
     }
 }

@@ -79,12 +79,12 @@ pub(super) unsafe fn solve(thread: *mut ThreadContext, request: &SolveRequest) -
         unsafe { compute(step, request, &parts, alpha, &is_stopped) }
     });
     for part in (0..5).filter(|part| writes[*part]) {
-        // SAFETY: as above.
+        // SAFETY: `allocate` made room for the part, and this runs on a coroutine.
         unsafe { transfer(&parts, part, &matrices[part], block, space, Direction::Write)? };
     }
     if request.info.address != 0 {
         let (mut value, one) = ([info as f64, 0.0], Range { first: 0, len: 1 });
-        // SAFETY: as above.
+        // SAFETY: `value` is a local, and this runs on a coroutine.
         unsafe { Operand::of(&request.info, block, space)?.write(one, one, &raw mut value, 1)? };
     }
     Ok(())
@@ -187,7 +187,7 @@ unsafe fn transfer(
     }
     let operand = Operand::of(matrix, block, space)?;
     let range = |len: usize| Range { first: 0, len: len as u64 };
-    // SAFETY: as the caller promises; the part has so many elements.
+    // SAFETY: nothing else uses the caller's part, which has so many elements.
     unsafe {
         if direction == Direction::Read {
             return operand.read(range(rows), range(columns), address, rows);
@@ -212,7 +212,7 @@ unsafe fn compute(
     alpha: Complex,
     is_stopped: &dyn Fn() -> bool,
 ) -> usize {
-    // SAFETY: as the caller promises; parts do not overlap.
+    // SAFETY: nothing else uses the caller's parts, which do not overlap.
     let [mut a, mut b, mut c, mut values, mut pivots] =
         unsafe { [parts.dense(0), parts.dense(1), parts.dense(2), parts.dense(3), parts.dense(4)] };
     let has = |flag| request.flags & flag != 0;

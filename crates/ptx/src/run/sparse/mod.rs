@@ -87,7 +87,8 @@ impl Part {
             return Ok(());
         }
         let (rows, columns) = self.ranges();
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller has room for the elements, which nothing else uses, and this runs on a
+        // coroutine.
         unsafe {
             Operand::of(&self.matrix, 0, space)?.read(rows, columns, to as *mut Complex, self.rows as usize)
         }
@@ -100,7 +101,7 @@ impl Part {
             return Ok(());
         }
         let (rows, columns) = self.ranges();
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller has the elements, which nothing else uses, and this runs on a coroutine.
         unsafe {
             Operand::of(&self.matrix, 0, space)?.write(
                 rows,
