@@ -1,21 +1,21 @@
-"""Checks the words of identifiers and prose: terms of the field, no words of our own.
+"""Checks the words of identifiers, prose and safety comments: terms of the field, no words of our own.
 
     python3 tools/words            fails where a listed word is used more often than its file in tools/words allows
-    python3 tools/words --list W   every use of the word W (a name of identifiers.tsv or prose.tsv) with file and line
+    python3 tools/words --list W   every use of the word W (a name of one of the lists) with file and line
     python3 tools/words --record   writes the counts of today, after words have become fewer
 
-tools/words/identifiers.tsv and prose.tsv have a line for each word: its name, a regular expression, what is allowed,
-and how often it is used today. Identifiers are split at underscores and changes of case before they are searched; those
-of tests, and of declarations of foreign libraries, do not count. Exit status: 0 if all is well, 1 if not, 2 for wrong
-use.
+identifiers.tsv, prose.tsv and safety.tsv in tools/words have a line for each word: its name, a regular expression, what
+is allowed, and how often it is used today. Identifiers are split at underscores and changes of case before they are
+searched; those of tests, and of declarations of foreign libraries, do not count. Exit status: 0 if all is well, 1 if
+not, 2 for wrong use.
 """
 
 import sys
 from pathlib import Path
 
-from words import Word, read_list, uses_in_tree, write_list
+from words import Word, identifiers, prose, read_list, safety, uses_in_tree, write_list
 
-LISTS = ("identifiers.tsv", "prose.tsv")
+LISTS = {"identifiers.tsv": identifiers, "prose.tsv": prose, "safety.tsv": safety}
 
 
 def main(arguments: list[str]) -> int:
@@ -37,7 +37,7 @@ def check(lists: dict[str, list[Word]]) -> int:
     """Compares the uses of today with the stored counts."""
     status = 0
     for name, words in lists.items():
-        found = uses_in_tree(Path.cwd(), words, is_prose=name == "prose.tsv")
+        found = uses_in_tree(Path.cwd(), words, LISTS[name])
         for word in words:
             count = len(found[word.name])
             if count > word.count:
@@ -54,7 +54,7 @@ def show(lists: dict[str, list[Word]], wanted: str) -> int:
     """Prints every use of one word."""
     for name, words in lists.items():
         chosen = [word for word in words if word.name == wanted]
-        for uses in uses_in_tree(Path.cwd(), chosen, is_prose=name == "prose.tsv").values():
+        for uses in uses_in_tree(Path.cwd(), chosen, LISTS[name]).values():
             print(*uses, sep="\n")
     return 0
 
@@ -62,7 +62,7 @@ def show(lists: dict[str, list[Word]], wanted: str) -> int:
 def record(lists: dict[str, list[Word]], here: Path) -> int:
     """Stores the counts of today; a count that would grow is refused."""
     for name, words in lists.items():
-        found = uses_in_tree(Path.cwd(), words, is_prose=name == "prose.tsv")
+        found = uses_in_tree(Path.cwd(), words, LISTS[name])
         grown = [word.name for word in words if len(found[word.name]) > word.count]
         if grown:
             print(f"used more often than before: {', '.join(grown)}", file=sys.stderr)

@@ -1,8 +1,8 @@
-"""Uses of listed words in the identifiers and the prose of the tree."""
+"""Uses of listed words in the identifiers, the prose and the safety comments of the tree."""
 
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,10 @@ PYTHON_COMMENT_OR_STRING = re.compile(r'#[^\n]*|"""(?:.*?)"""|"(?:[^"\\\n]|\\.)*
 TEST_MODULE = re.compile(r"#\[cfg\(test\)\]\nmod \w+ \{")
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+SAFETY_COMMENT = re.compile(r"//\s*SAFETY:\s*(.*)")
+
+# Yields line, text as it is written, and text that is searched, of a file.
+Reader = Callable[[Path, str], Iterator[tuple[int, str, str]]]
 
 
 @dataclass(frozen=True)
@@ -61,14 +65,11 @@ def write_list(path: Path, words: Iterable[Word]) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def uses_in_tree(root: Path, words: list[Word], *, is_prose: bool) -> dict[str, list[str]]:
+def uses_in_tree(root: Path, words: list[Word], read: Reader) -> dict[str, list[str]]:
     """Every use of each word, as `file:line: text`."""
     found: dict[str, list[str]] = {word.name: [] for word in words}
     for path in tracked_files(root):
-        if is_prose and OLD_PROSE.match(path):
-            continue
-        pieces = prose(root, path) if is_prose else identifiers(root, path)
-        for line, written, searched in pieces:
+        for line, written, searched in read(root, path):
             for word in words:
                 if word.pattern.search(searched) and not (word.allowed and word.allowed.search(written)):
                     found[word.name].append(f"{path}:{line}: {written.strip()}")
@@ -96,6 +97,8 @@ def identifiers(root: Path, path: str) -> Iterator[tuple[int, str, str]]:
 
 def prose(root: Path, path: str) -> Iterator[tuple[int, str, str]]:
     """Line and text of Markdown outside code blocks, of doc comments, and of strings that a program may print."""
+    if OLD_PROSE.match(path):
+        return
     if path.endswith(".md"):
         is_code = False
         for number, line in enumerate((root / path).read_text().splitlines(), 1):
@@ -108,3 +111,11 @@ def prose(root: Path, path: str) -> Iterator[tuple[int, str, str]]:
             stripped = line.lstrip()
             if stripped.startswith(("//!", "///")) or '"' in stripped:
                 yield number, line, line
+
+
+def safety(root: Path, path: str) -> Iterator[tuple[int, str, str]]:
+    """Line and text of the first line of each safety comment, tests included."""
+    if path.endswith(".rs"):
+        for number, line in enumerate((root / path).read_text().splitlines(), 1):
+            if match := SAFETY_COMMENT.search(line):
+                yield number, line, match.group(1)

@@ -51,7 +51,7 @@ pub unsafe fn store<T: Copy>(pointer: *mut T, count: usize, values: &[T]) -> Res
     if pointer.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: room for `count` values as this function demands; `values` is our own memory.
+    // SAFETY: the caller has room for `count` values; `values` is our own memory.
     unsafe { pointer.copy_from_nonoverlapping(values.as_ptr(), count) };
     Ok(())
 }
@@ -64,7 +64,7 @@ pub unsafe fn write_out<T>(pointer: *mut T, value: T) -> Result<(), CUresult> {
     if pointer.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: room for a value as this function demands.
+    // SAFETY: the caller has room for a value.
     unsafe { pointer.write(value) };
     Ok(())
 }
@@ -75,7 +75,7 @@ pub unsafe fn write_out<T>(pointer: *mut T, value: T) -> Result<(), CUresult> {
 /// `pointer` is null or has room for a value.
 pub unsafe fn write_optional<T>(pointer: *mut T, value: T) {
     if !pointer.is_null() {
-        // SAFETY: room for a value as this function demands.
+        // SAFETY: the caller has room for a value.
         unsafe { pointer.write(value) };
     }
 }

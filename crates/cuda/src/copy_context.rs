@@ -66,7 +66,7 @@ pub unsafe fn copy_from_host(driver: &Driver, to: u64, from: u64, bytes: usize, 
     let rows = |start: usize, row_bytes: usize| {
         let start = start as u64;
         let plane = PlaneCopy::rows(UNIFIED, to + start, from + start, row_bytes, 2);
-        // SAFETY: both rows are within the range, as promised by the caller.
+        // SAFETY: both rows are within the range, which the caller keeps valid until the copy is done.
         unsafe { (driver.copy_plane_async)(&raw const plane, stream) }
     };
     match rows(0, bytes / 2) {

@@ -53,7 +53,7 @@ impl Pages {
         bytes: usize,
         memory: Option<(BorrowedFd<'_>, libc::off_t)>,
     ) -> CuResult<Self> {
-        // SAFETY: what is replaced is ours, as this function demands.
+        // SAFETY: the caller says that what is replaced is its own.
         let address = unsafe { map(address as *mut u8, bytes, READ_WRITE, libc::MAP_FIXED, memory)? };
         if bytes >= HUGE_PAGE {
             // SAFETY: memory that was mapped just now. Advice that the system does not take changes nothing.

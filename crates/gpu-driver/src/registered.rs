@@ -36,7 +36,7 @@ impl Registrations {
         bytes: usize,
     ) -> CuResult<Box<dyn Registration>> {
         context::within(functions, context, || {
-            // SAFETY: mapped as long as this function demands.
+            // SAFETY: the caller keeps the memory mapped until the registration has ended.
             unsafe { functions.cuMemHostRegister_v2(address.cast(), bytes, CU_MEMHOSTREGISTER_PORTABLE) }
         })?;
         let known = Arc::new(Known { context, alive: AtomicBool::new(true) });

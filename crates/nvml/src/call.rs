@@ -137,7 +137,7 @@ fn count(counter: &ArgumentValue) -> usize {
 /// They must be readable.
 unsafe fn read(address: u64, size: usize) -> Vec<u8> {
     let mut bytes = vec![0; size];
-    // SAFETY: the caller vouches for the source; the vector has the size.
+    // SAFETY: the caller has `size` bytes readable at the address; the vector has the size.
     unsafe { core::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr(), size) };
     bytes
 }

@@ -390,7 +390,8 @@ impl State {
             let then: OnComplete = Box::new(move |_| drop(ends));
             self.carry(self.slot(piece.first(), part), Work::Read(from), |_| None, Some(then));
             self.wait_for(|| Ok(operation.is_over().then_some(())))?;
-            // SAFETY: the caller vouches for the place; the card has written the slots, which are ours.
+            // SAFETY: the caller has `length` bytes writable, among which the part is; the card has written
+            // the slots, which are ours.
             unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), into.wrapping_add(offset), part) };
         }
         count(&link.counters().transfer_bytes_received, length);

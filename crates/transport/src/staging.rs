@@ -122,7 +122,7 @@ impl Piece {
     /// As many bytes at `source` as the piece has must be readable. Other threads may write to them; then
     /// either value is taken.
     pub unsafe fn fill(&mut self, source: *const u8, threads: usize) {
-        // SAFETY: the caller vouches for the source; the slots are ours until they are sent.
+        // SAFETY: the caller has as many bytes readable at `source`; the slots are ours until they are sent.
         unsafe { copy_threads::copy_nontemporal(self.as_ptr(), source, self.len(), threads) };
     }
 }
@@ -165,7 +165,8 @@ impl Lease {
     /// # Safety
     /// As many bytes at `destination` as the lease has must be writable.
     pub unsafe fn empty_into(&self, destination: *mut u8, threads: usize) {
-        // SAFETY: the caller vouches for the destination; the piece was checked to lie in staging memory.
+        // SAFETY: the caller has as many bytes writable at `destination`; the piece was checked to lie in
+        // staging memory.
         unsafe { copy_threads::copy(destination, self.as_ptr(), self.len(), threads) };
     }
 }

@@ -280,7 +280,7 @@ unsafe fn gather(parameters: &[Parameter], addresses: &[*const c_void], total: u
     buffer.resize(total, 0);
     for (parameter, address) in parameters.iter().zip(addresses) {
         let slot = &mut buffer[parameter.offset as usize..][..parameter.size as usize];
-        // SAFETY: readable for the parameter's size as this function demands; `slot` is our own memory.
+        // SAFETY: the caller has each argument readable for its parameter's size; `slot` is our own memory.
         unsafe { slot.as_mut_ptr().copy_from_nonoverlapping(address.cast(), slot.len()) };
     }
 }

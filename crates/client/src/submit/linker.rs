@@ -280,7 +280,7 @@ unsafe fn symbols(
             if name.is_null() {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
-            // SAFETY: not null, so text as this function demands.
+            // SAFETY: not null, so NUL-terminated text, which the program passes until the call returns.
             Ok((unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned(), address))
         })
         .collect()

@@ -161,8 +161,8 @@ unsafe fn receive(
             outcome = outcome.and(pending.end_first().map(drop).map_err(|(error, ())| error));
         }
         let target = if scope.is_some() { slots.address(slot) } else { to + at };
-        // SAFETY: a slot that is mapped, as long as that, and not copied from any more, or as promised by the
-        // caller.
+        // SAFETY: a slot that is mapped, as long as that, and not copied from any more, or a part of the
+        // caller's memory for the payload.
         let piece = unsafe { core::slice::from_raw_parts_mut(target as *mut u8, bytes as usize) };
         connection.receive_payload(piece)?;
         if let (Some(scope), Ok(())) = (scope, &outcome) {

@@ -82,7 +82,8 @@ impl Consumer {
     /// Where the answer to a request stands.
     pub fn response(&self, number: u64) -> &Response {
         let first = self.counters.wrapping_add(1).cast::<Response>();
-        // SAFETY: the answers follow the counters, one for each slot, as promised to `new`.
+        // SAFETY: the answers follow the counters, one for each slot; whoever called `new` keeps all of them
+        // there as long as the consumer.
         unsafe { &*first.add((number & (self.capacity - 1)) as usize) }
     }
 

@@ -118,8 +118,8 @@ impl Outgoing {
                 }
                 cipher.append(scratch, record, |out| {
                     out.reserve(record);
-                    // SAFETY: the caller vouches for the source; `reserve` made room behind the vector's end,
-                    // and exactly the bytes copied become part of it.
+                    // SAFETY: the caller has the source readable; `reserve` made room behind the vector's
+                    // end, and exactly the bytes copied become part of it.
                     unsafe {
                         let end = out.as_mut_ptr().add(out.len());
                         core::ptr::copy_nonoverlapping(data.add(sent), end, record);

@@ -146,7 +146,7 @@ impl LaneSocket {
             }
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the message names the two ranges, which may be read as promised.
+        // SAFETY: the message names the two ranges, which the caller has readable until this returns.
         let sent = unsafe { libc::sendmsg(self.descriptor.as_raw_fd(), &raw const message, flags) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }

@@ -181,8 +181,8 @@ pub unsafe fn note_copied(source: &HostRegion) -> Result<(), CUresult> {
         note_unknown();
         return Ok(());
     }
-    // SAFETY: a contiguous region is as many bytes, readable as this function demands. Another thread that
-    // writes them meanwhile is the program's fault natively, too.
+    // SAFETY: a contiguous region is as many bytes, which the caller has readable. Another thread that writes
+    // them meanwhile is the program's fault natively, too.
     let bytes = unsafe { core::slice::from_raw_parts(source.address.cast_const(), source.bytes()) };
     reachability::note_bytes(bytes);
     // Pointers are aligned where they lie in this process, as structures are.

@@ -68,7 +68,7 @@ unsafe fn register(
     threads: usize,
 ) -> Result<(), CUresult> {
     let Expected { transfer, is_blocked, .. } = expected;
-    // SAFETY: valid until the transfer is done, as this function demands.
+    // SAFETY: the caller keeps the buffer's memory writable until the transfer is done.
     let destination = unsafe { receive_buffer::destination(transfer, buffer, *is_blocked, threads) };
     let registered = session.link().expect_transfer(transfer.number(), destination.with_threads(threads));
     registered.map_err(|cause| {

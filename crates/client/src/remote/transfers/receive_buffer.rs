@@ -43,8 +43,8 @@ pub unsafe fn destination(
 ) -> Destination {
     let transfer = transfer.clone();
     match buffer {
-        // SAFETY: valid until the transfer is done, as this function demands; it is done when the callback
-        // has run.
+        // SAFETY: the caller keeps the memory writable until the transfer is done, which it is when the
+        // callback has run.
         ReceiveBuffer::Direct(address, length) if !is_blocked => unsafe {
             Destination::raw(address, length, move |outcome| transfer.ended(outcome))
         },
@@ -61,8 +61,8 @@ pub unsafe fn destination(
                     (outcome, _) => transfer.ended(outcome),
                 }
             };
-            // SAFETY: the program's memory is valid until the transfer is done, as this function demands, and
-            // the bounce buffer as long as `ordered`, which the callback holds.
+            // SAFETY: the caller keeps the program's memory valid until the transfer is done, and the bounce
+            // buffer lasts as long as `ordered`, which the callback holds.
             unsafe { Destination::chosen(ordered, length, on_end) }
         }
         ReceiveBuffer::Scatter { length, scatter, .. } => {
@@ -105,7 +105,8 @@ impl OrderedBuffer {
         let bounced = core::mem::take(&mut *self.bounced.lock());
         for (part, bounce) in bounced {
             let to = self.address.wrapping_add(part.start);
-            // SAFETY: the buffer was made for as many bytes; for the rest as this function demands.
+            // SAFETY: the bounce buffer was made for as many bytes, and the caller has as many writable in
+            // the program's memory.
             unsafe { copy_threads::copy(to, bounce.memory(), part.len(), threads) };
         }
     }

@@ -39,7 +39,7 @@ pub(super) unsafe fn from_device(
     copies::count(Direction::FromDevice, by, &destination);
     let pending = if waits { stream.pending_writes() } else { Default::default() };
     if waits && bytes <= INLINE_BYTES {
-        // SAFETY: writable as this function demands.
+        // SAFETY: the caller has the destination writable until this returns, which is after the reply.
         let outcome = unsafe { copy_with_reply(destination, source, stream, &pending) }?;
         let newest = completion::of_thread();
         stream.advance(newest);
@@ -104,7 +104,7 @@ unsafe fn copy_with_reply(
     pending: &PendingWrites,
 ) -> Result<Result<(), CUresult>, CUresult> {
     let request = calls::copy_from_device_now { source, stream: stream.handle };
-    // SAFETY: writable as this function demands; `unpack` takes no more than the region has.
+    // SAFETY: the caller has the destination writable; `unpack` takes no more than the region has.
     let store = |bytes: &[u8]| unsafe { destination.unpack(bytes, 1) };
     let late = send::call_reading(stream.context, &request, |reply| {
         let length = reply.count(1)?;
@@ -141,7 +141,7 @@ unsafe fn expect_piece(
     } else {
         let (start, end) = part.span();
         let threads = plan.threads;
-        // SAFETY: writable until the transfer is done, as this function demands.
+        // SAFETY: the caller keeps the part's memory writable until the transfer is done.
         let scatter = Box::new(move |packed: &[u8]| unsafe { { part }.unpack(packed, threads) });
         ReceiveBuffer::Scatter { length: part.bytes(), start, end, scatter }
     };

@@ -104,7 +104,7 @@ unsafe fn send_with_command(
         let request = calls::copy_to_device { destination, stream: stream.handle, publish, data };
         send::post_in(stream.context, &request)
     };
-    // SAFETY: readable now, as this function demands.
+    // SAFETY: the caller has the source readable until this returns.
     unsafe {
         if source.is_contiguous() {
             post(slice::from_raw_parts(source.address, source.bytes()))?;
@@ -209,7 +209,7 @@ unsafe fn send_now(
         ..TransferOptions::planned(&plan, stream.id)
     };
     let numbered = parts.into_iter().map(|part| (device::fresh(), part));
-    // SAFETY: readable as this function demands, and held only as long as this function runs.
+    // SAFETY: the caller has the source readable, and it is held only as long as this function runs.
     let held = unsafe { send_pieces(session, numbered, &plan, options, post) }?;
     if is_waited_for {
         // Until the bytes are known to have come, what a lane loses can be sent again.
@@ -266,13 +266,13 @@ unsafe fn send_pieces(
         let region = part.1;
         let buffer = (!region.is_contiguous()).then(|| {
             let mut buffer = free.unwrap_or_default();
-            // SAFETY: readable as this function demands.
+            // SAFETY: the caller has the region readable.
             unsafe { region.pack_into(&mut buffer, plan.threads) };
             buffer
         });
         let start = buffer.as_ref().map_or(region.address.cast_const(), |buffer| buffer.as_ptr());
-        // SAFETY: the piece is readable as this function demands; a buffer is kept, unchanged, until the
-        // transfer has been dropped.
+        // SAFETY: the caller has the piece readable; a buffer is kept, unchanged, until the transfer has been
+        // dropped.
         let started = unsafe { session.link().begin_transfer(number, start, region.bytes(), options) };
         let started = started.map_err(|_| LOST)?;
         if !is_posted_first {

@@ -155,7 +155,7 @@ impl Window {
         let mapped = self.mapped_at(on_gpu, bytes).ok_or(BarError::Outside)?;
         let writes = direction == Direction::ToGpu;
         self.synchronise(writes, false);
-        // SAFETY: so many bytes are mapped; the host's are as promised by the caller.
+        // SAFETY: so many bytes are mapped, and the caller has as many valid on the host.
         unsafe {
             match direction {
                 Direction::FromGpu => mmio::read(mapped, host, bytes),

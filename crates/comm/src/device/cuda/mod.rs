@@ -175,7 +175,7 @@ impl CudaGpu {
         }
         let _entered = Entered::new(self.calls, self.context)?;
         let mut blocks = 0;
-        // SAFETY: there is room for the number; the function is as promised.
+        // SAFETY: there is room for the number; the caller passes a function of this context.
         let status = unsafe { (self.calls.occupancy)(&raw mut blocks, function, threads as c_int, shared) };
         check("the occupancy of a kernel", status)?;
         let blocks = u32::try_from(blocks * self.attribute(MULTIPROCESSORS)).unwrap_or(0);

@@ -352,7 +352,7 @@ pub unsafe fn cuGraphDestroyNode(hNode: CUgraphNode) -> Outcome {
 }
 
 pub unsafe fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: u32) -> Outcome {
-    // SAFETY: the program's text.
+    // SAFETY: the program passes null or NUL-terminated text, which stays until the call returns.
     let path = unsafe { crate::arguments::text(path) }?;
     let text = dot::print(&graphs(), graph::resolve(hGraph)?, flags)?;
     std::fs::write(path, text).map_err(|cause| {
