@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -87,6 +88,46 @@ class Wheel(unittest.TestCase):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         return str(path)
+
+
+class Pools(Wheel):
+    def setUp(self):
+        super().setUp()
+        self.pool = self.home / "lab"
+        self.pool.mkdir()
+        (self.pool / "servers").write_text(f"{SERVER}\n")
+
+    def status(self) -> str:
+        """What `causeway pool status` says of the pool."""
+        return self.run_command([str(VENV / "bin/causeway"), "pool", "status", str(self.pool)], None).stdout
+
+    def test_connect_holds_a_gpu_of_a_pool_until_the_process_ends(self):
+        pool = f"pool:{self.pool}"
+        script = f"""
+import os, subprocess, sys, causeway_gpu
+pool = {pool!r}
+assert len(causeway_gpu.connect(pool)) == 1
+assert causeway_gpu.connect(pool) == causeway_gpu.devices(), "the same GPU the second time"
+assert os.environ["CAUSEWAY_ON"] == {SERVER!r} and os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+{INIT}
+held = subprocess.run([{str(VENV / "bin/causeway")!r}, "pool", "status", {str(self.pool)!r}], capture_output=True, text=True)
+assert "0 of 1 GPUs free" in held.stdout, held
+other = [sys.executable, "-c", "import causeway_gpu; causeway_gpu.connect({pool!r})"]
+refused = subprocess.run(other, capture_output=True, text=True, env=os.environ | {{"CAUSEWAY_ON": ""}})
+assert refused.returncode == 1 and "0 of 1 GPUs free" in refused.stderr, refused
+print("ends")
+"""
+        self.assertIn("ends", self.run_python(script, None).stdout)
+        for _ in range(100):
+            if "1 of 1 GPUs free" in self.status():
+                return
+            time.sleep(0.1)
+        self.fail(self.status())
+
+    def test_a_pool_without_free_gpus_is_an_error(self):
+        (self.pool / "servers").write_text("unix:/nowhere.sock\n")
+        script = f'import causeway_gpu; causeway_gpu.connect("pool:{self.pool}")'
+        self.assertIn("no server of the pool", self.run_python(script, None, 1).stderr)
 
 
 class Startup(Wheel):

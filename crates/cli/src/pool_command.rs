@@ -13,7 +13,7 @@ use serde_json::json;
 use thiserror::Error;
 
 use crate::duration::seconds;
-use crate::pool::{Gpu, Holder, Lease, Pool, PoolError, Request, ServerState, names};
+use crate::pool::{self, Gpu, Held, Holder, Lease, Pool, PoolError, Request, ServerState, names};
 use crate::server::KeyArguments;
 
 /// Give each program or job free GPUs of a pool of servers.
@@ -62,6 +62,20 @@ enum Action {
         #[command(flatten)]
         keys: KeyArguments,
     },
+    /// Hold GPUs until standard input ends, and print the variables that programs need: for a program that cannot be
+    /// started by `causeway run`, such as a service or a notebook.
+    Hold {
+        /// The pool: its name, or `pool:NAME:GPUS` as for `causeway run --on`.
+        pool: String,
+        /// How many GPUs, where POOL does not say it.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+        gpus: u16,
+        /// Wait for this time (seconds, or 90s, 10m, 2h) until enough are free.
+        #[arg(long, value_name = "TIME", default_value_t = 0, value_parser = seconds::<0, 86_400>)]
+        wait: u32,
+        #[command(flatten)]
+        keys: KeyArguments,
+    },
     /// Release the GPUs of a job. It is no error if it has none.
     Release {
         /// The pool.
@@ -90,6 +104,9 @@ pub enum PoolCommandError {
     /// The list of jobs cannot be read.
     #[error("the list of jobs cannot be read from standard input: {0}")]
     Read(io::Error),
+    /// Standard input, whose end is waited for, cannot be read.
+    #[error("the GPUs are free again, since standard input cannot be read: {0}")]
+    Hold(#[source] io::Error),
     /// The reader of what is printed is gone.
     #[error("nothing can be printed: {0}")]
     Print(#[source] io::Error),
@@ -120,10 +137,20 @@ pub fn pool(arguments: &Arguments) -> Result<ExitCode, PoolCommandError> {
                 user: of_user.clone().unwrap_or_else(current_user),
                 gpus: usize::from(*gpus),
             };
-            let wait = Duration::from_secs(u64::from(*wait));
-            let held = Pool::of(pool)?.acquire(&request, |servers| keys.query(servers), wait)?;
-            print(format!("{}={}", ON.name, held.lease.on))?;
-            print(format!("{}={}", CUDA_VISIBLE_DEVICES.name, held.lease.devices))?;
+            let held = acquire(pool, &request, *wait, keys)?;
+            print(variables(&held.lease))?;
+        }
+        Action::Hold { pool, gpus, wait, keys } => {
+            let named = pool::reference(pool)?;
+            let (name, gpus) = match &named {
+                Some(reference) => (reference.name, reference.gpus),
+                None => (pool.as_str(), usize::from(*gpus)),
+            };
+            let request = Request { holder: Holder::this_process(), user: current_user(), gpus };
+            let held = acquire(name, &request, *wait, keys)?;
+            print(variables(&held.lease))?;
+            // Its end is that of the program that has its other end.
+            io::copy(&mut io::stdin(), &mut io::sink()).map_err(PoolCommandError::Hold)?;
         }
         Action::Release { pool, job: Some(job), .. } => {
             if Pool::of(pool)?.release(job)? {
@@ -143,6 +170,16 @@ pub fn pool(arguments: &Arguments) -> Result<ExitCode, PoolCommandError> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn acquire(pool: &str, request: &Request, wait: u32, keys: &KeyArguments) -> Result<Held, PoolError> {
+    let wait = Duration::from_secs(u64::from(wait));
+    Pool::of(pool)?.acquire(request, |servers| keys.query(servers), wait)
+}
+
+/// The variables that the programs of a lease need, one on each line.
+fn variables(lease: &Lease) -> String {
+    format!("{}={}\n{}={}", ON.name, lease.on, CUDA_VISIBLE_DEVICES.name, lease.devices)
 }
 
 /// How many GPUs of a server are taken.

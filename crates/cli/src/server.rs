@@ -214,18 +214,13 @@ impl OnArguments {
     /// Acquires GPUs of a pool for as long as this process runs.
     fn acquire(&self, reference: &Reference<'_>) -> Result<Servers, ServerError> {
         let pool = Pool::of(reference.name)?;
-        let request = pool::Request { holder: this_process(), user: current_user(), gpus: reference.gpus };
+        let request =
+            pool::Request { holder: Holder::this_process(), user: current_user(), gpus: reference.gpus };
         let held = pool.acquire(&request, |servers| self.keys.query(servers), Duration::ZERO)?;
         let targets = self.keys.servers(&held.lease.on)?;
         let key_file = self.keys.file().map(Path::to_owned);
         Ok(Servers { targets, key_file, private: Vec::new(), lease: Some(held) })
     }
-}
-
-/// This process, as the holder of a lease.
-fn this_process() -> Holder {
-    let host = rustix::system::uname().nodename().to_string_lossy().replace('/', "-");
-    Holder::Process { number: std::process::id(), host }
 }
 
 /// Writes a line to standard error; a failure to write is ignored.

@@ -34,7 +34,8 @@ class Device:
 def connect(on: str) -> list[Device]:
     """Makes this process, and those that it starts, use the GPUs of a server, and returns them.
 
-    `on` is what `causeway run --on` takes: `gpu-box`, `HOST:PORT`, a connect string, or several with commas between them. The
+    `on` is what `causeway run --on` takes: `gpu-box`, `HOST:PORT`, a connect string, or several with commas between them;
+    `pool:NAME` for a free GPU of a pool, which is held until this process and those that it has forked have ended. The
     server is asked at once. Raises `CausewayError` if it does not answer, or if it is too late: a process
     has one CUDA driver, and keeps the one that it has begun with."""
     if not on.strip():
@@ -44,11 +45,17 @@ def connect(on: str) -> list[Device]:
             f"this process has loaded another CUDA driver, {foreign}: call connect() before anything that uses CUDA, or set"
             " CAUSEWAY_ON and start Python (or the kernel of the notebook) again"
         )
+    if on in HELD:
+        return devices()
     if stats() and os.environ.get("CAUSEWAY_ON") != on:
         raise CausewayError(
             f"this process uses the GPUs of {os.environ.get('CAUSEWAY_ON')} already: start Python (or the kernel of the notebook)"
             f" again to use those of {on}"
         )
+    if on.startswith("pool:"):
+        hold(on)
+        startup.activate()
+        return devices()
     answer = subprocess.run(
         [PROGRAM, "devices", "--on", on], stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
@@ -57,6 +64,30 @@ def connect(on: str) -> list[Device]:
     os.environ["CAUSEWAY_ON"] = on
     startup.activate()
     return devices()
+
+
+HELD: dict[str, subprocess.Popen] = {}
+"""The processes that hold GPUs of pools for this one, by what `connect` was called with."""
+
+
+def hold(pool: str) -> None:
+    """Acquires GPUs of a pool and has the programs of this process use them. A process of its own holds them, until the last
+    process that has the pipe to it has ended."""
+    # Its own session: Ctrl-C in the terminal is not for it.
+    holder = subprocess.Popen(
+        [PROGRAM, "pool", "hold", pool],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    lines = [holder.stdout.readline().rstrip("\n").partition("=") for _ in range(2)]
+    if not all(equals for _, equals, _ in lines):
+        _, error = holder.communicate()
+        raise CausewayError(error.strip().removeprefix("causeway: "))
+    os.environ.update({name: value for name, _, value in lines})
+    HELD[pool] = holder
 
 
 def foreign_driver() -> str | None:

@@ -177,6 +177,12 @@ pub enum TargetError {
     /// There is no host.
     #[error("`{0}` names no host: give HOST:PORT, for example gpuhost:{DEFAULT_PORT}")]
     NoHost(String),
+    /// It is a pool of servers, not one.
+    #[error(
+        "`{0}` is a pool, whose GPUs are held for one program at a time: start the program by `causeway run --on {0}`, have \
+         Python call causeway_gpu.connect(\"{0}\"), or use the variables that `causeway pool acquire` prints"
+    )]
+    Pool(String),
     /// The port is not a number from 1 to 65535.
     #[error(
         "`{found}` in `{address}` is no port: it must be a number from 1 to 65535, such as {DEFAULT_PORT}"
@@ -318,6 +324,8 @@ fn split_address(address: &str) -> Result<(&str, u16), TargetError> {
         None => DEFAULT_PORT,
         Some(port) => match port.parse() {
             Ok(number) if number != 0 => number,
+            // A word behind it is the pool's name, a number the port of a host called so.
+            _ if host == "pool" => return Err(TargetError::Pool(address.to_owned())),
             _ => return Err(TargetError::BadPort { found: port.to_owned(), address: address.to_owned() }),
         },
     };
@@ -378,6 +386,8 @@ mod tests {
         assert!(message("gpuhost:port").contains("`port` in `gpuhost:port` is no port"));
         assert!(message("gpuhost:0").contains("1 to 65535"));
         assert!(message("::1").contains("[::1]:7690") && message("fe80::1%eth0").contains("in brackets"));
+        assert!(message("pool:gpus").contains("causeway run --on pool:gpus"));
+        assert!(message("pool:gpus:2").contains("causeway run --on pool:gpus:2"));
         assert!(message("gpu-box:7690:3").contains("`7690:3` in `gpu-box:7690:3` is no port"));
         assert!(message(":80").contains("names no host"));
         assert!(message("http://gpuhost").contains("causeway://HOST:PORT"));

@@ -29,6 +29,12 @@ pub enum Holder {
 }
 
 impl Holder {
+    /// This process.
+    pub fn this_process() -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().replace('/', "-");
+        Self::Process { number: std::process::id(), host }
+    }
+
     /// The lease's file.
     pub fn file_name(&self) -> String {
         match self {
