@@ -6,53 +6,6 @@
 
 #include "random_calls.h"
 
-// Integers on a GPU or in the host.
-struct numbers {
-    enum memory memory;
-    size_t count;
-    int *here, *there;
-};
-
-static struct numbers take(enum memory memory, size_t count) {
-    struct numbers numbers = {memory, count, calloc(count + 1, sizeof(int)), NULL};
-    numbers.there = gpu_allocate(memory, (count + 1) * sizeof(int));
-    copy_bytes(numbers.there, numbers.here, count * sizeof(int));
-    return numbers;
-}
-
-static void write_out(struct numbers *numbers) {
-    copy_bytes(numbers->there, numbers->here, numbers->count * sizeof(int));
-}
-
-static void read_in(struct numbers *numbers) {
-    copy_bytes(numbers->here, numbers->there, numbers->count * sizeof(int));
-}
-
-static void give_back(struct numbers *numbers) {
-    gpu_free(numbers->memory, numbers->there, (numbers->count + 1) * sizeof(int));
-    free(numbers->here);
-}
-
-static int value(int rank, size_t at, uint64_t seed) {
-    return (int)(seed % 1000) + rank * 100000 + (int)at;
-}
-
-static void fill_with(struct numbers *numbers, int rank, uint64_t seed) {
-    for (size_t at = 0; at < numbers->count; at++) numbers->here[at] = value(rank, at, seed);
-    write_out(numbers);
-}
-
-static void must_be(const struct group *group, struct numbers *numbers, int rank, uint64_t seed,
-                    const char *call) {
-    read_in(numbers);
-    for (size_t at = 0; at < numbers->count; at++)
-        if (numbers->here[at] != value(rank, at, seed)) {
-            is_wrong(group, "%s: number %zu of %zu (%s) is %d, not %d", call, at, numbers->count,
-                     gpu_name(numbers->memory), numbers->here[at], value(rank, at, seed));
-            return;
-        }
-}
-
 static void reduce(struct group *group) {
     size_t count = below(group, 40000);
     uint64_t seed = below(group, 1000);
@@ -91,11 +44,13 @@ static void communicators(struct group *group) {
     MPI_Comm_free(&other);
 }
 
-// Memory that the MPI reaches by itself.
-static enum memory of_the_host(struct group *group) {
-    static const enum memory kinds[] = {HOST, PINNED, MANAGED};
-    enum memory memory = kinds[below(group, 3)];
-    return group->is_host ? HOST : memory;
+// Memory for windows, of one kind at all ranks or of several. A rank without a GPU reaches that of the host
+// only.
+static enum memory of_windows(struct group *group) {
+    static const enum memory kinds[] = {HOST, PINNED, MANAGED, DEVICE, EXPORTABLE};
+    size_t limit = group->all_have_gpus ? 5 : 3, kind = below(group, limit);
+    if (below(group, 3) == 0) kind = (kind + (size_t)group->rank) % limit;
+    return group->is_host ? HOST : kinds[kind];
 }
 
 enum { WINDOW = 3000, MAX_RANKS = 64 };
@@ -168,10 +123,11 @@ static void window(struct group *group) {
     // MPICH 4.0.2 alone takes all displacements in some of these for 0.
     is_allocated = false;
 #endif
-    enum memory memory = of_the_host(group);
+    enum memory memory = of_windows(group);
     struct numbers own = take(memory, 2 * WINDOW + 1), out = take(some_memory(group), WINDOW);
     struct numbers in = take(some_memory(group), WINDOW);
     struct numbers allocated = own;
+    if (is_allocated) allocated.memory = HOST;
     MPI_Win window;
     MPI_Aint bytes = (2 * WINDOW + 1) * sizeof(int);
     if (is_allocated)
@@ -182,7 +138,7 @@ static void window(struct group *group) {
     MPI_Win_lock(MPI_LOCK_EXCLUSIVE, group->rank, 0, window);
     for (size_t at = 0; at < WINDOW; at++) allocated.here[WINDOW + at] = value(group->rank, at, seed + 1);
     allocated.here[2 * WINDOW] = 0;
-    memcpy(allocated.there, allocated.here, (size_t)bytes);
+    copy_bytes(allocated.there, allocated.here, (size_t)bytes);
     MPI_Win_unlock(group->rank, window);
     fill_with(&out, group->rank, seed);
     MPI_Barrier(group->comm);
@@ -190,7 +146,7 @@ static void window(struct group *group) {
     must_be(group, &in, before, seed + 1, "a read from a window");
     count_up(group, window);
     MPI_Win_lock(MPI_LOCK_SHARED, group->rank, 0, window);
-    struct numbers written = {HOST, WINDOW, allocated.here, allocated.there};
+    struct numbers written = {allocated.memory, WINDOW, allocated.here, allocated.there};
     must_be(group, &written, before, seed, "a write to a window");
     MPI_Win_unlock(group->rank, window);
     MPI_Win_free(&window);
@@ -244,16 +200,66 @@ static void file(struct group *group) {
     give_back(&in);
 }
 
+enum { SHIFTED = 600 };
+
+// All ranks send to the next one, and receive from the one before, in one call.
+static void shift(struct group *group) {
+    struct known_type type;
+    make_type(group, &type);
+    int next = (group->rank + 1) % group->ranks, before = (group->rank + group->ranks - 1) % group->ranks;
+    size_t count = below(group, 1 + 90000 / type.size), bytes = span_of(&type, count), found;
+    uint64_t seed = below(group, 1000);
+    bool is_replaced = below(group, 2);
+    enum handle handle = (enum handle)below(group, HANDLES);
+#ifdef MPICH_VERSION
+    // MPICH 4.0.2 alone says of structures that it replaces what it says of those that it buffers
+    // (messages.c).
+    is_replaced = is_replaced && type.type == MPI_BYTE;
+    if (is_replaced) handle = THE_TYPE;
+#endif
+    enum memory out = some_memory(group), in = some_memory(group);
+    unsigned char *here = malloc(bytes + 1), *sent = gpu_allocate(out, bytes), *received = sent;
+    fill_elements(&type, count, seed + (uint64_t)group->rank, here, bytes);
+    copy_bytes(sent, here, bytes);
+    struct elements elements = elements_of(&type, handle, sent, count);
+    MPI_Status status;
+    if (is_replaced) {
+        MPI_Sendrecv_replace(elements.address, elements.count, elements.type, next, SHIFTED, before, SHIFTED,
+                             group->comm, &status);
+    } else {
+        memset(here, 0x5a, bytes);
+        received = gpu_allocate(in, bytes);
+        copy_bytes(received, here, bytes);
+        MPI_Sendrecv(elements.address, elements.count, elements.type, next, SHIFTED,
+                     address_of(&type, received), (int)count, type.type, before, SHIFTED, group->comm,
+                     &status);
+    }
+    drop_elements(&elements);
+    copy_bytes(here, received, bytes);
+    found = count_wrong(&type, count, seed + (uint64_t)before, here, bytes);
+    if (found > 0)
+        is_wrong(group, "MPI_Sendrecv%s of %zu elements of %zu bytes (%s, %s): %zu wrong",
+                 is_replaced ? "_replace" : "", count, type.size, gpu_name(out), gpu_name(in), found);
+    if (!is_replaced) gpu_free(in, received, bytes);
+    gpu_free(out, sent, bytes);
+    free(here);
+    free_type(&type);
+}
+
 void make_concurrent_call(struct group *group) {
     // Open MPI's windows and files are not for several threads (its guide says so).
-    switch (below(group, group->has_threads ? 5 : 9)) {
+    switch (below(group, group->has_threads ? 6 : 12)) {
     case 0: break;
     case 1: MPI_Barrier(group->comm); break;
     case 2: reduce(group); break;
     case 3: broadcast(group); break;
     case 4: communicators(group); break;
-    case 5:
-    case 6: window(group); break;
+    case 5: shift(group); break;
+    case 6:
+    case 7:
+    case 8: window(group); break;
+    case 9: write_elements(group); break;
+    case 10: write_through_view(group); break;
     default: file(group);
     }
 }

@@ -1,5 +1,6 @@
-// Random messages that are under way while ranks make other calls: one-sided ones, of files, collective ones;
-// and while they are late. What arrives is known, so nothing has to be sent twice.
+// Random messages that are under way while ranks make other calls: one-sided ones, of files, collective ones
+// that block or go on meanwhile; and while they are late. What arrives is known, so nothing has to be sent
+// twice.
 //
 // random_calls SEED ROUNDS THREADS FOLDER [host|some]: so many threads of each rank do so, each with
 // communicators of its own. With 0 threads the ranks call with MPI_THREAD_SINGLE. `host`: no rank has a GPU;
@@ -58,9 +59,11 @@ static void *run(void *argument) {
     struct group *group = argument;
     if (has_gpu) gpu_use();
     for (int round = 0; round < rounds; round++) {
+        struct pending *pending = start_collectives(group);
         struct messages *messages = start_messages(group);
         make_concurrent_call(group);
         end_messages(group, messages);
+        end_collectives(group, pending);
     }
     return NULL;
 }
@@ -80,6 +83,7 @@ int main(int argc, char **argv) {
     void *buffer = malloc(room);
     int size;
     MPI_Buffer_attach(buffer, (int)room);
+    start_partitions();
     struct group groups[MAX_THREADS] = {0};
     pthread_t started[MAX_THREADS];
     for (int number = 0; number < threads || number == 0; number++) {
@@ -88,10 +92,12 @@ int main(int argc, char **argv) {
             (struct group){.state = strtoull(argv[1], NULL, 0) + (uint64_t)number * 77, .folder = argv[4]};
         MPI_Comm_dup(MPI_COMM_WORLD, &group->comm);
         MPI_Comm_dup(MPI_COMM_WORLD, &group->probed);
+        MPI_Comm_dup(MPI_COMM_WORLD, &group->ordered);
         MPI_Comm_rank(group->comm, &group->rank);
         MPI_Comm_size(group->comm, &group->ranks);
         group->has_threads = threads > 0;
         group->is_host = !has_gpu;
+        group->all_have_gpus = strcmp(who, "all") == 0;
         group->number = number;
         if (threads > 0)
             pthread_create(&started[number], NULL, run, group);
@@ -102,6 +108,7 @@ int main(int argc, char **argv) {
     for (int number = 0; number < threads || number == 0; number++) {
         MPI_Comm_free(&groups[number].comm);
         MPI_Comm_free(&groups[number].probed);
+        MPI_Comm_free(&groups[number].ordered);
     }
     MPI_Buffer_detach(&buffer, &size);
     MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

@@ -52,15 +52,46 @@ static void make_structure(struct group *group, struct known_type *type) {
     MPI_Type_free(&packed);
 }
 
+// The elements lie far from the address that calls get, on either side of it.
+static void move_base(struct group *group, struct known_type *type) {
+    MPI_Datatype inner = type->type;
+    int one = 1;
+    type->base = (MPI_Aint)below(group, 1u << 26) - (1 << 25);
+    MPI_Type_create_hindexed(1, &one, &type->base, inner, &type->type);
+    if (inner != MPI_BYTE) MPI_Type_free(&inner);
+}
+
 void make_type(struct group *group, struct known_type *type) {
     *type = (struct known_type){.type = MPI_BYTE};
     switch (below(group, 5)) {
     case 0: make_indexed(group, type); break;
     case 1: make_vector(group, type); break;
     case 2: make_structure(group, type); break;
-    default: add_run(type, 0, 1); return;
+    default: add_run(type, 0, 1);
     }
-    MPI_Type_commit(&type->type);
+    if (below(group, 4) == 0) move_base(group, type);
+    if (type->type != MPI_BYTE) MPI_Type_commit(&type->type);
+}
+
+void *address_of(const struct known_type *type, void *memory) {
+    return (void *)((uintptr_t)memory - (uintptr_t)type->base);
+}
+
+struct elements elements_of(const struct known_type *type, enum handle handle, void *memory, size_t count) {
+    struct elements elements = {address_of(type, memory), (int)count, type->type, handle != THE_TYPE};
+    if (handle == DUPLICATE) MPI_Type_dup(type->type, &elements.type);
+    if (handle == ABSOLUTE) {
+        MPI_Aint address = (MPI_Aint)elements.address;
+        MPI_Type_create_hindexed(1, &elements.count, &address, type->type, &elements.type);
+        elements.address = MPI_BOTTOM;
+        elements.count = 1;
+    }
+    if (elements.is_own) MPI_Type_commit(&elements.type);
+    return elements;
+}
+
+void drop_elements(struct elements *elements) {
+    if (elements->is_own) MPI_Type_free(&elements->type);
 }
 
 void free_type(struct known_type *type) {
