@@ -39,7 +39,7 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
     Ok(address)
 }
 
-/// Frees memory when the work that may use it is done.
+/// Frees memory when the work that may use it is done; that of a pool at once.
 pub fn free(dptr: CUdeviceptr) -> Result<(), CUresult> {
     if let Some(freed) = host_ranges::free_at_once(dptr) {
         return freed;
@@ -56,6 +56,11 @@ pub fn free(dptr: CUdeviceptr) -> Result<(), CUresult> {
     let Some(heap) = piece.heap else {
         return send::call_in(piece.context, &calls::memory_free { address: dptr });
     };
+    if piece.origin == Origin::Pool {
+        // CUDA takes it for granted that the work is done, and waits for nothing: the thread may have to go on for that.
+        heap.free(piece.base, piece.size, None);
+        return session::of(piece.context)?.faults().check();
+    }
     let waited = context::state(piece.context)?.synchronize();
     // It is freed even when the work before failed.
     heap.free(piece.base, piece.size, None);

@@ -58,15 +58,22 @@ fn map(mapped: usize) -> Result<*mut c_void, CUresult> {
     if address == libc::MAP_FAILED { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(address) }
 }
 
-/// Frees memory of [`allocate`], after the copies that still write to it.
+/// Frees memory of [`allocate`], after all work of its context: programs count on that wait, as they do for a device's memory.
 pub fn free(address: *mut c_void) -> Result<(), CUresult> {
-    let base = address as usize;
-    let range = host_memory::take(base, false).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    transfers::wait_for_range(base, base + range.size);
-    registered::forget(&range);
-    let forgotten = mirrored::forget(base);
+    let range = host_memory::take(address as usize, false).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let closed = close(&range);
     unmap(&range);
-    forgotten
+    closed
+}
+
+/// Ends what the session has of memory that has been taken out of the table, once the work of its context is done. It ends even
+/// when that work has failed.
+fn close(range: &Range) -> Result<(), CUresult> {
+    // A context that has ended has no work.
+    let waited = context::state(range.context).map_or(Ok(()), |context| context.synchronize());
+    transfers::wait_for_range(range.base, range.base + range.size);
+    registered::forget(range);
+    mirrored::forget(range.base).and(waited)
 }
 
 /// Unmaps memory of [`allocate`] that has been taken out of the table.
@@ -112,13 +119,10 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
     Ok(())
 }
 
-/// Undoes [`register`], after the copies that still write to the memory.
+/// Undoes [`register`], after all work of the memory's context.
 pub fn unregister(address: *mut c_void) -> Result<(), CUresult> {
-    let base = address as usize;
-    let range = host_memory::take(base, true).ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
-    transfers::wait_for_range(base, base + range.size);
-    registered::forget(&range);
-    mirrored::forget(base)
+    let range = host_memory::take(address as usize, true);
+    close(&range.ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?)
 }
 
 #[cfg(test)]

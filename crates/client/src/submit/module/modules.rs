@@ -58,13 +58,14 @@ pub fn resolve(raw: CUmodule) -> Result<Arc<ModuleState>, CUresult> {
     handles::get::<ModuleState>(Handle::from_raw(raw))
 }
 
-/// Unloads a module.
+/// Unloads a module, after all work of its context.
 pub fn unload(raw: CUmodule) -> Result<(), CUresult> {
     let state =
         handles::remove::<ModuleState>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let waited = context::state(state.context).map_or(Ok(()), |context| context.synchronize());
     handles::drop_handle(state.handle);
     forget_contents(&state);
-    send::post_in(state.context, &calls::module_unload { module: state.handle })
+    send::post_in(state.context, &calls::module_unload { module: state.handle }).and(waited)
 }
 
 /// Forgets a module that goes with something else; no command frees it, so its slot is not used again.
