@@ -54,14 +54,12 @@ impl World {
     /// # Errors
     /// What the driver says, or that it knows neither of the two.
     pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<bool, CudaError> {
-        let driver = Driver::loaded().filter(|_| self.has_bar());
-        let eager = driver.and_then(|driver| self.shared.eager.prepare(driver, to, from, bytes as u64));
-        // SAFETY: both addresses are valid for `bytes` bytes, by what the caller guarantees.
-        if eager.is_some_and(|copy| unsafe { copy.make() }) {
-            return Ok(true);
+        match Driver::loaded().filter(|_| self.has_bar()) {
+            // SAFETY: both addresses are valid for `bytes` bytes, by what the caller guarantees.
+            Some(driver) => unsafe { self.shared.eager.copy(driver, to, from, bytes) },
+            // SAFETY: both addresses are valid for `bytes` bytes, by what the caller guarantees.
+            None => unsafe { cuda::copy(to, from, bytes) }.map(|()| false),
         }
-        // SAFETY: both addresses are valid for `bytes` bytes, by what the caller guarantees.
-        unsafe { cuda::copy(to, from, bytes) }.map(|()| false)
     }
 
     /// Whether a short message from memory may pay: the peer opens the memory, or the processor reaches it.

@@ -5,7 +5,8 @@
  * It lacks all that crates/comm can do without: cudaIPC, virtual memory management, kernels, cuStreamQuery.
  *
  * FAKE_GPU_GPUDIRECT=1: cards reach its memory. FAKE_GPU_GDRDRV=1: gdrdrv is there, =old in a version that is
- * too old. FAKE_GPU_DMA_BUF=1: dma-bufs can be made, and mapped. FAKE_GPU_COPY_US: microseconds that each copy takes. */
+ * too old. FAKE_GPU_DMA_BUF=1: dma-bufs can be made, and mapped. FAKE_GPU_COPY_US: microseconds that each copy takes.
+ * FAKE_GPU_BAR_US: microseconds that each access of the processor to a dma-buf takes at its begin and its end. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -245,6 +246,10 @@ int ioctl(int file, unsigned long request, ...) {
     va_start(arguments, request);
     void *argument = va_arg(arguments, void *);
     va_end(arguments);
+    if (request == 0x40086200 && is_set("FAKE_GPU_BAR_US")) { /* DMA_BUF_IOCTL_SYNC */
+        usleep((useconds_t)atoi(getenv("FAKE_GPU_BAR_US")));
+        return 0;
+    }
     if (file != gdrdrv || gdrdrv < 0) {
         int (*real)(int, unsigned long, ...) = (int (*)(int, unsigned long, ...))dlsym(RTLD_NEXT, "ioctl");
         return real(file, request, argument);

@@ -2,7 +2,7 @@
 //! (`fake_gpu.c`).
 
 use crate::job::{Ended, Rank, all_come, run};
-use crate::rank::SHORT;
+use crate::rank::{CALLS, SHORT};
 
 #[test]
 fn random_messages_come_by_staged() {
@@ -61,6 +61,47 @@ fn short_messages_make_no_copy_of_the_gpus_engines() {
     let others = (MESSAGES - sent) + (MESSAGES - received);
     assert_eq!(copies, others, "{sent} were read and {received} written by the processor");
     assert!(copies * 100 <= MESSAGES, "{sent} were read and {received} written by the processor");
+}
+
+/// A slow BAR is left to the driver, at each end, after as many copies as show that it is slow.
+#[test]
+fn short_messages_leave_a_slow_bar_alone() {
+    const MESSAGES: u64 = 600;
+    let with = rank(&[
+        (SHORT, "1"),
+        ("FAKE_GPU_DMA_BUF", "1"),
+        ("FAKE_GPU_BAR_US", "10000"),
+        ("FAKE_GPU_COPY_US", "0"),
+    ]);
+    let ended = run(&[with.clone(), with], "staged,bar", MESSAGES, false);
+    let told = ended.iter().map(|one| one.trouble.as_str()).collect::<String>();
+    assert!(ended.iter().all(|one| one.is_ok), "{:?}\n{told}", ended[0].said);
+    let [sent, received] = [ended[0].messages("eager"), ended[1].messages("bar")];
+    // Those that were measured: of 3, 67, 198, 457 messages three each.
+    for eager in [sent, received] {
+        assert!(
+            (3..=MESSAGES / 20).contains(&eager),
+            "{sent} were read and {received} written by the processor"
+        );
+    }
+}
+
+/// By measured cost, the channel through the BAR or the one that the GPU's engine copies for, whichever is faster.
+#[test]
+fn the_faster_of_bar_and_staging_carries_messages() {
+    const MESSAGES: u64 = 300;
+    for (slow, channel) in [("FAKE_GPU_BAR_US", "staged"), ("FAKE_GPU_COPY_US", "bar")] {
+        let with = rank(&[(CALLS, "Send Recv"), ("FAKE_GPU_DMA_BUF", "1"), (slow, "10000")]);
+        let ended = run(&[with.clone(), with], "staged,bar", MESSAGES, false);
+        let told = ended.iter().map(|one| one.trouble.as_str()).collect::<String>();
+        assert!(ended.iter().all(|one| one.is_ok), "{:?}\n{told}", ended[0].said);
+        let [fast, all] = [ended[1].messages(channel), MESSAGES];
+        assert!(
+            fast * 3 >= all * 2,
+            "{fast} of {all} came by {channel} where {slow} is 10 ms: {:?}",
+            ended[1].said
+        );
+    }
 }
 
 /// What is said where there is no way for a message; none where it came, since a receive into memory of the

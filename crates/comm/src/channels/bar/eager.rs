@@ -1,10 +1,12 @@
 //! Eager copies: short messages that the processor copies out of a GPU's memory, and into it. No call of the
-//! GPU's driver is needed for them, which takes longer than such a message.
+//! GPU's driver is needed for them, which takes longer than such a message, unless the BAR is slow (`cost`).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+use super::cost::{CopyCosts, CopyMethod};
 use super::window::{Direction, Window, Windows, usable};
-use crate::cuda::{self, DeviceMemory, Driver, Scope};
+use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
 
 /// The most bytes that are read. Each read waits for the bus.
 const MAX_READ_BYTES: u64 = 256;
@@ -40,12 +42,14 @@ struct State {
     windows: Windows,
     /// The one that was used last stands at the end.
     unmapped: Vec<(u64, Unmapped)>,
+    costs: CopyCosts,
 }
 
-/// One copy: the window of the GPU's end, and the two addresses.
+/// One copy: the GPU's end, and the two addresses.
 #[derive(Debug)]
-pub(crate) struct EagerCopy {
-    window: Arc<Window>,
+struct EagerCopy {
+    /// Where the GPU's end is mapped, if the processor copies.
+    window: Option<Arc<Window>>,
     direction: Direction,
     on_gpu: u64,
     on_host: u64,
@@ -53,8 +57,12 @@ pub(crate) struct EagerCopy {
 }
 
 impl EagerCopies {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the processor reads a message out of a GPU's memory, which is mapped for that from its fourth
-    /// message on.
+    /// message on, and read for as long as the driver takes no less time.
     pub(crate) fn reads(
         &self,
         driver: &'static Driver,
@@ -63,18 +71,53 @@ impl EagerCopies {
         bytes: u64,
     ) -> bool {
         self.window(driver, memory, address, bytes, Direction::FromGpu, true).is_some()
+            && self.state().costs.admits(Direction::FromGpu, bytes)
     }
 
-    /// A copy by the processor; none where it is not for the processor: it is not between a GPU and the host,
-    /// or is too long, or the memory is not mapped. Only memory that is written is mapped for it: a sender
-    /// has [asked](Self::reads). The program's own copies that have returned come first.
-    pub(crate) fn prepare(
+    /// Copies between a GPU and any memory, and waits: by the processor where both are short and mapped, and
+    /// that takes no longer than the driver. Says whether it was by the processor. The program's own copies that have
+    /// returned come first.
+    ///
+    /// # Safety
+    /// Both addresses are valid for so many bytes, or addresses of a GPU. No other code writes what is read, or
+    /// uses what is written.
+    ///
+    /// # Errors
+    /// What the driver says, or that it knows neither of the two.
+    pub(crate) unsafe fn copy(
         &self,
         driver: &'static Driver,
         to: u64,
         from: u64,
-        bytes: u64,
-    ) -> Option<EagerCopy> {
+        bytes: usize,
+    ) -> Result<bool, CudaError> {
+        let Some(copy) = self.prepare(driver, to, from, bytes as u64) else {
+            // SAFETY: both addresses are valid for `bytes` bytes, by what the caller guarantees.
+            return unsafe { cuda::copy(to, from, bytes) }.map(|()| false);
+        };
+        let (direction, start) = (copy.direction, Instant::now());
+        // SAFETY: the host's end is valid for `bytes` bytes, and no other code writes what is read or uses what is
+        // written, by what the caller guarantees.
+        let is_eager = unsafe { copy.make() };
+        let by_driver = if is_eager {
+            None
+        } else {
+            let start = Instant::now();
+            // SAFETY: both addresses are valid for `bytes` bytes, by what the caller guarantees.
+            unsafe { cuda::copy(to, from, bytes) }?;
+            Some(start.elapsed())
+        };
+        let (method, took) = match by_driver {
+            Some(took) => (CopyMethod::Driver, took),
+            None => (CopyMethod::Processor, start.elapsed()),
+        };
+        self.state().costs.observe(direction, bytes as u64, method, took);
+        Ok(is_eager)
+    }
+
+    /// A short copy between a GPU and the host; none where it is another one. Only memory that is written is mapped for it:
+    /// a sender has [asked](Self::reads).
+    fn prepare(&self, driver: &'static Driver, to: u64, from: u64, bytes: u64) -> Option<EagerCopy> {
         if bytes > MAX_READ_BYTES.max(MAX_WRITE_BYTES) {
             return None;
         }
@@ -84,9 +127,15 @@ impl EagerCopies {
                 (None, Some(memory)) => (memory, Direction::FromGpu, from, to),
                 _ => return None,
             };
-        let may_map = direction == Direction::ToGpu;
-        let window = self.window(driver, &memory, on_gpu, bytes, direction, may_map)?;
-        cuda::synchronize(driver, &memory);
+        let writes = direction == Direction::ToGpu;
+        let window = self.window(driver, &memory, on_gpu, bytes, direction, writes);
+        let window = window.filter(|_| {
+            let costs = &mut self.state().costs;
+            if writes { costs.admits(direction, bytes) } else { costs.is_preferred(direction, bytes) }
+        });
+        if window.is_some() {
+            cuda::synchronize(driver, &memory);
+        }
         Some(EagerCopy { window, direction, on_gpu, on_host, bytes: usize::try_from(bytes).ok()? })
     }
 
@@ -103,7 +152,7 @@ impl EagerCopies {
         if bytes > max_bytes || !memory.has(address, bytes) || usable(driver, memory).is_err() {
             return None;
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let window = match state.windows.find(memory, address) {
             Some(window) => window,
             None if may_map && state.may_map(memory.buffer) => {
@@ -153,16 +202,18 @@ impl State {
 }
 
 impl EagerCopy {
-    /// Makes the copy, and says whether it has.
+    /// Has the processor make the copy, and says whether it has.
     ///
     /// # Safety
     /// The host's memory is valid for so many bytes. No other code writes what is read, or uses what is
     /// written.
-    pub(crate) unsafe fn make(self) -> bool {
+    unsafe fn make(self) -> bool {
         let Self { window, direction, on_gpu, on_host, bytes } = self;
         // SAFETY: the caller keeps `bytes` bytes of the host's memory valid, and no other code writes what is
         // read or uses what is written.
-        unsafe { window.copy(on_gpu, on_host as *mut u8, bytes, direction) }.is_ok()
+        let copied =
+            |window: Arc<Window>| unsafe { window.copy(on_gpu, on_host as *mut u8, bytes, direction) };
+        window.is_some_and(|window| copied(window).is_ok())
     }
 }
 

@@ -8,8 +8,10 @@
 //! | `gdrdrv` | Client of GDRCOPY's kernel module, and the errors of a BAR |
 //! | `window` | BAR mappings of GPU memory: by what they are made, one of them, and the cache of them, through which bytes are copied |
 //! | `mmio` | MMIO copies to and from device memory |
+//! | `cost` | Costs of short copies by the processor and by the driver, of which the lower one counts |
 //! | `eager` | Eager copies: short messages that the processor copies out of a GPU's memory, and into it |
 
+mod cost;
 mod eager;
 mod gdrdrv;
 mod mmio;
