@@ -241,13 +241,13 @@ table! {
         Fallback::Text("`auto`: by numbers, but iWARP devices by rdma_cm"),
         "what joins queue pairs",
         "`numbers`: the queue pairs' numbers are exchanged over TCP; `rdma_cm`: librdmacm joins them.";
-    VERBS_QUEUE_PAIRS: "CAUSEWAY_VERBS_QUEUE_PAIRS", [Client, Server],
+    VERBS_QUEUE_PAIRS: "CAUSEWAY_VERBS_QUEUE_PAIRS", [Client, Server, Rank],
         Values::Number(1, MAX_VERBS_QUEUE_PAIRS),
-        Fallback::Number(VERBS_QUEUE_PAIRS_DEFAULT), "queue pairs of a session", "";
-    VERBS_QUEUE_DEPTH: "CAUSEWAY_VERBS_QUEUE_DEPTH", [Client, Server], Values::Number(1, MAX_VERBS_QUEUE_DEPTH),
+        Fallback::Number(VERBS_QUEUE_PAIRS_DEFAULT), "queue pairs of a session, and of two ranks", "";
+    VERBS_QUEUE_DEPTH: "CAUSEWAY_VERBS_QUEUE_DEPTH", [Client, Server, Rank], Values::Number(1, MAX_VERBS_QUEUE_DEPTH),
         Fallback::Number(VERBS_QUEUE_DEPTH_DEFAULT),
         "messages of each kind that may be under way on a queue pair, of those with commands a quarter \
-         as many", "";
+         as many; of ranks: reads", "";
     VERBS_MTU: "CAUSEWAY_VERBS_MTU", [Client, Server], Values::NumberOf(&[256, 512, 1024, 2048, 4096]),
         Fallback::Text("the port's own, and the path's where rdma_cm joins"),
         "bytes of a packet's payload", "";
@@ -331,8 +331,10 @@ table! {
         "Each rank then listens at a port. They prove that they belong to the job; the bytes are not \
          encrypted.";
     COMM_CONTAINER: "CAUSEWAY_COMM_CONTAINER", [Rank],
-        Values::Text("`[container, cores, sockets]`, such as `[1, 0-3, 0]`"),
-        Fallback::Text("what the kernel says"), "what a launcher says of the rank's container", "";
+        Values::Text("`[container, cores, sockets]`, such as `[1, 0-3, 0]`, or the path of a file with that"),
+        Fallback::Text("what the kernel says"), "what a launcher says of the rank's container",
+        "`causeway mpirun` sets it for the ranks of its own container, and devices of `causeway cdi` for theirs: then `@` and \
+         16 digits follow, and it counts in that container alone.";
     MPI_LIBRARY: "CAUSEWAY_MPI_LIBRARY", [Mpirun], Values::Path,
         Fallback::Text("`mpi/openmpi` or `mpi/mpich` beside the program `causeway`, or in `../lib/causeway`"),
         "the interposer, as `--library` names it", "";

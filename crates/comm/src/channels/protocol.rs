@@ -19,8 +19,8 @@
 //!   Need, or nothing      ──────────►
 //!                         ◄──────────  Handle (+ 64 bytes), or Export bytes (+ descriptor)
 //! or, by a card (`rdma`, `loopback`):
-//!   Join (+ 64 bytes)     ──────────►            once, before the first fetch by it
-//!                         ◄──────────  Joined (+ 64 bytes)
+//!   Join more (+ 64 bytes for each) ►            once, before the first fetch by it
+//!                         ◄──────────  Joined more (+ 64 bytes for each)
 //!                         ◄──────────  Exposed key, address    where the card reaches the payload, else
 //!                         ◄──────────  Piece slot, bytes        which the receiver reads
 //!   Free slot             ──────────►
@@ -72,10 +72,11 @@ pub(crate) enum Message {
     Handle,
     /// A descriptor of so many bytes of memory comes with this.
     Export { bytes: u64 },
-    /// The receiver's end of a path between cards follows, as four messages' bytes.
-    Join,
-    /// The sender's end follows in the same way: the two are joined.
-    Joined,
+    /// The receiver's end of a path between cards follows, as four messages' bytes, and those of so many more queue
+    /// pairs.
+    Join { more: u16 },
+    /// The sender's ends follow in the same way, of as many queue pairs or fewer: the two are joined.
+    Joined { more: u16 },
     /// The payload lies where the receiver's card may read it.
     Exposed { key: u32, address: u64 },
     /// The receiver has all of it.
@@ -135,8 +136,8 @@ impl Message {
             Self::Refused(Refusal::Memory) => (13, 5, 0, 0, 0),
             Self::Refused(Refusal::Slots) => (13, 6, 0, 0, 0),
             Self::StateWords { are_known } => (14, u8::from(are_known), 0, 0, 0),
-            Self::Join => (15, 0, 0, 0, 0),
-            Self::Joined => (16, 0, 0, 0, 0),
+            Self::Join { more } => (15, 0, more, 0, 0),
+            Self::Joined { more } => (16, 0, more, 0, 0),
             Self::Exposed { key, address } => (17, 0, 0, key, address),
             Self::Moving => (18, 0, 0, 0, 0),
         };
@@ -174,8 +175,8 @@ impl Message {
             (13, 5) => Self::Refused(Refusal::Memory),
             (13, 6) => Self::Refused(Refusal::Slots),
             (14, small) => Self::StateWords { are_known: small == 1 },
-            (15, 0) => Self::Join,
-            (16, 0) => Self::Joined,
+            (15, 0) => Self::Join { more: slot },
+            (16, 0) => Self::Joined { more: slot },
             (18, 0) => Self::Moving,
             (17, 0) => Self::Exposed { key: length, address: number },
             _ => return None,
@@ -430,8 +431,8 @@ mod tests {
             Message::StateWords { are_known: false },
             Message::StateWords { are_known: true },
             Message::Moving,
-            Message::Join,
-            Message::Joined,
+            Message::Join { more: 1 },
+            Message::Joined { more: 0 },
             Message::Exposed { key: u32::MAX, address: 1 << 60 },
         ];
         for message in all {

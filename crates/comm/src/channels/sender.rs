@@ -74,10 +74,10 @@ impl PayloadSender<'_> {
     }
 
     /// The peer asks to have its card joined with one here.
-    pub(crate) fn join_rdma(&mut self) -> Result<(), TransferError> {
+    pub(crate) fn join_rdma(&mut self, more: u16) -> Result<(), TransferError> {
         // One that is joined anew has lost its path.
         self.rdma = None;
-        self.rdma = RdmaTarget::join(self.connection)?;
+        self.rdma = RdmaTarget::join(self.connection, more)?;
         Ok(())
     }
 

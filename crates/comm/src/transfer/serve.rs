@@ -77,7 +77,7 @@ impl Server<'_> {
             Some(Message::Slots { count, bytes }) if !self.connection.is_network() => {
                 self.sender.accept_slots(count, bytes, descriptor)
             }
-            Some(Message::Join) => self.sender.join_rdma(),
+            Some(Message::Join { more }) => self.sender.join_rdma(more),
             Some(Message::Fetch { channel, operation }) => self.send_unless_moving(channel, operation),
             Some(Message::Moving) => Err(TransferError::Moved(peer)),
             Some(Message::Done { operation }) => {

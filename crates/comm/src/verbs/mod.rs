@@ -10,7 +10,7 @@
 //! | `topology` | PCI topology: the RDMA devices that are nearest to a GPU, by the bridges that the paths of both have in common on the PCI bus, in the words of `nvidia-smi topo` |
 //! | `endpoint` | Endpoint address of an RDMA connection, as exchanged |
 //! | `links` | Queue pairs for links of a team: a device with one completion queue for all of them, memory that peers write and read by themselves, and short messages |
-//! | `path` | Path between two RDMA devices: the resources of an end, the receiver's end, which reads over a connected queue pair, and the sender's, which lets its memory be read |
+//! | `path` | Path between two RDMA devices: the resources of an end, the receiver's end, which reads over connected queue pairs, and the sender's, which lets its memory be read |
 
 mod endpoint;
 mod links;
@@ -22,4 +22,4 @@ pub(crate) use endpoint::{ENDPOINT_BYTES, EndpointAddress, Slots};
 pub(crate) use links::{Ended, Event, LinkNic, LinkQueuePair, MESSAGE_BYTES, UnjoinedLink};
 pub use nic::RdmaError;
 pub(crate) use nic::{NicSelector, Use, count_rdma_devices, is_gpudirect, register, usable};
-pub(crate) use path::{MAX_READS, Path, ReadTarget, Reader};
+pub(crate) use path::{MAX_QUEUE_PAIRS, Path, ReadTarget, Reader};

@@ -1,10 +1,15 @@
-//! Path between two RDMA devices: the resources of an end, the receiver's end, which reads over a connected
-//! queue pair, and the sender's, which lets its memory be read.
+//! Path between two RDMA devices: the resources of an end, the receiver's end, which reads over connected
+//! queue pairs, and the sender's, which lets its memory be read.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use causeway_config::read::PROCESS;
+use causeway_config::table::{
+    MAX_VERBS_QUEUE_PAIRS, VERBS_QUEUE_DEPTH, VERBS_QUEUE_DEPTH_DEFAULT, VERBS_QUEUE_PAIRS,
+    VERBS_QUEUE_PAIRS_DEFAULT,
+};
 use causeway_ibverbs::{
     Capacity, Completion, CompletionQueue, Device, Gid, Limits, Listener, Operation, PathMtu,
     ProtectionDomain, QueuePair, RemoteEnd, RemoteMemory, Route, Segment, SendBatch, SendRequest, Settings,
@@ -16,14 +21,48 @@ use super::endpoint::{EndpointAddress, Slots};
 use super::nic::{NicSelector, RdmaDevice, RdmaError, is_address_of_this_host};
 use crate::job;
 
-/// Reads under way on a queue pair, at most: what cards of the last ten years allow.
-pub(crate) const MAX_READS: usize = 16;
+/// Reads that a card has under way on a queue pair, at most: what cards of the last ten years allow. More wait in the queue.
+const MAX_READS: usize = 16;
+
+/// Queue pairs of a path, at most.
+pub(crate) const MAX_QUEUE_PAIRS: usize = MAX_VERBS_QUEUE_PAIRS as usize;
 
 /// How long rdma_cm may take to join two queue pairs.
 pub(super) const QP_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a queue pair has room for: the reads that are under way. Nothing is sent.
-pub(super) const CAPACITY: Capacity = Capacity { sends: MAX_READS as u32, receives: 1, inline: 0 };
+/// What a queue pair has room for: reads that are under way, or wait. Nothing is sent.
+fn capacity(depth: usize) -> Capacity {
+    Capacity { sends: depth as u32, receives: 1, inline: 0 }
+}
+
+/// Queue pairs and requests of each, as a session's: the published optimum is 2 of 128.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Queues {
+    pairs: usize,
+    depth: usize,
+}
+
+impl Queues {
+    /// As the user has set them.
+    fn configured() -> Result<Self, RdmaError> {
+        let pairs = PROCESS.number(&VERBS_QUEUE_PAIRS)?.unwrap_or(VERBS_QUEUE_PAIRS_DEFAULT);
+        let depth = PROCESS.number(&VERBS_QUEUE_DEPTH)?.unwrap_or(VERBS_QUEUE_DEPTH_DEFAULT);
+        Ok(Self { pairs: pairs as usize, depth: depth as usize })
+    }
+
+    /// As many of them as a device has room for.
+    fn within(self, limits: &Limits) -> Self {
+        let depth = self.depth.min(limits.work_requests as usize).max(1);
+        // Each request has a completion, twice where it is flushed.
+        let pairs = self.pairs.min(limits.completions as usize / (2 * depth)).max(1);
+        Self { pairs, depth }
+    }
+
+    fn completions(self) -> u32 {
+        // At most 16 times 1024, twice.
+        (2 * self.pairs * self.depth) as u32
+    }
+}
 
 /// Slots of an end that has none.
 pub(super) const NO_SLOTS: Slots = Slots { memory: RemoteMemory { address: 0, key: 0 }, count: 0, bytes: 0 };
@@ -37,11 +76,6 @@ pub(super) struct EndpointResources {
 }
 
 impl EndpointResources {
-    pub(super) fn new(device: &Device) -> Result<Self, RdmaError> {
-        // Of requests that are flushed, too.
-        Self::with_completions(device, 2 * MAX_READS as u32)
-    }
-
     /// With a completion queue for so many.
     pub(super) fn with_completions(device: &Device, completions: u32) -> Result<Self, RdmaError> {
         Ok(Self {
@@ -51,12 +85,13 @@ impl EndpointResources {
         })
     }
 
-    /// A queue pair that is bound to the card's port, and what the peer is told of it.
-    pub(super) fn queue_pair(&self, nic: &RdmaDevice) -> Result<(QueuePair, EndpointAddress), RdmaError> {
-        self.queue_pair_for(nic, CAPACITY)
+    /// For queue pairs of a path on a device, as many as it has room for.
+    fn of_queues(device: &Device, queues: Queues) -> Result<(Self, Queues), RdmaError> {
+        let queues = queues.within(&device.limits()?);
+        Ok((Self::with_completions(device, queues.completions())?, queues))
     }
 
-    /// The same for so many requests.
+    /// A queue pair for so many requests that is bound to the card's port, and what the peer is told of it.
     pub(super) fn queue_pair_for(
         &self,
         nic: &RdmaDevice,
@@ -123,11 +158,13 @@ const COMPLETION_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long the descriptors are waited for at a time.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A queue pair that is joined with the peer's, and by which its memory is read.
+/// Queue pairs that are joined with the peer's, and by which its memory is read in turn.
 #[derive(Debug)]
 pub(crate) struct Path {
-    /// In front of all else: when it has gone, no bytes come any more.
-    pair: QueuePair,
+    /// In front of all else: when they have gone, no bytes come any more.
+    pairs: Vec<QueuePair>,
+    /// Requests of each at a time.
+    depth: usize,
     resources: EndpointResources,
     batch: SendBatch,
     last: u64,
@@ -138,9 +175,10 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub(super) fn new(pair: QueuePair, resources: EndpointResources) -> Self {
+    fn new(pairs: Vec<QueuePair>, depth: usize, resources: EndpointResources) -> Self {
         Self {
-            pair,
+            pairs,
+            depth,
             resources,
             batch: SendBatch::with_capacity(1),
             last: 0,
@@ -155,8 +193,18 @@ impl Path {
         &self.resources.domain
     }
 
-    /// Begins to read memory of the peer, and gives the read's number. At most [`MAX_READS`] may be under
-    /// way.
+    /// How many queue pairs it has.
+    pub(crate) fn queue_pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// How many reads may be under way.
+    pub(crate) fn max_reads(&self) -> usize {
+        self.pairs.len() * self.depth
+    }
+
+    /// Begins to read memory of the peer, and gives the read's number. At most [`max_reads`](Self::max_reads) may be
+    /// under way, which end in the order in which they have begun on each queue pair.
     ///
     /// # Safety
     /// The segment's bytes stay mapped, and are not shared, until [`wait`](Self::wait) has said that the
@@ -164,9 +212,12 @@ impl Path {
     pub(crate) unsafe fn read(&mut self, from: RemoteMemory, into: Segment) -> Result<u64, RdmaError> {
         self.last += 1;
         self.batch.push(&SendRequest::new(self.last, Operation::Read { from }, into));
+        // The numbers of reads go round the queue pairs.
+        let turn = (self.last % self.pairs.len() as u64) as usize;
+        let pair = &mut self.pairs[turn];
         // SAFETY: the caller keeps the segment mapped and unshared until the read is done; each read has a
         // completion of its own.
-        unsafe { self.pair.post(&mut self.batch) }.inspect_err(|_| self.has_failed = true)?;
+        unsafe { pair.post(&mut self.batch) }.inspect_err(|_| self.has_failed = true)?;
         self.in_flight += 1;
         Ok(self.last)
     }
@@ -245,40 +296,58 @@ impl Path {
 /// A receiver's end that is not joined yet.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// None where rdma_cm makes it.
-    pair: Option<QueuePair>,
+    /// Queue pairs with their ends; none where rdma_cm makes one.
+    pairs: Vec<(QueuePair, EndpointAddress)>,
+    queues: Queues,
     resources: EndpointResources,
     nic: RdmaDevice,
-    own: EndpointAddress,
+    /// What is told of the one that rdma_cm makes.
+    by_manager: EndpointAddress,
 }
 
 impl Reader {
     /// An end at the card that is wanted.
     pub(crate) fn new(selector: &NicSelector) -> Result<Self, RdmaError> {
         let nic = RdmaDevice::open(selector)?;
-        let resources = EndpointResources::new(&nic.device)?;
-        if nic.needs_manager() {
-            let own = EndpointAddress { by_manager: true, ..resources.end(nic.port.mtu) };
-            return Ok(Self { pair: None, resources, nic, own });
+        let (resources, queues) = EndpointResources::of_queues(&nic.device, Queues::configured()?)?;
+        let by_manager = EndpointAddress { by_manager: true, ..resources.end(nic.port.mtu) };
+        // rdma_cm takes long for each.
+        let count = if nic.needs_manager() { 0 } else { queues.pairs };
+        let make = |_| resources.queue_pair_for(&nic, capacity(queues.depth));
+        let pairs = (0..count).map(make).collect::<Result<_, _>>()?;
+        Ok(Self { pairs, queues, resources, nic, by_manager })
+    }
+
+    /// What the peer is to be told: an end for each queue pair, one at least.
+    pub(crate) fn ends(&self) -> Vec<EndpointAddress> {
+        if self.pairs.is_empty() {
+            return vec![self.by_manager];
         }
-        let (pair, own) = resources.queue_pair(&nic)?;
-        Ok(Self { pair: Some(pair), resources, nic, own })
+        self.pairs.iter().map(|(_, end)| *end).collect()
     }
 
-    /// What the peer is to be told.
-    pub(crate) fn end(&self) -> EndpointAddress {
-        self.own
-    }
-
-    /// Joins the end with the peer's, which is at that address, if at one of a network.
-    pub(crate) fn join(self, peer: &EndpointAddress, address: Option<IpAddr>) -> Result<Path, RdmaError> {
-        let Self { pair, resources, nic, own } = self;
+    /// Joins the end with the peer's, which has further queue pairs besides its first one, no more than this end. It is at that
+    /// address, if at one of a network.
+    pub(crate) fn join(
+        self,
+        peer: &EndpointAddress,
+        others: &[EndpointAddress],
+        address: Option<IpAddr>,
+    ) -> Result<Path, RdmaError> {
+        let Self { pairs, queues, resources, nic, by_manager } = self;
         if !peer.by_manager {
-            let pair = pair.ok_or(RdmaError::Senseless)?;
-            resources.join(&nic, &pair, &own, peer)?;
-            return Ok(Path::new(pair, resources));
+            if pairs.len() <= others.len() {
+                return Err(RdmaError::Senseless);
+            }
+            let peers = core::iter::once(peer).chain(others);
+            let join = |((pair, own), peer): ((QueuePair, EndpointAddress), &EndpointAddress)| {
+                resources.join(&nic, &pair, &own, peer).map(|()| pair)
+            };
+            let joined = pairs.into_iter().zip(peers).map(join).collect::<Result<Vec<_>, _>>()?;
+            return Ok(Path::new(joined, queues.depth, resources));
         }
-        drop(pair);
+        drop(pairs);
+        let own = by_manager;
         let deadline = Instant::now() + QP_CONNECT_TIMEOUT;
         // Two ranks of a host have no address but the one that the peer tells. It may not lead elsewhere.
         let address = match (address, peer.address()) {
@@ -293,12 +362,13 @@ impl Reader {
         };
         let address = SocketAddr::new(address, peer.manager_port);
         let route = Route::resolve(nic.device.libraries(), None, address, deadline)?;
-        let resources = EndpointResources::new(route.device())?;
-        let pair = route.queue_pair(&resources.domain, &resources.completions, CAPACITY)?;
+        let (resources, queues) =
+            EndpointResources::of_queues(route.device(), Queues { pairs: 1, ..queues })?;
+        let pair = route.queue_pair(&resources.domain, &resources.completions, capacity(queues.depth))?;
         let settings = resources.settings(own.mtu.min(peer.mtu), peer.reads);
         // The queue pair keeps the connection.
         route.connect(&peer.secret, &settings, deadline)?;
-        Ok(Path::new(pair, resources))
+        Ok(Path::new(vec![pair], queues.depth, resources))
     }
 }
 
@@ -306,33 +376,47 @@ impl Reader {
 #[derive(Debug)]
 pub(crate) struct ReadTarget {
     /// In front of all else, so that nobody reads any more when that goes.
-    pair: Option<QueuePair>,
+    pairs: Vec<QueuePair>,
     listener: Option<Listener>,
     resources: EndpointResources,
     own: EndpointAddress,
+    /// Of further queue pairs.
+    others: Vec<EndpointAddress>,
 }
 
+/// This end reads nothing.
+const TARGET_QUEUES: Queues = Queues { pairs: MAX_QUEUE_PAIRS, depth: 1 };
+
 impl ReadTarget {
-    /// An end for this peer, who has come over the address `local`, if over a network. Within a host its own
-    /// card is used, which it has chosen by its GPU.
-    pub(crate) fn new(peer: &EndpointAddress, local: Option<IpAddr>) -> Result<Self, RdmaError> {
+    /// An end for this peer and each of its queue pairs, who has come over the address `local`, if over a network. Within
+    /// a host its own card is used, which it has chosen by its GPU.
+    pub(crate) fn new(peers: &[EndpointAddress], local: Option<IpAddr>) -> Result<Self, RdmaError> {
+        let peer = peers.first().ok_or(RdmaError::Senseless)?;
         let gid = Some(peer.remote.gid).filter(|gid| local.is_none() && !peer.by_manager && !gid.is_empty());
         let nic = RdmaDevice::open(&NicSelector { local, gid, ..NicSelector::default() })?;
         if peer.by_manager || nic.needs_manager() {
             let address = local.map_or_else(|| nic.address(), Ok)?;
             let listener = Listener::bind(nic.device.libraries(), address)?;
-            let resources = EndpointResources::new(listener.device())?;
+            let (resources, _) = EndpointResources::of_queues(listener.device(), TARGET_QUEUES)?;
             let (manager_port, secret) = (listener.port(), job::random()?);
             let own =
                 EndpointAddress { by_manager: true, manager_port, secret, ..resources.end(nic.port.mtu) };
             // Within a host the peer does not know where that is.
             let own = if local.is_none() { own.at(address) } else { own };
-            return Ok(Self { pair: None, listener: Some(listener), resources, own });
+            let others = Vec::new();
+            return Ok(Self { pairs: Vec::new(), listener: Some(listener), resources, own, others });
         }
-        let resources = EndpointResources::new(&nic.device)?;
-        let (pair, own) = resources.queue_pair(&nic)?;
-        resources.join(&nic, &pair, &own, peer)?;
-        Ok(Self { pair: Some(pair), listener: None, resources, own })
+        let (resources, queues) = EndpointResources::of_queues(&nic.device, TARGET_QUEUES)?;
+        let make = |peer| {
+            let (pair, own) = resources.queue_pair_for(&nic, capacity(queues.depth))?;
+            resources.join(&nic, &pair, &own, peer)?;
+            Ok((pair, own))
+        };
+        let made = peers.iter().take(queues.pairs).map(make).collect::<Result<Vec<_>, RdmaError>>()?;
+        let (pairs, mut others): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+        // There is one at least.
+        let own = others.remove(0);
+        Ok(Self { pairs, listener: None, resources, own, others })
     }
 
     /// Where memory is registered that the peer is to read.
@@ -340,9 +424,9 @@ impl ReadTarget {
         &self.resources.domain
     }
 
-    /// What the peer is to be told, with the slots that it is to read.
-    pub(crate) fn end(&self, slots: Slots) -> EndpointAddress {
-        EndpointAddress { slots, ..self.own }
+    /// What the peer is to be told, an end for each queue pair, the first one with the slots that it is to read.
+    pub(crate) fn ends(&self, slots: Slots) -> Vec<EndpointAddress> {
+        [EndpointAddress { slots, ..self.own }].into_iter().chain(self.others.iter().copied()).collect()
     }
 
     /// Waits until the peer, who has been told, has joined the two where rdma_cm does that.
@@ -356,11 +440,36 @@ impl ReadTarget {
             }
             request.reject();
         };
-        let pair = request.queue_pair(&self.resources.domain, &self.resources.completions, CAPACITY)?;
+        let capacity = capacity(TARGET_QUEUES.depth);
+        let pair = request.queue_pair(&self.resources.domain, &self.resources.completions, capacity)?;
         let settings = self.resources.settings(PathMtu::Mtu1024, self.own.reads);
         // The queue pair keeps the connection.
         listener.accept(request, &[], &settings, deadline)?;
-        self.pair = Some(pair);
+        self.pairs.push(pair);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_have_the_queues_of_the_tuned_transport_within_the_limits_of_the_card() {
+        let limits = |work_requests, completions| Limits {
+            queue_pairs: 1 << 10,
+            work_requests,
+            completions,
+            memory_regions: 1,
+            memory_region_bytes: 1,
+            reads: 16,
+            answered_reads: 16,
+        };
+        let queues = Queues::configured().unwrap();
+        assert_eq!(queues, Queues { pairs: 2, depth: 128 });
+        assert_eq!(queues.within(&limits(1 << 15, 1 << 22)), queues);
+        assert_eq!(queues.completions(), 512);
+        assert_eq!(queues.within(&limits(64, 1 << 22)), Queues { pairs: 2, depth: 64 });
+        assert_eq!(queues.within(&limits(128, 300)), Queues { pairs: 1, depth: 128 });
     }
 }

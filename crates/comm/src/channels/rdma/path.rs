@@ -34,27 +34,31 @@ pub(crate) struct RdmaTarget {
 }
 
 impl RdmaTarget {
-    /// Joins the receiver's card with one here: the answer to `Join`. None where that cannot be, which the
-    /// receiver has been told then, or knows.
-    pub(crate) fn join(connection: &Connection) -> Result<Option<Self>, TransferError> {
-        let peer = connection.receive_endpoint()?;
-        let Ok((mut rdma_target, own)) = Self::prepare(connection, &peer) else {
+    /// Joins the receiver's card with one here: the answer to `Join` with so many more queue pairs. None where that cannot
+    /// be, which the receiver has been told then, or knows.
+    pub(crate) fn join(connection: &Connection, more: u16) -> Result<Option<Self>, TransferError> {
+        if usize::from(more) >= verbs::MAX_QUEUE_PAIRS {
+            return Err(connection.wrong("so many queue pairs"));
+        }
+        let peers = (0..=more).map(|_| connection.receive_endpoint()).collect::<Result<Vec<_>, _>>()?;
+        let Ok((mut rdma_target, own)) = Self::prepare(connection, &peers) else {
             connection.send_message(Message::Refused(Refusal::Rdma))?;
             return Ok(None);
         };
-        connection.send_message(Message::Joined)?;
-        connection.send_endpoint(&own)?;
+        // At most as many as the peer has.
+        connection.send_message(Message::Joined { more: own.len() as u16 - 1 })?;
+        own.iter().try_for_each(|end| connection.send_endpoint(end))?;
         // Where rdma_cm does not join the two, it tells the receiver, too.
         Ok(rdma_target.target.finish().is_ok().then_some(rdma_target))
     }
 
     fn prepare(
         connection: &Connection,
-        peer: &EndpointAddress,
-    ) -> Result<(Self, EndpointAddress), RdmaError> {
-        let target = ReadTarget::new(peer, connection.local_address())?;
+        peers: &[EndpointAddress],
+    ) -> Result<(Self, Vec<EndpointAddress>), RdmaError> {
+        let target = ReadTarget::new(peers, connection.local_address())?;
         let slots = RdmaStaging::new(target.domain(), Use::Exposed)?;
-        let own = target.end(slots.endpoint_slots());
+        let own = target.ends(slots.endpoint_slots());
         Ok((Self { target, regions: Regions::new(), slots }, own))
     }
 

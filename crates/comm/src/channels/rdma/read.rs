@@ -10,13 +10,24 @@ use crate::channels::protocol::{Message, TransferError};
 use crate::channels::receiver::{Destination, FetchRequest, Receiver};
 use crate::channels::staging::{HOST_SLOTS, PendingCopies, Ring};
 use crate::cuda::{self, CudaError, PendingCopy, Scope};
-use crate::verbs::{MAX_READS, NicSelector, RdmaError, Reader, Use};
+use crate::verbs::{NicSelector, RdmaError, Reader, Use};
 
 /// Reads under way of a payload that passes through slots: while one piece is read the sender fills the next.
 const MAX_READS_OF_SLOTS: usize = 2;
 
-/// What a read brings that goes straight into a GPU's memory.
-const DIRECT_RING: Ring = Ring { count: MAX_READS as u16, bytes: 4 << 20, first: 4 << 20 };
+/// What a read brings at most that goes straight into a GPU's memory, and at least: each queue pair has a part of a message
+/// that is longer.
+const MAX_DIRECT_BYTES: u64 = 4 << 20;
+const MIN_DIRECT_BYTES: u64 = 64 << 10;
+
+/// The pieces of a payload that goes straight into a GPU's memory over so many queue pairs.
+fn direct_ring(bytes: u64, queue_pairs: usize) -> Ring {
+    let share = bytes.div_ceil(queue_pairs as u64).next_multiple_of(4096);
+    // At most MAX_DIRECT_BYTES.
+    let piece = share.clamp(MIN_DIRECT_BYTES, MAX_DIRECT_BYTES) as u32;
+    // No slots: how many are under way is the path's business.
+    Ring { count: u16::MAX, bytes: piece, first: piece }
+}
 
 /// Where the payload lies at the sender.
 #[derive(Debug, Clone, Copy)]
@@ -90,16 +101,20 @@ fn connect(
     let gpu = destination.device.and_then(|(driver, device)| cuda::pci_address(driver, device));
     let selector = NicSelector { local: connection.local_address(), gpu, ..NicSelector::default() };
     let joining = Reader::new(&selector).map_err(failed)?;
-    connection.send_message(Message::Join)?;
-    connection.send_endpoint(&joining.end())?;
-    let Message::Joined = receiver.receive_message(channel)?.0 else {
-        return Err(connection.wrong("another answer than to be joined"));
+    let own = joining.ends();
+    // At most MAX_QUEUE_PAIRS.
+    connection.send_message(Message::Join { more: own.len() as u16 - 1 })?;
+    own.iter().try_for_each(|end| connection.send_endpoint(end))?;
+    let more = match receiver.receive_message(channel)?.0 {
+        Message::Joined { more } if usize::from(more) < own.len() => more,
+        _ => return Err(connection.wrong("another answer than to be joined")),
     };
     let end = connection.receive_endpoint()?;
+    let others = (0..more).map(|_| connection.receive_endpoint()).collect::<Result<Vec<_>, _>>()?;
     let ring = Ring::checked(end.slots.count, end.slots.bytes);
     let ring = ring.filter(|ring| ring.bytes <= HOST_SLOTS.bytes);
     let ring = ring.ok_or_else(|| connection.wrong("slots of such a size"))?;
-    let path = joining.join(&end, connection.peer_address()).map_err(failed)?;
+    let path = joining.join(&end, &others, connection.peer_address()).map_err(failed)?;
     let slots = RdmaStaging::new(path.domain(), Use::Filled).map_err(failed)?;
     Ok(RdmaReader { path, regions: Regions::new(), slots, peer: end.slots.memory, ring })
 }
@@ -132,7 +147,7 @@ fn read_payload(
     let is_exposed = matches!(from, From::Exposed(_));
     let ring = match from {
         From::Slots => reader.ring,
-        From::Exposed(_) if straight.is_some() => DIRECT_RING,
+        From::Exposed(_) if straight.is_some() => direct_ring(request.bytes, reader.path.queue_pairs()),
         From::Exposed(_) => HOST_SLOTS,
     };
     let payload = Payload {
@@ -198,7 +213,7 @@ impl Payload<'_> {
         let limit = match (self.from, self.straight) {
             (From::Slots, _) => MAX_READS_OF_SLOTS,
             (From::Exposed(_), None) => usize::from(HOST_SLOTS.count) - 1,
-            (From::Exposed(_), Some(_)) => MAX_READS,
+            (From::Exposed(_), Some(_)) => self.reader.path.max_reads(),
         };
         while self.reads.len() >= limit {
             self.end_first()?;
@@ -294,6 +309,29 @@ impl Payload<'_> {
         match self.from {
             From::Slots => self.receiver.connection.send_message(Message::Free { slot }),
             From::Exposed(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_queue_pair_has_a_part_of_a_long_message() {
+        for (bytes, queue_pairs, pieces) in [
+            (1, 2, 1),
+            (MIN_DIRECT_BYTES, 2, 1),
+            (MIN_DIRECT_BYTES + 1, 2, 2),
+            (1 << 20, 1, 1),
+            (1 << 20, 2, 2),
+            ((1 << 20) + 1, 4, 4),
+            (8 << 20, 2, 2),
+            (64 << 20, 2, 16),
+        ] {
+            let cut: Vec<_> = direct_ring(bytes, queue_pairs).pieces(bytes).collect();
+            assert_eq!(cut.len(), pieces, "{bytes} over {queue_pairs}: {cut:?}");
+            assert_eq!(cut.iter().map(|(_, _, bytes)| u64::from(*bytes)).sum::<u64>(), bytes);
         }
     }
 }
