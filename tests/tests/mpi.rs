@@ -65,6 +65,52 @@ fn traffic_is_what_the_senders_calls_say() {
     server.must_be_well();
 }
 
+/// A driver whose memory the processor reaches through a BAR, with the kernel module that maps it.
+fn gpu_with_a_bar(folder: &std::path::Path) -> std::path::PathBuf {
+    let library = folder.join("libcuda.so.1");
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"]).arg(&library);
+    compiler.arg(source_tree().join("crates/comm/tests/channels/fake_gpu.c")).args(["-ldl", "-lpthread"]);
+    run(&mut compiler, Duration::from_secs(60)).must_succeed();
+    library
+}
+
+#[test]
+fn short_messages_through_the_bar_make_no_copy_of_the_gpus_engines() {
+    const ROUNDS: u64 = 1000;
+    let (server, folder) = (Server::start(), tempfile::tempdir().expect("a temporary folder can be made"));
+    let library = gpu_with_a_bar(folder.path());
+    for mpi in Mpi::ALL {
+        let mut command = mpi.command_of_ours(&server, 2, &[]);
+        // A copy takes longer than the processor, as on a GPU, however busy the machine is.
+        command
+            .env("FAKE_GPU_GDRDRV", "1")
+            .env("FAKE_GPU_COPY_US", "20000")
+            .env("CAUSEWAY_COMM_EXPLAIN", "1");
+        // The MPIs would write code of theirs over the mmap that stands for the kernel module's.
+        command.env("OMPI_MCA_memory", "^patcher").env("UCX_MEM_EVENTS", "n").env("LD_PRELOAD", &library);
+        command.arg(mpi.folder().join("short_messages")).arg(ROUNDS.to_string());
+        let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
+        assert_eq!(outcome.stdout.matches("short_messages: ok").count(), 2, "{outcome}");
+        let number = |text: &str| text.split(' ').next().and_then(|number| number.parse::<u64>().ok());
+        let copies: u64 =
+            outcome.stderr.lines().filter_map(|line| number(line.split_once("copies: ")?.1)).sum();
+        let reported = |path: &str| -> u64 {
+            let lines = outcome.stderr.lines().filter(|line| line.contains(path));
+            lines.filter_map(|line| number(line.split(": ").nth(2)?)).sum()
+        };
+        let read = reported("sent with the MPI: short, and read through the GPU's BAR");
+        let written = reported("received by bar");
+        // The report is what happened: the engines have copied the others, at each end.
+        assert_eq!(
+            copies,
+            2 * ROUNDS - read + (2 * ROUNDS - written),
+            "{read} read, {written} written: {outcome}"
+        );
+        assert!(copies * 100 <= 2 * ROUNDS, "{copies} copies: {outcome}");
+    }
+}
+
 #[test]
 fn ranks_that_enter_other_containers_twice_lose_nothing() {
     let namespaces = ["--uts", "--ipc", "true"];
@@ -549,6 +595,35 @@ fn our_launcher_hands_over_what_ranks_need() {
     let mut command = std::process::Command::new(causeway());
     let outcome = run(command.args(["mpirun", "--", "ls"]), Duration::from_secs(60));
     assert!(outcome.code() == Some(125) && outcome.stderr.contains("ls is no MPI launcher"), "{outcome}");
+}
+
+#[test]
+fn our_launcher_says_of_its_container_what_counts_in_that_alone() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        let mut command = mpi.command_of_ours(&server, 2, &[]);
+        let outcome = run(command.args(["printenv", "CAUSEWAY_COMM_CONTAINER"]), Duration::from_secs(60));
+        let tuples: Vec<_> = outcome.stdout.lines().filter(|line| line.starts_with('[')).collect();
+        let [one, other] = tuples[..] else { panic!("{outcome}") };
+        let scope = one.rsplit_once("]@").map(|(_, scope)| scope);
+        assert!(one == other && scope.is_some_and(|scope| scope.len() == 16), "{outcome}");
+    }
+    let locality = |container: &[&str]| {
+        let mut command = Mpi::OpenMpi.command_of_ours(&server, 2, &[]);
+        command.env("CAUSEWAY_COMM_EXPLAIN", "1").args(container);
+        command.arg(Mpi::OpenMpi.folder().join("scenes")).arg("exchange");
+        let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
+        let line = outcome.stderr.lines().find_map(|line| line.split_once("the peer is "));
+        line.map(|(_, locality)| locality.split(',').next().unwrap_or_default().to_owned())
+            .unwrap_or_default()
+    };
+    assert_eq!(locality(&[]), "in the same container");
+    // Containers that inherit the variable, and were not made by the launcher.
+    let tried = std::process::Command::new("unshare").args(["--uts", "true"]).output();
+    if tried.is_ok_and(|tried| tried.status.success()) {
+        assert_eq!(locality(&["unshare", "--uts"]), "in another container of this host");
+    }
+    server.must_be_well();
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use causeway_config::table::{COMM_HOSTS, COMM_JOB, MPI_LIBRARY, SOCKET_DIR};
+use causeway_comm::identity::container_placement;
+use causeway_config::table::{COMM_CONTAINER, COMM_HOSTS, COMM_JOB, MPI_LIBRARY, SOCKET_DIR};
 use clap::Args;
 use thiserror::Error;
 
@@ -207,27 +208,25 @@ impl Family {
         command.iter().map(|&word| word.to_owned()).collect()
     }
 
-    /// The options by which the ranks get the interposer. The nonce is a secret, and travels by its name
-    /// alone: Hydra hands the whole environment over.
-    fn options(self, preload: &OsStr, has_hosts: bool) -> Vec<OsString> {
+    /// The options by which the ranks get the interposer, and the variables of these names. The nonce is a secret, and
+    /// travels by its name alone: Hydra hands the whole environment over.
+    fn options(self, preload: &OsStr, names: &[&str]) -> Vec<OsString> {
         match self {
             Self::OpenMpi => {
                 let mut assignment = OsString::from("LD_PRELOAD=");
                 assignment.push(preload);
-                let mut options = vec!["-x".into(), assignment, "-x".into(), COMM_JOB.name.into()];
-                if has_hosts {
-                    options.extend(["-x".into(), COMM_HOSTS.name.into()]);
-                }
+                let mut options = vec!["-x".into(), assignment];
+                options.extend(names.iter().flat_map(|name| ["-x".into(), name.into()]));
                 options
             }
             Self::Hydra => ["-genv".into(), "LD_PRELOAD".into(), preload.to_owned()].into(),
-            Self::Slurm => vec![exported("ALL".as_ref(), preload, has_hosts)],
+            Self::Slurm => vec![exported("ALL".as_ref(), preload, names)],
         }
     }
 
     /// The launcher's arguments behind its name.
-    fn arguments(self, preload: &OsStr, has_hosts: bool, arguments: &[OsString]) -> Vec<OsString> {
-        let options = self.options(preload, has_hosts);
+    fn arguments(self, preload: &OsStr, names: &[&str], arguments: &[OsString]) -> Vec<OsString> {
+        let options = self.options(preload, names);
         match self {
             // Each program of the command line has an environment of its own.
             Self::OpenMpi => {
@@ -247,7 +246,7 @@ impl Family {
                     Some(at) => {
                         let mut command = arguments.to_vec();
                         let value = &command[at].to_string_lossy()[EXPORT.len()..];
-                        command[at] = exported(value.as_ref(), preload, has_hosts);
+                        command[at] = exported(value.as_ref(), preload, names);
                         command
                     }
                     None => [&options[..], arguments].concat(),
@@ -261,7 +260,7 @@ impl Family {
 const EXPORT: &[u8] = b"--export=";
 
 /// That option for what the user wants, and what ranks need of us.
-fn exported(exported_variables: &OsStr, preload: &OsStr, has_hosts: bool) -> OsString {
+fn exported(exported_variables: &OsStr, preload: &OsStr, names: &[&str]) -> OsString {
     let mut option = OsString::from("--export=");
     if !exported_variables.is_empty() && exported_variables != "NONE" && exported_variables != "NIL" {
         option.push(exported_variables);
@@ -269,7 +268,7 @@ fn exported(exported_variables: &OsStr, preload: &OsStr, has_hosts: bool) -> OsS
     }
     option.push("LD_PRELOAD=");
     option.push(preload);
-    for name in [COMM_JOB.name].into_iter().chain(has_hosts.then_some(COMM_HOSTS.name)) {
+    for name in names {
         option.push(",");
         option.push(name);
     }
@@ -297,8 +296,18 @@ pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
         preload.push(before);
     }
     let mut command = Command::new(launcher);
-    let has_hosts = std::env::var_os(COMM_HOSTS.name).is_some();
-    command.args(family.arguments(&preload, has_hosts, &arguments.command[1..]));
+    let mut names = vec![COMM_JOB.name];
+    if std::env::var_os(COMM_HOSTS.name).is_some() {
+        names.push(COMM_HOSTS.name);
+    }
+    // What is said already counts. Ranks that start elsewhere see that this is not said of them.
+    if std::env::var_os(COMM_CONTAINER.name).is_none()
+        && let Ok(Some(placement)) = container_placement(Path::new("/"), None, None)
+    {
+        command.env(COMM_CONTAINER.name, placement.to_string());
+        names.push(COMM_CONTAINER.name);
+    }
+    command.args(family.arguments(&preload, &names, &arguments.command[1..]));
     if arguments.isolated {
         let variables = isolated(std::env::var_os(SOCKET_DIR.name).as_deref());
         command.envs(variables.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
@@ -509,7 +518,7 @@ mod tests {
 
     fn variables(family: Family, arguments: &str) -> String {
         let arguments: Vec<OsString> = arguments.split(' ').map(OsString::from).collect();
-        let command = family.arguments(OsStr::new("/a.so"), false, &arguments);
+        let command = family.arguments(OsStr::new("/a.so"), &[COMM_JOB.name], &arguments);
         command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
@@ -535,7 +544,7 @@ mod tests {
     #[test]
     fn the_secret_is_in_no_argument() {
         for family in [Family::OpenMpi, Family::Hydra, Family::Slurm] {
-            let options = family.options(OsStr::new("/lib/a.so"), true);
+            let options = family.options(OsStr::new("/lib/a.so"), &[COMM_JOB.name, COMM_HOSTS.name]);
             assert!(options.iter().any(|option| option.to_string_lossy().contains("/lib/a.so")));
             assert!(options.iter().all(|option| !option.to_string_lossy().contains("JOB=")));
         }

@@ -14,7 +14,7 @@ use causeway_config::table::{
 use causeway_config::{Environment, ValueError};
 
 use crate::channels::{Channel, UnknownChannel};
-use crate::identity::ContainerPlacement;
+use crate::identity::{ContainerPlacement, PlacementError};
 use crate::scheduler::Table;
 
 /// What the user has set.
@@ -86,7 +86,7 @@ impl Settings {
             explain: environment.is_on(&COMM_EXPLAIN)?,
             folder: environment.path(&SOCKET_DIR),
             hosts: hosts(environment.text(&COMM_HOSTS).as_deref().unwrap_or_default()),
-            placement: environment.parsed(&COMM_CONTAINER)?,
+            placement: environment.parsed(&COMM_CONTAINER)?.and_then(|Placement(placement)| placement),
             profile: profile(environment.raw(&CACHE_DIR), |name| std::env::var_os(name)),
         })
     }
@@ -106,6 +106,17 @@ fn profile(caches: Option<OsString>, system: impl Fn(&str) -> Option<OsString>) 
 /// Names with commas between them.
 fn hosts(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|host| !host.is_empty()).map(str::to_owned).collect()
+}
+
+/// What a launcher says, if it does.
+struct Placement(Option<ContainerPlacement>);
+
+impl FromStr for Placement {
+    type Err = PlacementError;
+
+    fn from_str(text: &str) -> Result<Self, PlacementError> {
+        ContainerPlacement::named(text).map(Self)
+    }
 }
 
 /// Channels with commas between their names.

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 use std::fs;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use thiserror::Error;
@@ -47,10 +48,7 @@ pub struct Cores {
 impl Cores {
     /// The processors that this process may use, with their nodes and sockets as the files below `root` say.
     pub(super) fn allowed(root: &Path) -> Self {
-        let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
-        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        let ranges = list.and_then(|list| parse(list.trim()).ok()).unwrap_or_default();
-        Self::placed(&ranges, root)
+        Self::placed(&allowed_ranges(root, "self"), root)
     }
 
     /// These processors, with their nodes and sockets as the files below `root` say.
@@ -99,15 +97,36 @@ impl Cores {
 
 impl fmt::Display for Cores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, range) in self.ranges().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            match range {
-                CoreRange { first, last } if first == last => write!(f, "{comma}{first}")?,
-                CoreRange { first, last } => write!(f, "{comma}{first}-{last}")?,
-            }
-        }
+        write_ranges(&self.ranges().collect::<Vec<_>>(), f)?;
         if self.cut { f.write_str(",...") } else { Ok(()) }
     }
+}
+
+/// Writes them as the kernel does.
+fn write_ranges(ranges: &[CoreRange], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (at, range) in ranges.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        match range {
+            CoreRange { first, last } if first == last => write!(f, "{comma}{first}")?,
+            CoreRange { first, last } => write!(f, "{comma}{first}-{last}")?,
+        }
+    }
+    Ok(())
+}
+
+/// The processors that a process may use, by its folder in `/proc` below `root`; none where that is not known.
+pub(super) fn allowed_ranges(root: &Path, process: &str) -> Vec<CoreRange> {
+    let status = fs::read_to_string(root.join("proc").join(process).join("status")).unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.and_then(|list| parse(list.trim()).ok()).unwrap_or_default()
+}
+
+/// What two lists have in common.
+fn intersection(one: &[CoreRange], other: &[CoreRange]) -> Vec<CoreRange> {
+    let common = |a: CoreRange, b: CoreRange| {
+        overlap(a, b).then(|| CoreRange { first: a.first.max(b.first), last: a.last.min(b.last) })
+    };
+    one.iter().flat_map(|a| other.iter().filter_map(move |b| common(*a, *b))).collect()
 }
 
 fn overlap(one: CoreRange, two: CoreRange) -> bool {
@@ -139,10 +158,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<CoreRange>, CoresError> {
 const MAX_SOCKETS: u16 = 64;
 
 /// Why a tuple makes no sense.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Error)]
 pub enum PlacementError {
     /// There are not three parts.
-    #[error("give [container, cores, sockets], such as [1, 0-3, 0]")]
+    #[error("give [container, cores, sockets], such as [1, 0-3, 0], or the path of a file with that")]
     Shape,
     /// The first is no number.
     #[error("{0:?} is no container's number: give one below 4294967295")]
@@ -153,25 +172,86 @@ pub enum PlacementError {
     /// The third is no list.
     #[error("{0:?} are no sockets: give their numbers, 0 to 63, such as 0 or 0-1")]
     Sockets(String),
+    /// What stands behind it is no scope.
+    #[error(
+        "behind [container, cores, sockets] stands {0:?}: `causeway mpirun` writes @ and 16 hexadecimal digits there"
+    )]
+    Scope(String),
+    /// A file that is named instead cannot be read.
+    #[error("the file cannot be read: {0}")]
+    Unreadable(#[source] io::Error),
 }
 
 /// What a launcher says.
 ///
 /// A tuple `[container, cores, sockets]`: the container's number on its host, the processors that it was made
 /// with, and the sockets that these lie on. A container often sees all processors in its files, or none, so
-/// that the launcher knows better.
+/// that the launcher knows better. Behind it may stand `@` and a number of certain namespaces: then it counts in these
+/// alone, and not in processes that inherit the variable elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerPlacement {
     /// The container's number on its host.
     pub container: u32,
     cores: Vec<CoreRange>,
     sockets: u64,
+    scope: Option<u64>,
 }
 
 impl ContainerPlacement {
-    /// The processors, with their nodes as the files below `root` say, and the launcher's sockets.
+    /// Of a container that is known by a number of its namespaces. None where it has no processors, or these no sockets.
+    pub(super) fn within(scope: u64, cores: Vec<CoreRange>, root: &Path) -> Option<Self> {
+        let sockets = Cores::placed(&cores, root).sockets;
+        // Any number that is its alone, below the highest, which is none.
+        let container = (scope >> 33) as u32;
+        (sockets != 0).then_some(Self { container, cores, sockets, scope: Some(scope) })
+    }
+
+    /// Whether it counts in namespaces of this number.
+    pub(super) fn is_for(&self, scope: Option<u64>) -> bool {
+        self.scope.is_none() || self.scope == scope
+    }
+
+    /// The processors, with their nodes as the files below `root` say, and the launcher's sockets. Of a rank that is
+    /// bound to some of the container's processors it is these.
     pub(super) fn cores(&self, root: &Path) -> Cores {
-        Cores { sockets: self.sockets, ..Cores::placed(&self.cores, root) }
+        let bound = intersection(&self.cores, &allowed_ranges(root, "self"));
+        let placed = Cores::placed(if bound.is_empty() { &self.cores } else { &bound }, root);
+        let sockets = placed.sockets & self.sockets;
+        let is_known = !bound.is_empty() && sockets != 0;
+        Cores { sockets: if is_known { sockets } else { self.sockets }, ..placed }
+    }
+
+    /// What a variable says: a tuple, or the path of a file with one. None where there is no such file: an engine that does
+    /// not run the hooks of a device writes none.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    pub fn named(text: &str) -> Result<Option<Self>, PlacementError> {
+        if !text.starts_with('/') {
+            return text.parse().map(Some);
+        }
+        let mut tuple = String::new();
+        match fs::File::open(text).and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut tuple)) {
+            Ok(_) => tuple.parse().map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(PlacementError::Unreadable(error)),
+        }
+    }
+}
+
+/// What is read of a file with a tuple, which has one line: a list of all processors is not as long.
+const MAX_FILE_BYTES: u64 = 64 << 10;
+
+impl fmt::Display for ContainerPlacement {
+    /// Sockets that are no range are written as the range in which they are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}, ", self.container)?;
+        write_ranges(&self.cores, f)?;
+        let (first, last) = (self.sockets.trailing_zeros() as u16, self.sockets.ilog2() as u16);
+        f.write_str(", ")?;
+        write_ranges(&[CoreRange { first, last }], f)?;
+        f.write_str("]")?;
+        self.scope.map_or(Ok(()), |scope| write!(f, "@{scope:016x}"))
     }
 }
 
@@ -181,8 +261,17 @@ impl FromStr for ContainerPlacement {
     /// The first and the last part have no commas; a list between them may have some.
     fn from_str(text: &str) -> Result<Self, PlacementError> {
         let shape = || PlacementError::Shape;
-        let inner =
-            text.trim().strip_prefix('[').and_then(|text| text.strip_suffix(']')).ok_or_else(shape)?;
+        let (tuple, behind) =
+            text.trim().strip_prefix('[').and_then(|text| text.split_once(']')).ok_or_else(shape)?;
+        let scope = match behind.strip_prefix('@') {
+            _ if behind.is_empty() => None,
+            Some(digits) if digits.len() == 16 => u64::from_str_radix(digits, 16).ok(),
+            _ => None,
+        };
+        if scope.is_none() && !behind.is_empty() {
+            return Err(PlacementError::Scope(behind.to_owned()));
+        }
+        let inner = tuple;
         let (container, rest) = inner.split_once(',').ok_or_else(shape)?;
         let (cores, sockets) = rest.rsplit_once(',').ok_or_else(shape)?;
         let container = container.trim();
@@ -197,6 +286,7 @@ impl FromStr for ContainerPlacement {
             container: number.ok_or_else(|| PlacementError::Container(container.to_owned()))?,
             cores: parse(cores).map_err(PlacementError::Cores)?,
             sockets: numbers.fold(0, |set, socket| set | 1 << socket),
+            scope,
         })
     }
 }
@@ -263,6 +353,36 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_that_is_bound_has_the_part_of_the_container_that_is_its_own() {
+        // The machine's process may use 2-4 and 7.
+        let root = machine();
+        let cores = |tuple: &str| tuple.parse::<ContainerPlacement>().unwrap().cores(root.path());
+        let near = cores("[1, 0-3, 0]");
+        assert_eq!((near.to_string().as_str(), near.nodes, near.sockets), ("2-3", 1, 1));
+        let both = cores("[1, 0-7, 0-1]");
+        assert_eq!((both.to_string().as_str(), both.nodes, both.sockets), ("2-4,7", 3, 3));
+        // What the launcher says counts where the two have nothing in common.
+        let other = cores("[1, 5-6, 1]");
+        assert_eq!((other.to_string().as_str(), other.nodes, other.sockets), ("5-6", 2, 2));
+        let made = ContainerPlacement::within(u64::MAX, parse("0-2,7").unwrap(), root.path()).unwrap();
+        assert_eq!(made.to_string(), "[2147483647, 0-2,7, 0-1]@ffffffffffffffff");
+        assert!(ContainerPlacement::within(1, parse("9").unwrap(), root.path()).is_none());
+    }
+
+    #[test]
+    fn a_tuple_may_stand_in_a_file_that_need_not_be_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("container");
+        let text = path.to_str().unwrap();
+        assert_eq!(ContainerPlacement::named(text).unwrap(), None);
+        fs::write(&path, "[7, 0-3, 0]\n").unwrap();
+        assert_eq!(ContainerPlacement::named(text).unwrap().unwrap().container, 7);
+        fs::write(&path, "[7, 0-3").unwrap();
+        assert!(ContainerPlacement::named(text).is_err());
+        assert!(ContainerPlacement::named(folder.path().to_str().unwrap()).is_err(), "a folder");
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (wrong, named) in [
             ("1, 0-3, 0", "[1, 0-3, 0]"),
@@ -272,6 +392,8 @@ mod tests {
             ("[1, 3-0, 0]", "3-0"),
             ("[1, 0-3, 64]", "\"64\""),
             ("[1, 0-3, ]", "sockets"),
+            ("[1, 0-3, 0]@12", "\"@12\""),
+            ("[1, 0-3, 0] x", "\" x\""),
         ] {
             let error = wrong.parse::<ContainerPlacement>().unwrap_err().to_string();
             assert!(error.contains(named), "{wrong}: {error}");

@@ -31,14 +31,14 @@ pub struct Namespaces {
 impl Namespaces {
     /// Those of the calling thread.
     pub fn of_this_thread() -> Self {
-        Self::read(Path::new("/"))
+        Self::read(Path::new("/"), THIS_THREAD)
     }
 
     /// Reads `/proc/thread-self/ns` below a root: a thread may enter namespaces by itself, and those that it
-    /// starts are in them, too.
-    fn read(root: &Path) -> Self {
+    /// starts are in them, too. Or that of a process.
+    fn read(root: &Path, process: &str) -> Self {
         let number = |kind: &str| {
-            let found = fs::metadata(root.join("proc/thread-self/ns").join(kind));
+            let found = fs::metadata(root.join("proc").join(process).join("ns").join(kind));
             // Namespaces have numbers of 32 bits.
             found.ok().and_then(|found| u32::try_from(found.ino()).ok()).unwrap_or(0)
         };
@@ -62,10 +62,50 @@ impl Namespaces {
         Self { pid, ipc, net, mnt, user, uts }
     }
 
+    /// A number that the processes in these namespaces of this host have, and no others; none where one is not known.
+    fn scope(&self, boot: u64) -> Option<u64> {
+        let numbers = self.numbers();
+        let is_known = boot != 0 && !numbers.contains(&0);
+        let bytes = numbers.map(u32::to_le_bytes).concat();
+        let hash = blake3::hash(&[&boot.to_le_bytes()[..], &bytes].concat());
+        is_known.then(|| hash.as_bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)))
+    }
+
     /// Whether all are known and the same: one container, as an engine makes them.
     pub fn all_shared(&self, other: &Self) -> bool {
         self == other && self.numbers().iter().all(|number| *number != 0)
     }
+}
+
+/// The folder of the calling thread in `/proc`.
+const THIS_THREAD: &str = "thread-self";
+
+/// A hash of the boot id, 0 when it cannot be read.
+fn boot_hash(root: &Path) -> u64 {
+    let hash = |text: Vec<u8>| {
+        let hash = blake3::hash(text.trim_ascii());
+        hash.as_bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    };
+    fs::read(root.join("proc/sys/kernel/random/boot_id")).map_or(0, hash)
+}
+
+/// The placement of the container in which a process is (without one: this thread), for the processes in it alone: with these
+/// processors, or else those that the process may use. None where the files below a root do not say where that is.
+///
+/// # Errors
+/// When the list of processors makes no sense.
+pub fn container_placement(
+    root: &Path,
+    process: Option<u32>,
+    processors: Option<&str>,
+) -> Result<Option<ContainerPlacement>, CoresError> {
+    let process = process.map_or_else(|| THIS_THREAD.to_owned(), |number| number.to_string());
+    let ranges = match processors {
+        Some(list) => cores::parse(list)?,
+        None => cores::allowed_ranges(root, &process),
+    };
+    let scope = Namespaces::read(root, &process).scope(boot_hash(root));
+    Ok(scope.and_then(|scope| ContainerPlacement::within(scope, ranges, root)))
 }
 
 /// Whether two numbers are those of one namespace, as far as is known.
@@ -99,7 +139,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// This process. What a launcher says (`placement`) counts before what the kernel says.
+    /// This process. What a launcher says (`placement`) counts before what the kernel says, unless it is of another
+    /// container.
     ///
     /// # Errors
     /// When the kernel gives no random number.
@@ -112,16 +153,13 @@ impl Identity {
     /// # Errors
     /// As [`Identity::of_this_process`].
     pub fn read(root: &Path, placement: Option<&ContainerPlacement>) -> io::Result<Self> {
-        let boot = fs::read(root.join("proc/sys/kernel/random/boot_id"));
-        let hash = |text: Vec<u8>| {
-            let hash = blake3::hash(text.trim_ascii());
-            hash.as_bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-        };
+        let (boot, namespaces) = (boot_hash(root), Namespaces::read(root, THIS_THREAD));
+        let placement = placement.filter(|placement| placement.is_for(namespaces.scope(boot)));
         Ok(Self {
             process: u64::from_le_bytes(job::random()?),
             pid: std::process::id(),
-            boot: boot.map_or(0, hash),
-            namespaces: Namespaces::read(root),
+            boot,
+            namespaces,
             cores: placement.map_or_else(|| Cores::allowed(root), |placement| placement.cores(root)),
             container: placement.map(|placement| placement.container),
             has_address: has_address(root),
@@ -175,9 +213,31 @@ mod tests {
     }
 
     #[test]
+    fn a_placement_counts_in_its_own_container_alone() {
+        let made =
+            container_placement(Path::new("/"), None, None).unwrap().expect("this process has sockets");
+        let read: ContainerPlacement = made.to_string().parse().unwrap();
+        assert_eq!(read, made);
+        let own = Identity::of_this_process(Some(&read)).unwrap();
+        assert_eq!(own.container, Some(made.container));
+        let by_number = container_placement(Path::new("/"), Some(std::process::id()), None).unwrap();
+        assert_eq!(by_number.as_ref(), Some(&made));
+        let (text, scope) =
+            made.to_string().rsplit_once('@').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        let other = u64::from_str_radix(&scope, 16).unwrap() ^ 1;
+        let other: ContainerPlacement = format!("{text}@{other:016x}").parse().unwrap();
+        assert_eq!(Identity::of_this_process(Some(&other)).unwrap().container, None);
+        // What is of no container in particular counts everywhere.
+        let everywhere: ContainerPlacement = text.parse().unwrap();
+        assert_eq!(Identity::of_this_process(Some(&everywhere)).unwrap().container, Some(made.container));
+        assert!(container_placement(Path::new("/nowhere"), None, Some("0-3")).unwrap().is_none());
+        assert!(container_placement(Path::new("/"), None, Some("3-0")).is_err());
+    }
+
+    #[test]
     fn namespaces_that_cannot_be_read_are_shared_with_nobody() {
         let nowhere = tempfile::tempdir().unwrap();
-        let unknown = Namespaces::read(nowhere.path());
+        let unknown = Namespaces::read(nowhere.path(), THIS_THREAD);
         assert_eq!(unknown, Namespaces::default());
         assert!(!unknown.all_shared(&unknown) && !shared(0, 0) && shared(1, 1));
     }

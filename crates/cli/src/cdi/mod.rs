@@ -4,6 +4,8 @@
 //! asked for by name, here libraries, variables and a key: podman, containerd, CRI-O and Docker read it
 //! (<https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>).
 
+mod hook;
+
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +38,8 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     Generate(Generate),
+    #[command(hide = true)]
+    Hook(hook::Arguments),
 }
 
 /// Describe servers' GPUs to container engines, for `--device causeway.dev/gpu=NAME`.
@@ -95,7 +99,10 @@ struct Device {
 
 /// Does what the command line asks for.
 pub fn cdi(arguments: &Arguments) -> Result<ExitCode, CdiError> {
-    let Action::Generate(generate) = &arguments.command;
+    let generate = match &arguments.command {
+        Action::Generate(generate) => generate,
+        Action::Hook(_) => return Ok(hook::run(io::stdin().lock())),
+    };
     let servers = generate.keys.servers(&generate.on)?;
     if let Some(without) = servers.iter().find(|server| server.lacks_key()) {
         return Err(CdiError::NoKey(without.to_string()));
@@ -188,12 +195,16 @@ fn describe(device: &Device, keys: Option<&Path>) -> Value {
 
 /// The whole description. `files` are the libraries: the name that programs ask for, and where it is.
 fn description(program: &Path, files: &[(&str, PathBuf)], devices: &[Value]) -> Value {
-    let variables = container::library_variables().map(|(name, value)| format!("{name}={value}"));
+    let placement = (table::COMM_CONTAINER.name, hook::PLACEMENT_FILE.to_owned());
+    let variables = container::library_variables().into_iter().chain([placement]);
+    let variables: Vec<_> = variables.map(|(name, value)| format!("{name}={value}")).collect();
     let mounts: Vec<_> = container::library_mounts(program, files).iter().map(Mount::to_cdi).collect();
+    // When the container's namespaces are made, and before its program begins.
+    let hook = json!({ "hookName": "createRuntime", "path": program, "args": ["causeway", "cdi", "hook"] });
     json!({
         "cdiVersion": VERSION,
         "kind": KIND,
-        "containerEdits": { "env": variables, "mounts": mounts },
+        "containerEdits": { "env": variables, "mounts": mounts, "hooks": [hook] },
         "devices": devices,
     })
 }
@@ -240,6 +251,9 @@ mod tests {
         let files = [("libcuda.so.1", PathBuf::from("/usr/lib/causeway/libcuda.so.1"))];
         let whole = description(Path::new("/usr/bin/causeway"), &files, &[made]);
         assert_eq!(whole["kind"], "causeway.dev/gpu");
+        assert_eq!(whole["containerEdits"]["hooks"][0]["args"], json!(["causeway", "cdi", "hook"]));
+        let named = "CAUSEWAY_COMM_CONTAINER=/opt/causeway/container";
+        assert!(whole["containerEdits"]["env"].as_array().unwrap().contains(&json!(named)), "{whole}");
         assert_eq!(
             whole["containerEdits"]["mounts"][1]["containerPath"],
             "/opt/causeway/lib/causeway/libcuda.so.1"
