@@ -158,6 +158,10 @@ fn sessions_and_top_tell_whose_sessions_there_are() {
     let by_user: Value = serde_json::from_str(&by_user).unwrap();
     assert_eq!((&by_user["by"][0]["user"], &by_user["by"][0]["sessions"]), (&told["user"], &Value::from(1)));
     let metrics = get(port, "/metrics").1;
+    assert!(
+        metrics.contains("# TYPE causeway_rank_gpudirect_bytes_total counter"),
+        "ranks are named, too: {metrics}"
+    );
     let info = format!("client=\"\",user=\"love\\\"lace\",job=\"{job}\"}}");
     assert_eq!(
         sample(&metrics, &format!("causeway_session_info{{session={},{info}", told["session"])),

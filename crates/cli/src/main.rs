@@ -52,6 +52,7 @@
 //! | `stand_ins` | Stand-ins for NVIDIA's libraries of kernels, put in front of them where all servers are software GPUs |
 //! | `waiting` | Notice of a wait: a line on standard error where a server has said nothing for some seconds |
 //! | `demangle` | Names of kernels as in their sources |
+//! | `rank_metrics` | Metrics of MPI ranks: messages and bytes by channel, by GPUDirect and by staging, for Prometheus |
 
 // These panic where standard output or error is closed or full, and with that the exit code of a program that has run is
 // lost: `write!`, and what it returns, is used instead.
@@ -98,6 +99,7 @@ mod pool;
 mod pool_command;
 #[cfg(feature = "software")]
 mod ptxas;
+mod rank_metrics;
 mod renamed;
 mod report;
 mod run;

@@ -25,6 +25,7 @@ use causeway_access::keys::clients::Clients;
 use causeway_access::keys::file;
 use causeway_api::calls::COMMANDS;
 use causeway_config::TimeSpan;
+use causeway_server::broker::metrics::Page;
 use causeway_server::broker::{
     Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, GpuChoice, KeepaliveSeconds, ReleaseTimes,
     RunningBroker, StartError, devices_for,
@@ -41,7 +42,7 @@ pub use values::check_entries;
 use values::must_have_folder;
 
 use crate::try_driver::try_driver;
-use crate::{inherited, launch, logging};
+use crate::{inherited, launch, logging, rank_metrics};
 use addresses::{ListenAddresses, hint, listen_addresses, reachable};
 use restart::{Restart, Successor};
 use service::{Reports, report};
@@ -82,6 +83,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         vsock,
         metrics,
         metrics_sessions: arguments.metrics_sessions,
+        further_metrics: arguments.metrics_sessions.then_some(rank_metrics::add_found as fn(&mut Page)),
         socket,
         access,
         clear: arguments.clear,

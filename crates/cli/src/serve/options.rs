@@ -132,7 +132,8 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS")]
     pub(super) metrics: Option<String>,
     /// Include each open session in the metrics, with client, user and job: at most 64 sessions of one peer,
-    /// and 512 in all.
+    /// and 512 in all. Also the ranks of MPI jobs on this host that the server's user may see, as `causeway ranks`
+    /// lists them.
     #[arg(long)]
     pub(super) metrics_sessions: bool,
     /// Grace period: after SIGTERM, open sessions may continue for this time, and new ones are

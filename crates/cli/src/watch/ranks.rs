@@ -18,6 +18,7 @@ use thiserror::Error;
 use super::query::Switch;
 use super::table::{bytes, short};
 use crate::duration::fraction;
+use crate::rank_metrics::{add_families, by_channel, name};
 use crate::serve::metrics_address;
 
 /// List the ranks of MPI jobs on this host whose messages of GPU memory Causeway carries, while they run: messages and
@@ -143,7 +144,9 @@ fn serve(address: SocketAddr, arguments: &Arguments) -> Result<ExitCode, RanksEr
         "/metrics" => match live::ranks() {
             Ok(mut ranks) => {
                 ranks.retain(|found| is_selected(found, job.as_deref(), rank));
-                Response::metrics(page(&ranks))
+                let mut page = Page::default();
+                add_families(&mut page, &ranks);
+                Response::metrics(page)
             }
             Err(error) => Response::plain(503, &RanksError::Processes(error).to_string()),
         },
@@ -155,75 +158,11 @@ fn serve(address: SocketAddr, arguments: &Arguments) -> Result<ExitCode, RanksEr
     Ok(ExitCode::SUCCESS)
 }
 
-/// The page of metrics.
-fn page(ranks: &[LiveRank]) -> Page {
-    let mut page = Page::default();
-    let mut messages = page.counter(
-        "causeway_rank_messages_total",
-        "Messages that a rank has received by a channel, or sent with the MPI (mpi).",
-    );
-    let labels = |rank: &LiveRank| (name(rank), rank.rank().to_string());
-    for rank in ranks {
-        let (job, number) = labels(rank);
-        for (channel, count) in by_channel(rank) {
-            messages.sample(&[("job", &job), ("rank", &number), ("channel", channel)], count.messages);
-        }
-    }
-    let mut bytes = page.counter("causeway_rank_message_bytes_total", "Bytes of these messages.");
-    for rank in ranks {
-        let (job, number) = labels(rank);
-        for (channel, count) in by_channel(rank) {
-            bytes.sample(&[("job", &job), ("rank", &number), ("channel", channel)], count.bytes);
-        }
-    }
-    for (family, help, count) in [
-        (
-            "causeway_rank_gpudirect_bytes_total",
-            "Bytes that RDMA devices have moved straight between the memory of two GPUs.",
-            LiveRank::gpudirect as fn(&LiveRank) -> LiveCount,
-        ),
-        (
-            "causeway_rank_staged_bytes_total",
-            "Bytes that a channel has brought through host memory, at one end or both.",
-            LiveRank::staged,
-        ),
-    ] {
-        let mut family = page.counter(family, help);
-        for rank in ranks {
-            let (job, number) = labels(rank);
-            family.sample(&[("job", &job), ("rank", &number)], count(rank).bytes);
-        }
-    }
-    let help = "1 for each channel that a rank may use now, and for GPUDirect.";
-    let mut allowed = page.gauge("causeway_rank_channel_allowed", help);
-    for rank in ranks {
-        let (job, number) = labels(rank);
-        let may_use = rank.channels();
-        let channels = Channel::ALL.map(|channel| (channel.name(), may_use.contains(&channel)));
-        for (channel, is_allowed) in channels.into_iter().chain([("gpudirect", rank.allows_gpudirect())]) {
-            let labels = [("job", job.as_str()), ("rank", number.as_str()), ("channel", channel)];
-            allowed.sample(&labels, u8::from(is_allowed));
-        }
-    }
-    page
-}
-
 fn parse(text: &str) -> Result<Vec<Channel>, RanksError> {
     if text == "all" {
         return Ok(Channel::ALL.to_vec());
     }
     Ok(text.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>()?)
-}
-
-/// What a job is called.
-fn name(rank: &LiveRank) -> String {
-    format!("{:016x}", rank.job())
-}
-
-/// What has carried messages: each channel, and the MPI.
-fn by_channel(rank: &LiveRank) -> impl Iterator<Item = (&'static str, LiveCount)> {
-    let channels = Channel::ALL.into_iter().map(|channel| (channel.name(), rank.count(Some(channel))));
-    channels.chain([("mpi", rank.count(None))])
 }
 
 /// The same, and which of them used GPUDirect, and which passed through host memory.
@@ -310,7 +249,9 @@ mod tests {
         let table = table();
         assert_eq!(table[0], "Ranks of MPI jobs on this host:");
         assert!(table.iter().any(|line| line.starts_with(&text)), "{table:?}");
-        let page = page(&found).finish();
+        let mut page = Page::default();
+        add_families(&mut page, &found);
+        let page = page.finish();
         for line in [
             format!("causeway_rank_messages_total{{job=\"{job}\",rank=\"1\",channel=\"vmm\"}} 2"),
             format!("causeway_rank_message_bytes_total{{job=\"{job}\",rank=\"1\",channel=\"vmm\"}} 1024"),

@@ -11,6 +11,7 @@ use causeway_wire::handshake::CommandTable;
 
 use super::access::{Access, AllowedUsers};
 use super::dial::PeerRange;
+use super::metrics::Page;
 use crate::back_end::GpuChoice;
 use crate::heartbeat::{HeartbeatTimeouts, HungWorker};
 use crate::protocol::messages::{KeepaliveSeconds, ReleaseTimes};
@@ -52,6 +53,8 @@ pub struct BrokerConfig {
     pub metrics: Option<SocketAddr>,
     /// Whether metrics name open sessions and their owners.
     pub metrics_sessions: bool,
+    /// Adds what else metrics are to have that name clients and jobs.
+    pub further_metrics: Option<fn(&mut Page)>,
     /// The program that is started as a worker.
     pub worker_program: PathBuf,
     /// Its arguments; it must call [`worker_main`](crate::worker_main).
@@ -111,6 +114,7 @@ impl BrokerConfig {
             allowed: AllowedUsers::default(),
             metrics: None,
             metrics_sessions: false,
+            further_metrics: None,
             // Also right when the program's file has been replaced meanwhile.
             worker_program: PathBuf::from("/proc/self/exe"),
             worker_arguments: vec![OsString::from("worker")],

@@ -50,6 +50,9 @@ fn page(shared: &Shared) -> Page {
     if shared.config.metrics_sessions {
         owners(&mut page, shared.sessions.owned());
     }
+    if let Some(add) = shared.config.further_metrics {
+        add(&mut page);
+    }
     peer_memory::families(&mut page, Path::new(peer_memory::FOLDER));
     page
 }
