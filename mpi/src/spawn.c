@@ -1,5 +1,5 @@
 // Spawned processes: they get the interposer, as the program's own ranks have it. Open MPI 5 gives them the
-// environment of its daemon, and what the key `env` of the info names; MPICH and Open MPI 4 give them that of
+// environment of its daemon, and what a key of the info names; MPICH and Open MPI 4 give them that of
 // the first ranks.
 
 #include <stdlib.h>
@@ -9,25 +9,37 @@
 
 #ifdef OPEN_MPI
 
+// The keys of an info whose values are variables, one a line, with the one to use last. Open MPI 5 warns its
+// user of `env`.
+#if OMPI_MAJOR_VERSION >= 5
+static const char *const KEYS[] = {"env", "PMIX_ENVAR"};
+#else
+static const char *const KEYS[] = {"env"};
+#endif
+enum { KEY_COUNT = sizeof KEYS / sizeof *KEYS };
+
 // A copy of the program's info, with the library to preload. It must be freed; the program's own if there is
 // none.
 static MPI_Info with_interposer(MPI_Info info) {
-    static const char KEY[] = "env", NAME[] = "LD_PRELOAD=";
+    static const char NAME[] = "LD_PRELOAD=";
     const char *preload = getenv("LD_PRELOAD");
     char before[MPI_MAX_INFO_VAL] = "", all[MPI_MAX_INFO_VAL];
     int has_before = 0;
     MPI_Info made;
     if (preload == NULL) return info;
-    if (info != MPI_INFO_NULL) PMPI_Info_get(info, KEY, (int)sizeof before - 1, before, &has_before);
-    // The program's setting has precedence.
-    if (strstr(before, NAME) != NULL) return info;
+    for (int at = 0; at < KEY_COUNT && info != MPI_INFO_NULL; at++) {
+        before[0] = '\0';
+        PMPI_Info_get(info, KEYS[at], (int)sizeof before - 1, before, &has_before);
+        // The program's setting has precedence.
+        if (strstr(before, NAME) != NULL) return info;
+    }
     if (strlen(before) + strlen(NAME) + strlen(preload) + 2 > sizeof all) return info;
     strcpy(all, before);
     if (has_before) strcat(all, "\n");
     strcat(strcat(all, NAME), preload);
     int error = info == MPI_INFO_NULL ? PMPI_Info_create(&made) : PMPI_Info_dup(info, &made);
     if (error != MPI_SUCCESS) return info;
-    PMPI_Info_set(made, KEY, all);
+    PMPI_Info_set(made, KEYS[KEY_COUNT - 1], all);
     return made;
 }
 

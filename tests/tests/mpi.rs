@@ -260,6 +260,16 @@ fn transfers_progress_while_ranks_block_in_host_calls() {
     }
 }
 
+#[test]
+fn transfers_progress_while_processes_connect_and_start() {
+    let server = Server::start();
+    // Debian's MPICH has neither ports nor processes that ranks start: "not supported with ucx netmod".
+    Mpi::OpenMpi.must_play(&server, 2, "connection");
+    let said = Mpi::OpenMpi.must_play(&server, 2, "spawned");
+    assert_eq!(said.stdout.matches("child: ok").count(), 1, "{said}");
+    server.must_be_well();
+}
+
 /// Calls of the MPI that end whatever other processes do: they are local, only begin something (one-sided ones, too), or
 /// are one rank's alone (of files).
 const LOCAL: &str = "\
@@ -278,7 +288,8 @@ const LOCAL: &str = "\
     MPI_File_read_at MPI_File_read_shared MPI_File_seek MPI_File_write MPI_File_write_at \
     MPI_File_write_shared";
 
-/// Calls that wait for a process which this test does not have, those of sessions, and the end of a job.
+/// Calls that wait for a process which this test does not have (the test above has one), those of sessions, and the end of a
+/// job.
 const UNTRIED: &str = "\
     MPI_Abort MPI_Finalize MPI_Comm_accept MPI_Comm_connect MPI_Comm_join MPI_Comm_spawn* MPI_Close_port \
     MPI_Open_port MPI_Lookup_name MPI_Publish_name MPI_Unpublish_name MPI_Comm_create_from_group \

@@ -2,9 +2,9 @@
 // that block or go on meanwhile; and while they are late. What arrives is known, so nothing has to be sent
 // twice.
 //
-// random_calls SEED ROUNDS THREADS FOLDER [host|some]: so many threads of each rank do so, each with
+// random_calls SEED ROUNDS THREADS FOLDER [host|some|unmapped]: so many threads of each rank do so, each with
 // communicators of its own. With 0 threads the ranks call with MPI_THREAD_SINGLE. `host`: no rank has a GPU;
-// `some`: every second one.
+// `some`: every second one; `unmapped`: all, which do not map each other's memory as windows need it.
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -68,6 +68,20 @@ static void *run(void *argument) {
     return NULL;
 }
 
+// Makes an intercommunicator of the first ranks and the others.
+static void connect_halves(struct group *group) {
+    int rank, half;
+    MPI_Comm own;
+    MPI_Comm_rank(group->comm, &rank);
+    MPI_Comm_size(group->comm, &half);
+    half /= 2;
+    group->between = MPI_COMM_NULL;
+    if (half == 0) return;
+    MPI_Comm_split(group->comm, rank < half, rank, &own);
+    MPI_Intercomm_create(own, 0, group->comm, rank < half ? half : 0, 3, &group->between);
+    MPI_Comm_free(&own);
+}
+
 int main(int argc, char **argv) {
     if (argc < 5) return 2;
     int threads = atoi(argv[3]), provided = MPI_THREAD_SINGLE, rank = 0, all = 0;
@@ -90,9 +104,11 @@ int main(int argc, char **argv) {
         struct group *group = &groups[number];
         *group =
             (struct group){.state = strtoull(argv[1], NULL, 0) + (uint64_t)number * 77, .folder = argv[4]};
-        MPI_Comm_dup(MPI_COMM_WORLD, &group->comm);
-        MPI_Comm_dup(MPI_COMM_WORLD, &group->probed);
-        MPI_Comm_dup(MPI_COMM_WORLD, &group->ordered);
+        // In every second one the ranks are in the other order.
+        MPI_Comm_split(MPI_COMM_WORLD, 0, (group->state + (uint64_t)number) % 2 ? -rank : rank, &group->comm);
+        MPI_Comm_dup(group->comm, &group->probed);
+        MPI_Comm_dup(group->comm, &group->ordered);
+        connect_halves(group);
         MPI_Comm_rank(group->comm, &group->rank);
         MPI_Comm_size(group->comm, &group->ranks);
         group->has_threads = threads > 0;
@@ -109,6 +125,7 @@ int main(int argc, char **argv) {
         MPI_Comm_free(&groups[number].comm);
         MPI_Comm_free(&groups[number].probed);
         MPI_Comm_free(&groups[number].ordered);
+        if (groups[number].between != MPI_COMM_NULL) MPI_Comm_free(&groups[number].between);
     }
     MPI_Buffer_detach(&buffer, &size);
     MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

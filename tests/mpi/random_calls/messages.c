@@ -19,6 +19,7 @@ enum receive_way {
     RECV_INIT,
     ORDERED,
     RETRACTED,
+    BETWEEN,
     PEEKED,
     PROBED,
     MATCHED,
@@ -77,6 +78,8 @@ static void draw(struct group *group, struct message *message) {
     message->in = some_memory(group);
     message->send = (enum send_way)below(group, SENDS);
     message->receive = (enum receive_way)below(group, RECEIVES);
+    bool has_crossed = (message->from < group->ranks / 2) != (message->to < group->ranks / 2);
+    if (message->receive == BETWEEN && !has_crossed) message->receive = IRECV;
     message->sent_by = (enum handle)below(group, HANDLES);
     message->received_by = (enum handle)below(group, HANDLES);
     message->partitions = 1 + (int)below(group, 4);
@@ -104,7 +107,14 @@ static void draw(struct group *group, struct message *message) {
 
 static MPI_Comm comm_of(struct group *group, const struct messages *messages, const struct message *message) {
     if (message->receive == ORDERED) return messages->ordered;
+    if (message->receive == BETWEEN) return group->between;
     return message->receive == PROBED || message->receive == MATCHED ? group->probed : group->comm;
+}
+
+// The number of a rank in the communicator of a message.
+static int rank_in_comm(const struct group *group, const struct message *message, int rank) {
+    int half = group->ranks / 2;
+    return message->receive == BETWEEN && rank >= half ? rank - half : rank;
 }
 
 static void empty(struct message *message) {
@@ -120,7 +130,7 @@ static void receive(struct group *group, struct messages *messages, struct messa
     empty(message);
     struct elements to = elements_of(&message->type, message->received_by, message->received, message->room);
     MPI_Comm comm = comm_of(group, messages, message);
-    int from = message->receive == ANY_SOURCE ? MPI_ANY_SOURCE : message->from;
+    int from = message->receive == ANY_SOURCE ? MPI_ANY_SOURCE : rank_in_comm(group, message, message->from);
     switch (message->receive) {
     case PROBED:
     case MATCHED:
@@ -156,7 +166,7 @@ static void send(struct group *group, struct messages *messages, struct message 
     fill(message);
     struct elements from = elements_of(&message->type, message->sent_by, message->sent, message->count);
     MPI_Request *request = &message->sending;
-    int to = message->to;
+    int to = rank_in_comm(group, message, message->to);
     MPI_Comm comm = comm_of(group, messages, message);
     switch (message->send) {
     case ISSEND: MPI_Issend(from.address, from.count, from.type, to, tag, comm, request); break;
@@ -233,7 +243,8 @@ static void check(struct group *group, struct message *message, int tag, MPI_Sta
     // Open MPI 5.0 alone leaves the status of partitioned receives as it was.
     if (message->receive == IN_PARTITIONS) return;
     MPI_Get_count(status, message->type.type, &count);
-    if (count != (int)message->count || status->MPI_SOURCE != message->from || status->MPI_TAG != tag)
+    if (count != (int)message->count || status->MPI_SOURCE != rank_in_comm(group, message, message->from) ||
+        status->MPI_TAG != tag)
         is_wrong(group, "message %d of %zu elements from %d, received by %s: %d elements from %d with tag %d",
                  tag, message->count, message->from, by, count, status->MPI_SOURCE, status->MPI_TAG);
 }

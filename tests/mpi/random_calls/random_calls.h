@@ -16,6 +16,8 @@ struct group {
     MPI_Comm probed;
     // The same ranks; messages there are received by their order, with any tag.
     MPI_Comm ordered;
+    // An intercommunicator of the first half of them and the other one, or null.
+    MPI_Comm between;
     int rank, ranks;
     uint64_t state;
     // Whether threads beside this one call, too.

@@ -59,6 +59,11 @@ void refused(void);
 // files.c
 void files(void);
 
+// processes.c
+void connection(void);
+void spawned(void);
+void child(void);
+
 // failures.c
 void death(void);
 void death_in_transfer(void);
