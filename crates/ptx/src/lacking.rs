@@ -5,7 +5,7 @@
 //! nor in the instruction table is no instruction.
 
 /// Opcodes up to PTX 9.5, sorted.
-const OPCODES: [&str; 20] = [
+const OPCODES: [&str; 18] = [
     "clusterlaunchcontrol",
     "fabric",
     "istypep",
@@ -20,8 +20,6 @@ const OPCODES: [&str; 20] = [
     "vmax",
     "vmin",
     "vset",
-    "vset2",
-    "vset4",
     "vshl",
     "vshr",
     "vsub",

@@ -359,6 +359,34 @@ impl Translator<'_, '_> {
     ) -> Lowered {
         let mut form = Form::of(instruction);
         let scalars = [form.scalar()?, form.scalar()?, form.scalar()?];
+        self.packed_lanes_of(instruction, form, operation, lanes, scalars)
+    }
+
+    /// `vset2` and `vset4`: compare each byte or 16-bit half; a lane of the result is 1 where that holds.
+    pub(super) fn compare_lanes(&mut self, instruction: &Instruction, lanes: u32) -> Lowered {
+        let mut form = Form::of(instruction);
+        let scalars = [Scalar::U32, form.scalar()?, form.scalar()?];
+        let operation = match form.choice(&["eq", "ne", "lt", "le", "gt", "ge"]) {
+            Some("eq") => PackedOperation::Equal,
+            Some("ne") => PackedOperation::NotEqual,
+            Some("lt") => PackedOperation::Less,
+            Some("le") => PackedOperation::LessOrEqual,
+            Some("gt") => PackedOperation::Greater,
+            Some(_) => PackedOperation::GreaterOrEqual,
+            None => return invalid("the comparison is missing"),
+        };
+        self.packed_lanes_of(instruction, form, operation, lanes, scalars)
+    }
+
+    /// `scalars` are the types of the result, of `a` and of `b`.
+    fn packed_lanes_of(
+        &mut self,
+        instruction: &Instruction,
+        mut form: Form<'_>,
+        operation: PackedOperation,
+        lanes: u32,
+        scalars: [Scalar; 3],
+    ) -> Lowered {
         let saturate = form.flag("sat");
         let sum = form.flag("add");
         form.finish()?;

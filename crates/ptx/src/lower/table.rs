@@ -199,6 +199,8 @@ const INSTRUCTIONS: &[Row] = &[
     row("vmin2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Minimum, 2)),
     row("vmin4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Minimum, 4)),
     row("vote", PREDICATE | WORD, |t, i| t.vote(i)).waits(Waits::Always),
+    row("vset2", WORD, |t, i| t.compare_lanes(i, 2)),
+    row("vset4", WORD, |t, i| t.compare_lanes(i, 4)),
     row("vsub2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Subtract, 2)),
     row("vsub4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Subtract, 4)),
     row("wmma", ANY, |t, i| t.warp_matrix(i)).waits(Waits::Always),
@@ -320,7 +322,7 @@ mod tests {
             cvta discard div dp2a dp4a ex2 exit fma fns getctarank griddepcontrol isspacep ldu lg2 lop3 mad mad24 madc mapa max min mov \
             mul mul24 neg not or pmevent popc prefetch prefetchu prmt rcp red rem ret rsqrt sad selp set setp shf shl shr \
             sin slct sqrt st stackrestore stacksave sub subc suld suq sust szext tanh testp tex tld4 trap txq vabsdiff2 vabsdiff4 vadd2 vadd4 vavrg2 vavrg4 vmax2 \
-            vmax4 vmin2 vmin4 vsub2 vsub4 xor";
+            vmax4 vmin2 vmin4 vset2 vset4 vsub2 vsub4 xor";
         let never: Vec<&str> =
             INSTRUCTIONS.iter().filter(|row| row.waits == Waits::Never).map(|row| row.name).collect();
         assert_eq!(never, computes.split_whitespace().collect::<Vec<_>>());

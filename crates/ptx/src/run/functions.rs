@@ -363,13 +363,25 @@ pub(crate) extern "C" fn packed_lanes(a: u32, b: u32, c: u32, lanes: u32, flags:
     let (mut packed, mut sum) = (0, c);
     for index in 0..lanes {
         let (x, y) = (lane(a, index, flags & 2 != 0), lane(b, index, flags & 4 != 0));
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
         let mut value = match flags >> 8 {
             0 => x + y,
             1 => x - y,
             2 => (x + y + i64::from(x + y >= 0)) >> 1,
             3 => (x - y).abs(),
             4 => x.min(y),
-            _ => x.max(y),
+            5 => x.max(y),
+            6 => i64::from(x == y),
+            7 => i64::from(x != y),
+            8 => i64::from(x < y),
+            9 => i64::from(x <= y),
+            10 => i64::from(x > y),
+            _ => i64::from(x >= y),
         };
         if flags & 8 != 0 {
             value = value.clamp(lowest, highest);
