@@ -15,7 +15,7 @@ use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
 use parking_lot::Mutex;
 
-use crate::layout::KernelLayout;
+use crate::layout::{KernelLayout, Lockstep};
 use crate::link::{FunctionId, Image};
 use crate::lower::{self, Placement};
 use crate::parse::syntax::Space;
@@ -33,6 +33,8 @@ const LARGE_FRAME: u32 = 32 << 10;
 /// A kernel that can run.
 pub(crate) struct CompiledKernel {
     pub(crate) entry: Entry,
+    /// Bytes of the frame in which a thread that waits leaves what it knows; `None` where it needs a stack for that.
+    pub(crate) frame_size: Option<usize>,
     _code: Code,
     /// Compiled code refers to this table by its address.
     _call_table: Box<[CallTarget]>,
@@ -119,12 +121,17 @@ impl CompiledKernel {
         for &(variable, offset) in &layout.shared_variables {
             placed[variable] = offset;
         }
+        let may_wait = layout.waits || layout.lockstep != Lockstep::Never;
+        let points = (may_wait && layout.only_kernel_waits)
+            .then(|| lower::suspend_points(&image.functions[kernel].function))
+            .flatten();
         let placement = Placement {
             variables: &placed,
             own_shared: &layout.own_shared,
             space_base: space.0,
             space_bits: space.1,
             call_table: (call_table.as_ptr() as u64, entries as u64),
+            suspend_points: points.as_ref(),
         };
         let known = common.compile(image, layout, &placement)?;
         let own: Vec<FunctionId> =
@@ -143,7 +150,8 @@ impl CompiledKernel {
         let code = module.get_finalized_function(identifiers[kernel]);
         // SAFETY: the function was translated with a kernel's signature, which is that of `Entry`.
         let entry = unsafe { std::mem::transmute::<*const u8, Entry>(code) };
-        Ok(Self { entry, _code: Code(Some(module)), _call_table: call_table })
+        let frame_size = points.as_ref().map(|points| points.frame_size);
+        Ok(Self { entry, frame_size, _code: Code(Some(module)), _call_table: call_table })
     }
 }
 
@@ -320,5 +328,34 @@ mod tests {
         let state = common.0.lock();
         assert_eq!((state.modules.len(), state.addresses.len()), (1, 2), "the second kernel needed no more");
         drop((state, kernels));
+    }
+
+    #[test]
+    fn threads_have_frames_where_the_kernel_alone_waits() {
+        let program = Program::compile(
+            &[".version 8.0\n.target sm_80\n.address_size 64
+            .func plain() { ret; }
+            .func waits() { bar.sync 0; ret; }
+            .func (.param .b32 r) value() { st.param.b32 [r], 1; ret; }
+            .visible .entry a() { bar.sync 0; call plain; ret; }
+            .visible .entry b() { bar.sync 0; call waits; ret; }
+            .visible .entry c() { .reg .b32 %r; { .param .b32 v; call (v), value; ld.param.b32 %r, [v]; } bar.sync 0; ret; }
+            .visible .entry d() { .reg .b32 %r; .param .b32 v; call (v), value; bar.sync 0; ld.param.b32 %r, [v]; ret; }
+            .visible .entry e() { .reg .b32 %r; .reg .b64 %a; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r}, [%a]; ret; }
+            .visible .entry f() { ret; }"],
+            &CompileOptions::default(),
+        )
+        .unwrap();
+        let space = AddressSpace::new(1 << 20).unwrap();
+        let place = (space.base(), space.reserved().trailing_zeros());
+        let has_frames = [0, 1, 2, 3, 4, 5].map(|index| {
+            let layout = program.layout(index);
+            let common = CommonCode::default();
+            CompiledKernel::compile(program.image(), layout.function, layout, &[], place, &common)
+                .unwrap()
+                .frame_size
+                .is_some()
+        });
+        assert_eq!(has_frames, [true, false, true, false, false, false]);
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct KernelLayout {
     pub(crate) is_unbounded: bool,
     /// Whether threads of a block may wait for each other.
     pub(crate) waits: bool,
+    /// Whether no function waits but the kernel itself.
+    pub(crate) only_kernel_waits: bool,
     /// In blocks of how many threads lanes may exchange values that nothing but their lockstep orders.
     pub(crate) lockstep: Lockstep,
     /// Whether they may wait for what threads of other blocks, kernels, or the program do.
@@ -77,11 +79,13 @@ pub(crate) fn layout(
     let recursion = if bounded && !reachable_functions.calls_indirectly { 0 } else { LOCAL_FOR_RECURSION };
     let waits =
         reachable_functions.functions.iter().any(|&id| waits_for_others(&image.functions[id].function));
-    let (mut exchanges, mut computes) = (false, false);
+    let (mut exchanges, mut computes, mut only_kernel_waits) = (false, false, true);
     for &id in &reachable_functions.functions {
         let warp_use = *warp_uses.entry(id).or_insert_with(|| WarpUse::of(&image.functions[id].function));
         exchanges |= warp_use.exchanges;
         computes |= warp_use.computes;
+        let may_wait = warp_use.exchanges || waits && waits_for_others(&image.functions[id].function);
+        only_kernel_waits &= id == function || !may_wait;
     }
     let lockstep = match (exchanges, computes) {
         (false, _) => Lockstep::Never,
@@ -98,6 +102,7 @@ pub(crate) fn layout(
         local: aligned(depth.saturating_add(recursion), 16),
         is_unbounded: recursion > 0,
         waits,
+        only_kernel_waits,
         lockstep,
         polls,
         calls_indirectly: reachable_functions.calls_indirectly,

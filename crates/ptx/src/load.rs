@@ -200,6 +200,7 @@ impl Loaded {
             kernel,
             entry: compiled.entry,
             waits: layout.waits || is_lockstep,
+            frame_size: compiled.frame_size.filter(|_| layout.waits || is_lockstep),
             is_lockstep,
             grid: config.grid,
             block: config.block,

@@ -101,7 +101,7 @@ impl Translator<'_, '_> {
         self.b.ins().brif(left, next, &[], yield_thread, &[]);
         self.b.seal_block(yield_thread);
         self.b.switch_to_block(yield_thread);
-        self.call_runtime(runtime::yield_thread as *const () as usize, &[thread], None);
+        self.wait(runtime::yield_thread as *const () as usize, &[thread], None);
         self.b.ins().jump(next, &[]);
         self.b.seal_block(next);
         self.b.switch_to_block(next);
@@ -110,7 +110,7 @@ impl Translator<'_, '_> {
     /// `nanosleep`: lets others run.
     pub(super) fn sleep(&mut self) -> Lowered {
         let thread = self.thread();
-        self.call_runtime(runtime::yield_thread as *const () as usize, &[thread], None);
+        self.wait(runtime::yield_thread as *const () as usize, &[thread], None);
         Ok(())
     }
 }

@@ -116,8 +116,14 @@ impl Translator<'_, '_> {
         }
         let layout = frame_layout(&self.linked.function, self.body);
         self.offsets = layout.offsets;
-        if layout.size > 0 || layout.grows {
-            let top = self.mutable_field(types::I64, std::mem::offset_of!(ThreadContext, local_top));
+        let has_frame = layout.size > 0 || layout.grows;
+        // The first frame of a thread is that of its kernel.
+        let first = (has_frame && self.suspend_points.is_some()).then(|| self.constant(types::I64, 0));
+        self.start_dispatch();
+        if has_frame {
+            let top = first.unwrap_or_else(|| {
+                self.mutable_field(types::I64, std::mem::offset_of!(ThreadContext, local_top))
+            });
             let new_top = self.b.ins().iadd_imm_s(top, layout.size as i64);
             let limit = self.field(types::I64, std::mem::offset_of!(ThreadContext, local_size));
             let overflow = self.b.ins().icmp(IntCC::UnsignedGreaterThan, new_top, limit);

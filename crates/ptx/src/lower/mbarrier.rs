@@ -51,18 +51,17 @@ impl Translator<'_, '_> {
             let count = self.call_value(mbarrier::pending as *const () as usize, &[state], types::I32);
             return self.write(instruction, Scalar::B32, count);
         }
+        if matches!(operation, "init" | "inval") {
+            self.release_waiters();
+        }
         // Operations that give a result have it in front of the address.
         let has_result = matches!(operation, "arrive" | "arrive_drop" | "test_wait" | "try_wait");
         let at = usize::from(has_result);
         let access = self.object(space, self.operand(instruction, at)?)?;
         let state_operand = instruction.operands.get(at + 1);
         match operation {
-            "inval" => {
-                self.release_waiters();
-                Ok(())
-            }
+            "inval" => Ok(()),
             "init" => {
-                self.release_waiters();
                 let count = self.read(instruction, 1, Scalar::B32)?;
                 let initial = self.call_value(mbarrier::initial as *const () as usize, &[count], types::I64);
                 self.store_at(access, 0, initial, false);
@@ -170,7 +169,7 @@ impl Translator<'_, '_> {
     /// that left its wait first.
     fn release_waiters(&mut self) {
         let thread = self.thread();
-        self.call_runtime(runtime::yield_thread as *const () as usize, &[thread], None);
+        self.wait(runtime::yield_thread as *const () as usize, &[thread], None);
     }
 
     /// Whether the phase with this parity is over. Where it is not, others run before the thread looks again:
@@ -197,11 +196,12 @@ impl Translator<'_, '_> {
         };
         let object = self.b.ins().iadd_imm_s(address, i64::from(offset));
         let wait = runtime::wait_for_phase as *const () as usize;
-        let over = self.call_value(wait, &[thread, object, state_operand], types::I32);
+        let over = self.wait_for(wait, &[thread, object, state_operand], types::I32);
         let over = self.b.ins().ireduce(types::I8, over);
         self.b.ins().jump(next, &[over.into()]);
         self.b.seal_block(next);
         self.b.switch_to_block(next);
+        self.checks.clear();
         self.write(instruction, Scalar::Pred, result)
     }
 }

@@ -20,6 +20,7 @@ mod faults;
 mod float;
 mod form;
 mod frame;
+mod liveness;
 mod loops;
 mod matrix;
 mod mbarrier;
@@ -32,6 +33,8 @@ mod slots;
 mod spaces;
 mod special;
 mod surface;
+mod suspend_points;
+mod suspension;
 mod table;
 mod texture;
 mod tiles;
@@ -53,10 +56,11 @@ use crate::parse::syntax::{Function, Instruction, Statement};
 use crate::run::context::ThreadContext;
 pub(crate) use calls::{function_address, signature};
 pub(crate) use frame::frame_layout;
+pub(crate) use suspend_points::SuspendPoints;
 pub(crate) use table::{Kinds, WORD, kind};
 pub(crate) use translator::{Placement, Refusal};
 pub(crate) use warp_synchronous::WarpUse;
-use warp_synchronous::is_jump;
+use warp_synchronous::{Exchanges, is_jump};
 
 /// The types that an opcode exists for; `None` where the instruction table has no such opcode.
 pub(crate) fn types_of(opcode: &str) -> Option<Kinds> {
@@ -69,11 +73,26 @@ pub(crate) fn waits_for_others(function: &Function) -> bool {
     let loops = Loops::of(function, body);
     body.statements.iter().enumerate().any(|(index, statement)| {
         let Statement::Instruction(instruction) = statement else { return false };
-        let Some(row) = table::find(&instruction.opcode) else { return false };
-        row.waits == Waits::Always
-            || row.waits.polls(instruction, loops.contains(index))
-            || table::steps(instruction)
+        may_wait(instruction, loops.contains(index))
     })
+}
+
+/// Whether a thread may wait at an instruction, which lies in a loop or not, in any launch.
+fn may_wait(instruction: &Instruction, in_loop: bool) -> bool {
+    let Some(row) = table::find(&instruction.opcode) else { return false };
+    row.waits == Waits::Always || row.waits.polls(instruction, in_loop) || table::steps(instruction)
+}
+
+/// Where the threads of a kernel wait, if they can do without stacks of their own.
+pub(crate) fn suspend_points(kernel: &Function) -> Option<SuspendPoints> {
+    let body = kernel.body.as_ref()?;
+    let (loops, exchanges) = (Loops::of(kernel, body), Exchanges::of(kernel, body));
+    let waits = |&index: &usize| {
+        let Statement::Instruction(instruction) = &body.statements[index] else { return false };
+        may_wait(instruction, loops.contains(index)) || exchanges.contains(index)
+    };
+    let points: Vec<usize> = (0..body.statements.len()).filter(waits).collect();
+    SuspendPoints::of(body, &points, &slots::mentions(body))
 }
 
 /// Whether threads that execute this function may wait for what is outside of their block.
@@ -195,6 +214,7 @@ impl Translator<'_, '_> {
         if !self.ended {
             self.return_from_function();
         }
+        self.finish_dispatch();
         self.finish_fault_blocks();
         self.b.seal_all_blocks();
         self.b.finalize(target);

@@ -54,6 +54,20 @@ pub(super) fn written_first(body: &Body) -> Vec<bool> {
     progress.into_iter().map(|progress| !progress.fails).collect()
 }
 
+/// For each of the body's variables the first and the last statement that name it.
+pub(super) fn mentions(body: &Body) -> Vec<Option<(usize, usize)>> {
+    let mut mentions = vec![None; body.variables.len()];
+    for (position, statement) in body.statements.iter().enumerate() {
+        let Statement::Instruction(instruction) = statement else { continue };
+        for operand in &instruction.operands {
+            for_each_own(operand, &mut |index, _| {
+                mentions[index].get_or_insert((position, position)).1 = position;
+            });
+        }
+    }
+    mentions
+}
+
 /// What is known about one variable so far.
 struct Progress {
     /// For each byte whether nothing was written to it yet.

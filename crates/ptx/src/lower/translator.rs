@@ -8,6 +8,7 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 
 use super::checks::PassedChecks;
 use super::loops::Loops;
+use super::suspend_points::SuspendPoints;
 use super::warp_synchronous::Exchanges;
 use crate::link::{FunctionId, Image, LinkedFunction, Symbol};
 use crate::parse::syntax::Body;
@@ -65,6 +66,8 @@ pub(crate) struct Placement<'a> {
     pub(crate) space_bits: u32,
     /// Address of the table of [`crate::signature::CallTarget`] for indirect calls, and how many entries it has.
     pub(crate) call_table: (u64, u64),
+    /// Where the kernel saves what, if its threads have no stacks of their own.
+    pub(crate) suspend_points: Option<&'a SuspendPoints>,
 }
 
 /// Flags of memory that never changes while a thread runs and may always be read.
@@ -84,6 +87,12 @@ pub(super) struct Translator<'a, 'f> {
     /// The accesses at which the lanes of a warp converge in launches that need that.
     pub(super) exchanges: Exchanges,
     pub(super) placement: Placement<'a>,
+    /// Those of a kernel whose threads have no stacks of their own.
+    pub(super) suspend_points: Option<&'a SuspendPoints>,
+    /// The start of such a kernel, and where it goes on behind each of its suspend points.
+    pub(super) resume_blocks: Vec<Block>,
+    /// The block that jumps to one of these.
+    pub(super) dispatch: Option<Block>,
     pub(super) convention: CallConv,
     /// The pointer to the thread's context.
     pub(super) thread: Value,
@@ -155,6 +164,9 @@ impl<'a, 'f> Translator<'a, 'f> {
             body,
             loops: Loops::of(&linked.function, body),
             exchanges: Exchanges::of(&linked.function, body),
+            suspend_points: placement.suspend_points.filter(|_| linked.function.is_kernel),
+            resume_blocks: Vec::new(),
+            dispatch: None,
             placement,
             convention,
             thread: arguments[0],

@@ -25,7 +25,7 @@ impl Translator<'_, '_> {
         let operation = self.constant(types::I32, operation as i64);
         let value = self.extend(Scalar::B64, value, types::I64);
         let arguments = [thread, operation, mask, value, lane, clamp];
-        self.call_value(runtime::warp_operation as *const () as usize, &arguments, types::I64)
+        self.wait_for(runtime::warp_operation as *const () as usize, &arguments, types::I64)
     }
 
     pub(super) fn simple_warp_operation(
@@ -182,14 +182,14 @@ impl Translator<'_, '_> {
         self.expect_operands(instruction, 1)?;
         let thread = self.thread();
         let site = self.site();
-        let mask = self.call_value(runtime::active_mask as *const () as usize, &[thread, site], types::I32);
+        let mask = self.wait_for(runtime::active_mask as *const () as usize, &[thread, site], types::I32);
         self.write(instruction, scalar, mask)
     }
 
     /// Lets the other lanes of the warp come to this instruction.
     pub(super) fn step(&mut self) {
         let (thread, site) = (self.thread(), self.site());
-        self.call_runtime(runtime::step as *const () as usize, &[thread, site], None);
+        self.wait(runtime::step as *const () as usize, &[thread, site], None);
     }
 
     /// The same, in launches whose lanes go in lockstep.
@@ -262,12 +262,12 @@ impl Translator<'_, '_> {
         let predicate = self.b.ins().uextend(types::I32, predicate);
         let thread = self.thread();
         if kind == "arrive" {
-            self.call_runtime(runtime::arrive as *const () as usize, &[thread, number, threads], None);
+            self.wait(runtime::arrive as *const () as usize, &[thread, number, threads], None);
             return Ok(());
         }
         let reduction_number = self.constant(types::I32, reduction as i64);
         let arguments = [thread, number, threads, reduction_number, predicate];
-        let warp_result = self.call_value(runtime::barrier as *const () as usize, &arguments, types::I32);
+        let warp_result = self.wait_for(runtime::barrier as *const () as usize, &arguments, types::I32);
         match (destination, reduction) {
             (Some(destination), Reduction::Count) => self.assign(destination, Scalar::U32, warp_result),
             (Some(destination), _) => {
@@ -290,7 +290,7 @@ impl Translator<'_, '_> {
         self.expect_operands(instruction, 0)?;
         let thread = self.thread();
         let request = self.constant(types::I32, request as i64);
-        self.call_runtime(runtime::cluster_barrier as *const () as usize, &[thread, request], None);
+        self.wait(runtime::cluster_barrier as *const () as usize, &[thread, request], None);
         Ok(())
     }
 }

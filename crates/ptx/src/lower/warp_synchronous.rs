@@ -191,7 +191,7 @@ fn mark_loops(body: &Body, statements: &mut [bool]) {
 }
 
 /// The labels that an instruction may jump to.
-fn targets<'b>(body: &'b Body, instruction: &'b Instruction) -> impl Iterator<Item = usize> + 'b {
+pub(super) fn targets<'b>(body: &'b Body, instruction: &'b Instruction) -> impl Iterator<Item = usize> + 'b {
     instruction
         .operands
         .iter()

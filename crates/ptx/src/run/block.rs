@@ -3,6 +3,7 @@
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::barrier::{Barriers, ClusterBarrier};
+use super::carrier::Carrier;
 use super::context::{
     Launch, POLLS_BEFORE_YIELD, Raised, Request, ThreadContext, WarpOperation, WarpRequest,
 };
@@ -28,6 +29,8 @@ pub(super) struct Runner<'l> {
     /// One for each thread, or a single one when threads do not wait for each other.
     contexts: Vec<ThreadContext>,
     threads: Vec<Option<Thread>>,
+    /// What runs all threads, where they have frames.
+    carrier: Carrier,
     warps: Vec<Warp>,
     barriers: Barriers,
     cluster_barrier: ClusterBarrier,
@@ -93,7 +96,9 @@ impl<'l> Runner<'l> {
         };
         let count = launch.threads();
         let total_shared = launch.static_shared + launch.dynamic_shared;
-        let contexts = (0..if launch.waits { count } else { 1 })
+        let number = if launch.waits { count } else { 1 };
+        let carrier = Carrier::new(launch.entry, number, launch.frame_size);
+        let contexts = (0..number)
             .map(|index| ThreadContext {
                 stack_limit: 0,
                 shared_base: arena.shared(),
@@ -122,9 +127,12 @@ impl<'l> Runner<'l> {
                 cluster_nctaid: launch.cluster,
                 clusterid: [0; 3],
                 nclusterid: launch.clusters(),
+                frame: carrier.frame(index),
+                is_stackless: u32::from(launch.frame_size.is_some()),
                 local_top: 0,
                 variadic_bytes: 0,
                 polls_left: POLLS_BEFORE_YIELD,
+                resume_index: 0,
                 request: Request::Yield,
                 warp_result: 0,
                 yielder: std::ptr::null(),
@@ -136,7 +144,8 @@ impl<'l> Runner<'l> {
             arena,
             traps,
             contexts,
-            threads: (0..count).map(|_| None).collect(),
+            threads: (0..if launch.frame_size.is_some() { 0 } else { count }).map(|_| None).collect(),
+            carrier,
             warps: vec![Warp::default(); count.div_ceil(WARP)],
             barriers: Barriers::new(count.div_ceil(WARP)),
             cluster_barrier: ClusterBarrier::new(count.div_ceil(WARP)),
@@ -182,8 +191,11 @@ impl<'l> Runner<'l> {
     /// Goes on with a block that is not done.
     pub(super) fn resume_rounds(&mut self, rounds: u32) -> Result<BlockState, Failure> {
         let result = self.run_concurrently(rounds);
-        if !matches!(result, Ok(BlockState::Polling | BlockState::Waiting)) {
-            self.stop();
+        match result {
+            Ok(BlockState::Polling | BlockState::Waiting) => {}
+            // The next block's threads run on it, too.
+            Ok(BlockState::Done) if self.launch.frame_size.is_some() => self.traps.leave(),
+            _ => self.stop(),
         }
         result
     }
@@ -224,6 +236,7 @@ impl<'l> Runner<'l> {
     /// Ends the threads that have not ended.
     pub(super) fn stop(&mut self) {
         self.traps.leave();
+        self.carrier.discard();
         for thread in &mut self.threads {
             if let Some(mut thread) = thread.take() {
                 // SAFETY: what is on its stack are frames of compiled code and of runtime functions that own
@@ -278,10 +291,18 @@ impl<'l> Runner<'l> {
         Ok(())
     }
 
-    /// Threads that wait for each other have a coroutine each.
+    /// Threads that wait for each other have a frame or a coroutine each.
     fn make_threads(&mut self) {
         let entry = self.launch.entry;
-        for index in 0..self.launch.threads() {
+        if self.launch.frame_size.is_some() {
+            // SAFETY: stack 0 is the carrier's alone.
+            let limit = unsafe { self.stacks().stack(0) }.compiled_code_limit();
+            for (index, context) in (0..).zip(&mut self.contexts) {
+                context.stack_limit = limit;
+                context.start(index, self.launch.block);
+            }
+        }
+        for index in 0..self.threads.len() {
             let context: *mut ThreadContext = &mut self.contexts[index];
             // SAFETY: the stack is free: the coroutine that had it ended with the last block.
             let stack = unsafe { self.stacks().stack(index) };
@@ -353,8 +374,12 @@ impl<'l> Runner<'l> {
         let mut progress = false;
         loop {
             let ready = std::mem::take(&mut self.warps[warp].ready);
-            for lane in lanes_in(ready) {
-                self.run_lane(warp, lane)?;
+            if self.launch.frame_size.is_some() {
+                self.run_lanes(warp, ready)?;
+            } else {
+                for lane in lanes_in(ready) {
+                    self.run_lane(warp, lane)?;
+                }
             }
             progress |= ready != 0;
             if !self.complete_gathering(warp) {
@@ -365,38 +390,68 @@ impl<'l> Runner<'l> {
 
     fn run_lane(&mut self, warp: usize, lane: usize) -> Result<(), Failure> {
         let index = warp * WARP + lane;
-        let bit = 1_u32 << lane;
-        match self.resume(index)? {
-            Event::Finished => self.end_lane(warp, bit),
-            Event::Requested(Request::Exit) => {
-                self.discard(index);
-                self.end_lane(warp, bit);
-            }
-            Event::Requested(Request::Warp(_)) => self.warps[warp].gathering |= bit,
-            Event::Requested(Request::ActiveMask(_)) => self.warps[warp].active |= bit,
-            Event::Requested(Request::Barrier(request)) => {
-                self.barriers.arrive(&request, warp, bit);
-                if request.waits {
-                    self.warps[warp].barrier |= bit;
-                } else {
-                    self.warps[warp].ready |= bit;
+        let request = match self.resume(index)? {
+            Event::Finished => Request::Finished,
+            Event::Requested(request) => request,
+        };
+        if matches!(request, Request::Exit) {
+            self.discard(index);
+        }
+        self.note(warp, 1 << lane, request);
+        Ok(())
+    }
+
+    /// Runs these lanes, whose threads have frames, on the carrier, until each waits or has ended.
+    fn run_lanes(&mut self, warp: usize, lanes: u32) -> Result<(), Failure> {
+        let first = warp * WARP;
+        let mut left = lanes;
+        while left != 0 {
+            let stacks = self.arena.stacks.as_ref().expect("an arena has stacks before it is worked with");
+            // SAFETY: the contexts stay where they are, and nothing else uses those of this warp meanwhile. Stack 0 of the
+            // arena, which outlives the carrier, is the carrier's alone.
+            let run = unsafe {
+                let contexts = self.contexts.as_mut_ptr().add(first);
+                self.carrier.run(contexts, left, self.traps, || stacks.stack(0))
+            };
+            let Some((lane, outcome)) = run else { break };
+            let index = first + lane;
+            let raised = match (outcome, self.contexts[index].request) {
+                (Outcome::Finished, Request::Exit) => {
+                    self.carrier.discard();
+                    left &= !(u32::MAX >> (31 - lane));
+                    continue;
                 }
-            }
-            Event::Requested(Request::ClusterBarrier(request)) => {
-                if self.cluster_barrier.arrive_or_wait(warp, bit, request) {
-                    self.warps[warp].ready |= bit;
-                }
-            }
-            Event::Requested(Request::Step(_)) => self.warps[warp].stepping |= bit,
-            Event::Requested(Request::Yield | Request::Phase(_) | Request::Fault(_)) => {
-                self.warps[warp].polling |= bit
-            }
+                (Outcome::Finished, Request::Fault(raised)) => raised,
+                (Outcome::Finished, _) => Raised::Trap,
+                (Outcome::Faulted, _) => self.traps.take(),
+            };
+            return Err((raised, self.thread_position(index)));
+        }
+        for lane in lanes_in(lanes) {
+            self.note(warp, 1 << lane, self.contexts[first + lane].request);
         }
         Ok(())
     }
 
-    fn end_lane(&mut self, warp: usize, bit: u32) {
-        self.warps[warp].alive &= !bit;
+    /// Notes what a lane that ran, given as its bit, waits for.
+    fn note(&mut self, warp: usize, bit: u32, request: Request) {
+        let state = &mut self.warps[warp];
+        match request {
+            Request::Finished | Request::Exit => state.alive &= !bit,
+            Request::Warp(_) => state.gathering |= bit,
+            Request::ActiveMask(_) => state.active |= bit,
+            Request::Barrier(request) => {
+                self.barriers.arrive(&request, warp, bit);
+                *if request.waits { &mut state.barrier } else { &mut state.ready } |= bit;
+            }
+            Request::ClusterBarrier(request) => {
+                if self.cluster_barrier.arrive_or_wait(warp, bit, request) {
+                    state.ready |= bit;
+                }
+            }
+            Request::Step(_) => state.stepping |= bit,
+            Request::Yield | Request::Phase(_) | Request::Fault(_) => state.polling |= bit,
+        }
     }
 
     /// Answers the operations of the warp whose lanes have all come. Whether any lane can go on.
@@ -628,6 +683,7 @@ impl ThreadContext {
         self.warp = index / WARP as u32;
         self.local_top = 0;
         self.polls_left = POLLS_BEFORE_YIELD;
+        self.resume_index = 0;
     }
 
     /// Where the thread is, for fault reports.

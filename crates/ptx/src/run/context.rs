@@ -63,12 +63,18 @@ pub(crate) struct ThreadContext {
     pub(crate) cluster_nctaid: [u32; 3],
     pub(crate) clusterid: [u32; 3],
     pub(crate) nclusterid: [u32; 3],
+    /// Address of the thread's frame, where it has one.
+    pub(crate) frame: u64,
+    /// 1 where the thread has a frame and no stack of its own: it waits by returning.
+    pub(crate) is_stackless: u32,
     /// Offset of the first free byte of local memory: the top of the stack of frames.
     pub(crate) local_top: u64,
     /// Bytes that the call under way passes to a variadic function beyond its parameters.
     pub(crate) variadic_bytes: u64,
     /// Polling loads and exchanges left before the thread lets others run.
     pub(crate) polls_left: u32,
+    /// Where a thread with a frame goes on: 0 for its start.
+    pub(crate) resume_index: u32,
     /// What the thread waits for, set before it suspends.
     pub(crate) request: Request,
     /// What the wait brought, set before it resumes.
@@ -82,6 +88,8 @@ pub(crate) struct ThreadContext {
 /// Why a thread suspended itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Request {
+    /// Nothing: it has ended.
+    Finished,
     /// It executed `exit` inside a function.
     Exit,
     /// It polls and lets others run.
@@ -213,8 +221,11 @@ pub(crate) type Entry = unsafe extern "C" fn(*mut ThreadContext);
 pub(crate) struct Launch<'a> {
     pub(crate) kernel: &'a str,
     pub(crate) entry: Entry,
-    /// Whether threads wait for each other, so that each needs a coroutine of its own.
+    /// Whether threads wait for each other.
     pub(crate) waits: bool,
+    /// Bytes of the frame in which a thread that waits leaves what it knows; `None` where it needs a coroutine of its own
+    /// for that.
+    pub(crate) frame_size: Option<usize>,
     /// Whether lanes of a warp converge at accesses through which they may exchange values.
     pub(crate) is_lockstep: bool,
     pub(crate) grid: [u32; 3],

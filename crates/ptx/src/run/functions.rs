@@ -26,6 +26,22 @@ unsafe fn suspend(thread: *mut ThreadContext, request: Request) -> u64 {
     }
 }
 
+/// Has the thread wait for what it requests. One without a stack of its own is not suspended by that: its code returns next,
+/// and takes what the wait brought when it is called again.
+///
+/// # Safety
+/// As for [`suspend`].
+unsafe fn wait(thread: *mut ThreadContext, request: Request) -> u64 {
+    // SAFETY: compiled code passes the context of the thread that runs.
+    unsafe {
+        if (*thread).is_stackless != 0 {
+            (*thread).request = request;
+            return 0;
+        }
+        suspend(thread, request)
+    }
+}
+
 /// Ends the thread with a fault.
 ///
 /// # Safety
@@ -91,49 +107,49 @@ runtime_functions! {
     /// Lets other threads of the block run.
     fn yield_thread(thread) {
         (*thread).polls_left = super::context::POLLS_BEFORE_YIELD;
-        suspend(thread, Request::Yield);
+        wait(thread, Request::Yield);
     }
 
     /// Lets others run and gives whether the phase of an `mbarrier` is over then.
     fn wait_for_phase(thread, object: u64, parity: u32) -> u32 {
         (*thread).polls_left = super::context::POLLS_BEFORE_YIELD;
-        suspend(thread, Request::Phase(PhaseRequest { object, parity })) as u32
+        wait(thread, Request::Phase(PhaseRequest { object, parity })) as u32
     }
 
     /// Lets the other lanes of the warp come to the instruction numbered `site`.
     fn step(thread, site: u64) {
-        suspend(thread, Request::Step(site));
+        wait(thread, Request::Step(site));
     }
 
     /// An operation of the warp.
     fn warp_operation(thread, operation: u32, mask: u32, value: u64, lane: u32, clamp: u32) -> u64 {
         let operation = std::mem::transmute::<u32, WarpOperation>(operation);
-        suspend(thread, Request::Warp(WarpRequest { operation, mask, value, lane, clamp }))
+        wait(thread, Request::Warp(WarpRequest { operation, mask, value, lane, clamp }))
     }
 
     /// `activemask` at the instruction numbered `site`.
     fn active_mask(thread, site: u64) -> u32 {
-        suspend(thread, Request::ActiveMask(site)) as u32
+        wait(thread, Request::ActiveMask(site)) as u32
     }
 
     /// `bar.sync` and `bar.red`.
     fn barrier(thread, barrier: u32, threads: u32, reduction: u32, predicate: u32) -> u32 {
         let reduction = std::mem::transmute::<u32, Reduction>(reduction);
         let request = BarrierRequest { barrier, threads, predicate: predicate != 0, reduction, waits: true };
-        suspend(thread, Request::Barrier(request)) as u32
+        wait(thread, Request::Barrier(request)) as u32
     }
 
     /// `bar.arrive`.
     fn arrive(thread, barrier: u32, threads: u32) {
         let reduction = Reduction::None;
         let request = BarrierRequest { barrier, threads, predicate: false, reduction, waits: false };
-        suspend(thread, Request::Barrier(request));
+        wait(thread, Request::Barrier(request));
     }
 
     /// `barrier.cluster`
     fn cluster_barrier(thread, request: u32) {
         let request = std::mem::transmute::<u32, ClusterBarrierRequest>(request);
-        suspend(thread, Request::ClusterBarrier(request));
+        wait(thread, Request::ClusterBarrier(request));
     }
 
     /// `vprintf(format, arguments) -> arguments parsed`, or -1 when the format is null. The CUDA C++
@@ -347,6 +363,12 @@ pub(crate) enum PackedOperation {
     AbsoluteDifference,
     Minimum,
     Maximum,
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
 }
 
 /// One SIMD video instruction on `lanes` lanes. `flags`: bits 0 to 2 say whether result, `a` and `b` are
@@ -363,12 +385,6 @@ pub(crate) extern "C" fn packed_lanes(a: u32, b: u32, c: u32, lanes: u32, flags:
     let (mut packed, mut sum) = (0, c);
     for index in 0..lanes {
         let (x, y) = (lane(a, index, flags & 2 != 0), lane(b, index, flags & 4 != 0));
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
         let mut value = match flags >> 8 {
             0 => x + y,
             1 => x - y,

@@ -2,6 +2,7 @@
 
 pub(crate) mod barrier;
 mod block;
+mod carrier;
 mod cluster;
 pub(crate) mod context;
 pub(crate) mod distributed;

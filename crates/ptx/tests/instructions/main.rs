@@ -7,6 +7,7 @@ mod clusters;
 mod evaluate;
 mod matrices;
 mod polling;
+mod suspension;
 mod tensors;
 mod threads;
 mod values;
