@@ -1,12 +1,13 @@
 //! Polling of servers: which GPUs they have, and whether a client that comes now would get one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use causeway_access::Target;
 use causeway_kubernetes::device_plugin::{Gpu, Inventory, Plugin};
 use causeway_wire::status::ServerStatus;
+use parking_lot::Mutex;
 
 use crate::status_query::status_over;
 
@@ -50,7 +51,7 @@ struct All {
 impl All {
     fn update(&self, server: usize, status: Option<&ServerStatus>) {
         // Held until the plugin has it, so that what it has last is the newest.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         known[server].update(status);
         let gpus = known.iter().enumerate().flat_map(|(server, known)| {
             let gpu = move |(uuid, is_healthy): &(String, bool)| Gpu {

@@ -3,11 +3,12 @@
 //! A layer counts the events of every place in the program that logs. Whoever connects can cause some of them as often as it
 //! likes; those beyond the rate are left out, and a thread that lives as long as there is something to tell says how many.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_sync::threads;
 use causeway_wire::text::{MAX_TEXT_BYTES, printable};
+use parking_lot::Mutex;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -63,10 +64,10 @@ impl Limit {
             return true;
         }
         let kind = (metadata.callsite(), *metadata.level());
-        let decision = self.lock().kinds.decide(kind.clone(), rate(metadata), Instant::now());
+        let decision = self.0.lock().kinds.decide(kind.clone(), rate(metadata), Instant::now());
         if decision == (Decision::LeaveOut { is_first: true }) {
             let example = text(event);
-            self.lock().kinds.keep_example(&kind, example);
+            self.0.lock().kinds.keep_example(&kind, example);
             self.report_later();
         }
         decision == Decision::Write
@@ -74,7 +75,7 @@ impl Limit {
 
     /// Starts a report of what is left out, whether more comes or not.
     fn report_later(&self) {
-        if core::mem::replace(&mut self.lock().is_reporting, true) {
+        if core::mem::replace(&mut self.0.lock().is_reporting, true) {
             return;
         }
         let own = self.clone();
@@ -86,13 +87,13 @@ impl Limit {
         });
         if started.is_err() {
             // The next one that is left out tries again, and what is told at the end is told either way.
-            self.lock().is_reporting = false;
+            self.0.lock().is_reporting = false;
         }
     }
 
     /// When there is something to tell; nothing when the thread that asks has no more to do.
     fn next(&self) -> Option<Instant> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let next = state.kinds.next();
         state.is_reporting = next.is_some();
         next
@@ -102,13 +103,8 @@ impl Limit {
     fn report(&self, age: Duration) {
         let now = Instant::now();
         // Not under the lock: each of these lines comes by here again.
-        let reported = self.lock().kinds.take(now, age);
+        let reported = self.0.lock().kinds.take(now, age);
         reported.iter().for_each(|suppressed| write(suppressed, now));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LimitState> {
-        // Nothing panics under the lock, and a count that is not whole is better than none.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,13 +6,13 @@ use std::collections::HashSet;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_access::Target;
 use causeway_wire::handshake::SessionId;
 use causeway_wire::status::{ServerStatus, SessionStatus};
 use clap::Args;
+use parking_lot::Mutex;
 
 use super::moves::{DEFAULT_WAIT, Destination, move_to};
 use super::query::{WatchArguments, WatchError, on_its_host};
@@ -188,7 +188,7 @@ fn has_ended(target: &Target, session: SessionId) -> bool {
 
 /// The next of a queue that several threads take from.
 fn next<T>(queue: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner).next()
+    queue.lock().next()
 }
 
 /// Whether two answers are one server's. Processes of two hosts may have the same number, sessions have not.

@@ -7,9 +7,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -47,7 +48,7 @@ impl Plugin {
     /// Replaces the inventory. The kubelet gets the new list if anything has changed.
     pub fn set(&self, inventory: Inventory) {
         let list = DeviceList { devices: inventory.devices() }.encode_to_vec();
-        *self.inventory.lock().unwrap_or_else(PoisonError::into_inner) = inventory;
+        *self.inventory.lock() = inventory;
         self.list.send_if_modified(|sent| {
             let is_new = *sent != list;
             *sent = list;
@@ -57,7 +58,7 @@ impl Plugin {
 
     /// The GPUs as they are known now.
     fn inventory(&self) -> Inventory {
-        self.inventory.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inventory.lock().clone()
     }
 
     fn allocate(&self, request: &AllocateRequest) -> Result<AllocateResponse, Status> {

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prost::Message as _;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -60,7 +61,7 @@ struct InProgress<'a> {
 
 impl Drop for InProgress<'_> {
     fn drop(&mut self) {
-        self.driver.in_progress.lock().unwrap_or_else(PoisonError::into_inner).remove(self.uid);
+        self.driver.in_progress.lock().remove(self.uid);
     }
 }
 
@@ -71,7 +72,7 @@ impl Driver {
     }
 
     fn begin<'a>(&'a self, uid: &'a str) -> Result<InProgress<'a>, String> {
-        if self.in_progress.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned()) {
+        if self.in_progress.lock().insert(uid.to_owned()) {
             Ok(InProgress { driver: self, uid })
         } else {
             Err("another call for the same claim is not finished; try again".to_owned())
@@ -320,13 +321,13 @@ mod tests {
             let results = json!([{ "request": "gpu", "driver": "d.example", "pool": "p", "device": device }]);
             let allocation = json!({ "devices": { "results": results } });
             let claim = json!({ "metadata": { "uid": uid }, "status": { "allocation": allocation } });
-            *self.0.lock().unwrap() = Some(claim.to_string());
+            *self.0.lock() = Some(claim.to_string());
         }
     }
 
     impl Cluster for FakeCluster {
         fn claim(&self, _: &Claim) -> Result<Vec<u8>, String> {
-            let found = self.0.lock().unwrap().clone();
+            let found = self.0.lock().clone();
             found.map(String::into_bytes).ok_or_else(|| "unreachable".to_owned())
         }
 
@@ -356,7 +357,7 @@ mod tests {
         cluster.allocate("u", "gpu-1");
         assert_eq!(device_of(start().prepare(&claim("u")).unwrap()), "gpu-1");
         // The API server cannot be reached, and then has given the claim another GPU.
-        *cluster.0.lock().unwrap() = None;
+        *cluster.0.lock() = None;
         assert_eq!(device_of(start().prepare(&claim("u")).unwrap()), "gpu-1");
         cluster.allocate("u", "gpu-2");
         assert_eq!(device_of(start().prepare(&claim("u")).unwrap()), "gpu-2");
@@ -364,7 +365,7 @@ mod tests {
         // A claim that is another one now, or has no devices, gets none of those from before.
         cluster.allocate("v", "gpu-3");
         assert!(start().prepare(&claim("u")).unwrap_err().contains("has UID v"));
-        *cluster.0.lock().unwrap() = Some(json!({ "metadata": { "uid": "u" } }).to_string());
+        *cluster.0.lock() = Some(json!({ "metadata": { "uid": "u" } }).to_string());
         assert!(start().prepare(&claim("u")).unwrap_err().contains("not allocated"));
     }
 
@@ -418,7 +419,7 @@ mod tests {
                 });
             }
         });
-        assert!(driver.in_progress.lock().unwrap().is_empty());
+        assert!(driver.in_progress.lock().is_empty());
         assert_eq!(driver.unprepare_all(&claims[..1]).claims["u"].error, "");
         assert_eq!(read_dir(&cdi).unwrap().count() + read_dir(&records).unwrap().count(), 0);
     }
