@@ -33,16 +33,16 @@ pub fn post<C: Call<Reply = ()>>(request: &C) -> Result<(), CUresult> {
 /// Sends a command of `context`, without waiting for its outcome.
 #[inline]
 pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Result<(), CUresult> {
-    post_and(context, request, || ())
+    post_with_callback(context, request, || ())
 }
 
-/// The same. `in_line` is called when the command has its place, before any later command gets its own; it
-/// may not use the link.
+/// As [`post_in`]. `on_queued` is called when the command is in the queue, before any later command; it may not use the
+/// link.
 #[inline]
-pub fn post_and<C: Call<Reply = ()>>(
+pub fn post_with_callback<C: Call<Reply = ()>>(
     context: Handle<Context>,
     request: &C,
-    in_line: impl FnOnce(),
+    on_queued: impl FnOnce(),
 ) -> Result<(), CUresult> {
     if capture::take(context, request)? {
         return Ok(());
@@ -50,12 +50,12 @@ pub fn post_and<C: Call<Reply = ()>>(
     let session = session::of(context)?;
     if session.is_synchronous() {
         let outcome = call_uncaptured(session, context, request, |input| input.value());
-        in_line();
+        on_queued();
         return outcome;
     }
     session.faults().check()?;
     mirrored::before(session.server(), request)?;
-    let queued = device_times::around(context, request, || session.append(context, request, in_line));
+    let queued = device_times::around(context, request, || session.append(context, request, on_queued));
     mirrored::after(session.server(), C::OPCODE);
     queued
 }

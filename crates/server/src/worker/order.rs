@@ -19,7 +19,8 @@ use std::collections::{HashMap, HashSet};
 /// `CU_STREAM_NON_BLOCKING`: the stream takes no part in the order of the legacy default stream.
 const NON_BLOCKING: u32 = 1;
 
-/// How one command takes part in the order.
+/// An [`Order`] of the declaration list in which a session's streams, events and objects have their keys: what names a
+/// context's legacy default stream, by a handle that all contexts share, names that context's here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOrder {
     /// Depends on nothing that can be deferred.
@@ -66,7 +67,7 @@ pub enum CommandOrder {
     Barrier,
 }
 
-/// How a command of `context` with this order takes part in it.
+/// The order of a command of `context`, from that of the declaration list.
 pub fn command_order(order: Order, context: Handle<Context>) -> CommandOrder {
     match order {
         Order::Free | Order::Inert => CommandOrder::Free,

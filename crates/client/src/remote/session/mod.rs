@@ -204,21 +204,21 @@ impl Session {
     }
 
     /// Queues a command without waiting for it; [`faults`](Self::faults) have been looked at, and what
-    /// it needs is before it. `in_line` is called when it has its place, before any later command gets its
+    /// it needs is before it. `on_queued` is called when it has its place, before any later command gets its
     /// own. It may not use the link.
     #[inline]
     pub fn append<C: Call<Reply = ()>>(
         &self,
         context: Handle<Context>,
         request: &C,
-        in_line: impl FnOnce(),
+        on_queued: impl FnOnce(),
     ) -> Result<(), CUresult> {
         must_be_free::<rank::MirroredRegions>();
         self.commands.must_have(C::OPCODE, &self.target)?;
         statistics::mark(Carried::Posted);
         let encode = |out: &mut Vec<u8>| {
             self.encode(out, 0, context, request);
-            in_line();
+            on_queued();
         };
         self.link.append(encode).map_err(|_| LOST)
     }

@@ -164,7 +164,7 @@ unsafe fn expect_piece(
         calls::copy_from_device { source, stream: stream.handle, transfer: number, flow, lanes, into };
     // A posted copy that is waited for may stand behind what another thread's copy ends.
     let posting = (!session.is_synchronous()).then_some(posting);
-    let posted = send::post_and(stream.context, &request, || transfer.posted());
+    let posted = send::post_with_callback(stream.context, &request, || transfer.posted());
     drop(posting);
     posted.inspect_err(|status| transfers::failed(number, *status))?;
     Ok(transfer)
