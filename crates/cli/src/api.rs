@@ -8,8 +8,8 @@ use clap::Args;
 
 /// List the functions of the CUDA driver API, by the headers that declare them, and how each is carried out.
 ///
-/// local: answered in the client. posted: sent without waiting. called: waits for the server's reply. by
-/// hand: one of these, as the arguments demand. not supported: the function is there and returns
+/// local: the client answers. posted: sent without waiting. called: waits for the server's reply. by hand:
+/// one of these, depending on the arguments. not supported: the function exists and returns
 /// CUDA_ERROR_NOT_SUPPORTED.
 #[derive(Debug, Args)]
 pub struct Arguments {

@@ -60,7 +60,7 @@ enum Action {
     Invite {
         /// Its name: letters, digits, `-` and `_`.
         name: ClientName,
-        /// How clients reach the server, as for `add`.
+        /// Address at which clients reach the server, as for `add`.
         #[arg(long, value_name = "ADDRESS")]
         address: Option<String>,
         /// Time until the invitation expires: 30m, 8h or 2d.
@@ -97,7 +97,7 @@ enum Action {
     Rotate {
         /// Its name.
         name: ClientName,
-        /// How clients reach the server, as for `add`.
+        /// Address at which clients reach the server, as for `add`.
         #[arg(long, value_name = "ADDRESS")]
         address: Option<String>,
         /// Hours for which the old key is still accepted.
@@ -191,7 +191,7 @@ pub enum ClientCommandError {
     NoServer(String),
     /// There is a client of that name.
     #[error(
-        "there is a client {0} already: `causeway client rotate {0}` gives it a new key, `causeway client revoke {0}` shuts it out"
+        "there is a client {0} already: `causeway client rotate {0}` gives it a new key, `causeway client revoke {0}` revokes it"
     )]
     Exists(ClientName),
     /// The address cannot be in an invitation.
@@ -203,7 +203,7 @@ pub enum ClientCommandError {
     )]
     Invited(ClientName),
     /// There is no client of that name.
-    #[error("there is no client {0}; `causeway client list` says which there are")]
+    #[error("there is no client {0}: `causeway client list` lists them")]
     Unknown(ClientName),
     /// No limit is named.
     #[error(

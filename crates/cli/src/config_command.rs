@@ -22,8 +22,9 @@ use crate::{config_file, own_server, serve};
 
 /// Show, check or print an example of the configuration.
 ///
-/// ~/.config/causeway/config.toml counts before /etc/causeway/*.toml, of which the last by name counts first; variables count
-/// before files, and options before variables. CAUSEWAY_CONFIG names one file instead of them all; empty, none.
+/// ~/.config/causeway/config.toml takes precedence over /etc/causeway/*.toml, and among these the last by
+/// name; variables take precedence over files, and options over variables. CAUSEWAY_CONFIG names one file to
+/// read instead of all these; if it is empty, none is read.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -32,19 +33,20 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Say what is set, and where. Keys of servers are not printed.
+    /// Print all settings, and where each is set. Servers' keys are not printed.
     Show {
         /// Print it as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Say what is wrong in the files, and in the list of clients of this machine's server, with line and key. The exit code is 1 if anything is.
+    /// Report errors in the files, and in the list of clients of this machine's server, with line and key.
+    /// The exit code is 1 if there are any.
     Check {
         /// Print it as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Print a configuration file with every key there is, each behind `#`.
+    /// Print a configuration file with every key, each commented out.
     Example,
 }
 

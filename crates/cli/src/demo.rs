@@ -19,9 +19,9 @@ const DEFAULT_PROGRAM: &str = "build/cuda/vector_add";
 
 /// Run a CUDA program on a private server with the software GPU and say what happened.
 ///
-/// Starts a server with the software GPU that only this user can reach, runs the program through our libcuda.so.1, checks
-/// its exit code, and prints how many calls were answered locally, posted and called, and how many bytes
-/// were moved.
+/// Starts a server with the software GPU that only this user can reach, runs the program with Causeway's
+/// libcuda.so.1, checks its exit code, and prints how many calls were answered locally, posted and called,
+/// and how many bytes were transferred.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The program and its arguments. If not given: the vector addition that `make` builds.

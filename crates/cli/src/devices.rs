@@ -25,15 +25,15 @@ const CAPABILITY_MINOR: i32 = 76;
 
 /// List the GPUs of a server, or of several.
 ///
-/// A card of which this client may have a part of the memory is listed with both, as `4 GiB of 8 GiB`; the limit is one for all
-/// cards of a server together. Without a server: those of this machine's
-/// service, where it runs, or of a private server with the software GPU. Of several servers one that does not answer is
-/// reported, the others are shown, and the exit code is 1.
+/// If this client may use only part of a GPU's memory, both sizes are listed, as `4 GiB of 8 GiB`; the limit
+/// applies to all GPUs of a server together. If no server is named, the GPUs are those of this machine's
+/// service, if it runs, or of a private server with the software GPU. If one of several servers does not
+/// respond, an error is printed, the others are listed, and the exit code is 1.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
     server: ServerArguments,
-    /// Say what carries a session with this server, and why nothing else does.
+    /// Print the transport that a session with this server uses, and why it uses no other.
     #[arg(short, long)]
     verbose: bool,
     /// Print all of it as JSON.

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-/// Notebooks that use a server's GPU.
+/// Run notebooks on a server's GPU.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -79,7 +79,7 @@ pub enum JupyterError {
     #[error("there is no HOME, so the user has no folder for kernels: name one with --prefix")]
     NoHomeVariable,
     /// The system does not say where this program is.
-    #[error("the system does not say where the program causeway is: {0}")]
+    #[error("the path of the program causeway cannot be determined: {0}")]
     Executable(io::Error),
     /// The kernel cannot be written.
     #[error("the kernel cannot be written to {}: {cause}", path.display())]

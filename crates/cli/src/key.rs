@@ -71,7 +71,7 @@ pub enum KeyCommandError {
     Servers(#[from] ServersError),
     /// A secret is on the command line.
     #[error(
-        "`causeway key add` takes no argument: other users may see what stands there, and the shell keeps it. Run it without, \
+        "`causeway key add` takes no argument: other users may see arguments, and the shell stores them. Run it without one, \
          and paste the connect string, or have it read a file: `causeway key add <FILE`"
     )]
     SecretAsArgument,
@@ -89,7 +89,7 @@ pub enum KeyCommandError {
     )]
     NoKeyYet(PathBuf),
     /// There is no such line.
-    #[error("there is no key of {0} in the list; `causeway key list` says what there is")]
+    #[error("no key of {0} is stored: `causeway key list` lists those that are")]
     Unknown(String),
     /// Nothing can be read or printed.
     #[error("standard input or output failed: {0}")]

@@ -47,9 +47,9 @@ pub fn isolated(folder: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
 
 /// Start an MPI program whose ranks send memory on GPUs.
 ///
-/// The program is not changed: `libcauseway_mpi.so` stands between it and its MPI (`LD_PRELOAD`). The words
-/// behind `--` are the MPI's own command line, which gets what hands the library and the job's secret to the
-/// ranks.
+/// The program is not changed: `libcauseway_mpi.so` stands between it and its MPI (`LD_PRELOAD`). After `--`
+/// follows the MPI's own command line, to which the options are added that pass the library and the job's
+/// secret to the ranks.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The interposer that was built for this MPI. If not given: libcauseway_mpi.so in mpi/openmpi-4,
@@ -57,10 +57,10 @@ pub struct Arguments {
     /// ../lib/causeway (the package causeway-mpi, the archive, the wheel) or of /usr/lib/causeway.
     #[arg(long, value_name = "FILE", env = MPI_LIBRARY.name)]
     library: Option<PathBuf>,
-    /// The ranks are in containers of their own: Open MPI and MPICH take ranks of one launcher for neighbours
-    /// that share memory, and end in MPI_Init or in the first message. Open MPI is set to share memory in the
-    /// folder that CAUSEWAY_SOCKET_DIR names, if it does; else, and MPICH always, to use the network. What the
-    /// environment says already counts.
+    /// Each rank runs in a container of its own. Open MPI and MPICH assume that ranks of one launcher share
+    /// memory, and fail in MPI_Init or at the first message if they do not. With this option Open MPI shares
+    /// memory in the folder that CAUSEWAY_SOCKET_DIR names; without that variable it uses the network, as
+    /// MPICH always does. Settings that are already in the environment take precedence.
     #[arg(long)]
     isolated: bool,
     /// The command line: mpirun, its options, the program.

@@ -18,12 +18,13 @@ use crate::server::KeyArguments;
 
 /// Give each program or job free GPUs of a pool of servers.
 ///
-/// A pool is a folder, /etc/causeway/pools/NAME or what a link there leads to, with a file `servers` that lists servers, one
-/// on each line: HOST:PORT, unix:PATH, or a name of the configuration files. `causeway run --on pool:NAME` takes a free GPU
-/// for as long as its program runs. Batch systems take GPUs for a job, and release them when it has ended. All who use the
-/// pool on a machine, or on several by a file system that they share, must be able to write to its folder.
+/// A pool is a folder, /etc/causeway/pools/NAME or what a link there leads to, with a file `servers` that
+/// lists servers, one on each line: HOST:PORT, unix:PATH, or a name of the configuration files. `causeway run
+/// --on pool:NAME` takes a free GPU for as long as its program runs. Batch systems take GPUs for a job, and
+/// release them when it has ended. All who use the pool on a machine, or on several by a file system that
+/// they share, must be able to write to its folder.
 ///
-/// Leases are an agreement of those who use the pool: servers do not know of them, and `--on HOST` passes them by.
+/// Leases are advisory: servers do not know of them, and `--on HOST` bypasses them.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -34,7 +35,7 @@ pub struct Arguments {
 enum Action {
     /// Show which GPUs are free and who has the others.
     Status {
-        /// The pools; all of /etc/causeway/pools if none is named.
+        /// Pools. Default: all of /etc/causeway/pools.
         #[arg(value_name = "POOL")]
         pools: Vec<String>,
         /// Print JSON, a line for each pool.
@@ -43,20 +44,21 @@ enum Action {
         #[command(flatten)]
         keys: KeyArguments,
     },
-    /// Acquire GPUs for a job, and print the variables that its programs need. A job that has some already keeps these.
+    /// Acquire GPUs for a job, and print the variables that its programs need. A job that already has GPUs
+    /// keeps them.
     Acquire {
         /// The pool.
         pool: String,
-        /// What the job is called, such as slurm-7.
+        /// Name of the job, such as slurm-7.
         #[arg(long)]
         job: String,
-        /// How many GPUs.
+        /// Number of GPUs.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
         gpus: u16,
-        /// Whose job it is. If not given: that of this user.
+        /// User who owns the job. Default: this user.
         #[arg(long)]
         user: Option<String>,
-        /// Wait for this time (seconds, or 90s, 10m, 2h) until enough are free.
+        /// Maximum time to wait until enough GPUs are free (seconds, or 90s, 10m, 2h).
         #[arg(long, value_name = "TIME", default_value_t = 0, value_parser = seconds::<0, 86_400>)]
         wait: u32,
         #[command(flatten)]
@@ -67,24 +69,24 @@ enum Action {
     Hold {
         /// The pool: its name, or `pool:NAME:GPUS` as for `causeway run --on`.
         pool: String,
-        /// How many GPUs, where POOL does not say it.
+        /// Number of GPUs, if POOL does not say it.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
         gpus: u16,
-        /// Wait for this time (seconds, or 90s, 10m, 2h) until enough are free.
+        /// Maximum time to wait until enough GPUs are free (seconds, or 90s, 10m, 2h).
         #[arg(long, value_name = "TIME", default_value_t = 0, value_parser = seconds::<0, 86_400>)]
         wait: u32,
         #[command(flatten)]
         keys: KeyArguments,
     },
-    /// Release the GPUs of a job. It is no error if it has none.
+    /// Release the GPUs of a job. A job without GPUs is not an error.
     Release {
         /// The pool.
         pool: String,
         /// The job.
         #[arg(long, required_unless_present = "unless_listed", conflicts_with = "unless_listed")]
         job: Option<String>,
-        /// Release those of all jobs whose names begin so and which standard input does not list, a line for each:
-        /// jobs whose end was missed.
+        /// Release the GPUs of all jobs whose names begin with this prefix and that standard input does not
+        /// list, one per line: jobs whose end was missed.
         #[arg(long, value_name = "PREFIX")]
         unless_listed: Option<String>,
     },

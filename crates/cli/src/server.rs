@@ -23,11 +23,11 @@ use crate::waiting;
 /// The options that name servers, with the same grammar everywhere.
 #[derive(Debug, Args)]
 pub struct OnArguments {
-    /// The server: a name from a configuration file, HOST:PORT, unix:PATH, vsock:CID:PORT, or the connect string that
-    /// `causeway serve` printed; `local` for the GPUs of this machine itself, `software` for the software GPU,
+    /// Server: a name from a configuration file, HOST:PORT, unix:PATH, vsock:CID:PORT, or the connect string
+    /// that `causeway serve` printed; `local` for this machine's own GPUs, `software` for the software GPU,
     /// `pool:NAME` for a free GPU of a pool of servers and `pool:NAME:2` for two (`causeway pool --help`).
-    /// Several, with commas between them or by several --on, give a program the GPUs of all, one after the
-    /// other. If not given: `on` of the configuration files.
+    /// Several servers, separated by commas or given by several --on, offer the program the GPUs of all of
+    /// them, in this order. Default: `on` in the configuration files.
     #[arg(long, value_name = "SERVER[,SERVER...]", env = table::ON.name, hide_env_values = true)]
     on: Vec<String>,
     #[command(flatten)]
@@ -39,9 +39,9 @@ pub struct OnArguments {
 pub struct ServerArguments {
     #[command(flatten)]
     on: OnArguments,
-    /// What carries calls and copies: auto (the best that works), tcp, shm (memory that program and server
-    /// share on one host), or verbs (InfiniBand). An unavailable transport is an error. If not given: what
-    /// configuration files say of the server or of all, or auto.
+    /// Transport for calls and copies: auto (the best that works), tcp, shm (memory that the program and the
+    /// server share on one host), or verbs (InfiniBand). A transport that is unavailable is an error.
+    /// Default: that of the configuration files, for this server or for all, or auto.
     #[arg(long, value_name = "auto|tcp|shm|verbs", env = table::VIA.name)]
     via: Option<TransportChoice>,
 }
@@ -49,13 +49,13 @@ pub struct ServerArguments {
 /// The options about keys and encryption.
 #[derive(Debug, Clone, Args)]
 pub struct KeyArguments {
-    /// A file with the servers' keys: a line is a key, or HOST:PORT and a key. If not given: what configuration
-    /// files name, or ~/.config/causeway/keys, which `causeway key add` fills, and then ~/.config/causeway/key,
-    /// which a server of this user has made.
+    /// File with the servers' keys; each line is a key, or HOST:PORT and a key. Default: the file that the
+    /// configuration names, or ~/.config/causeway/keys, which `causeway key add` fills, and then
+    /// ~/.config/causeway/key, which a server of this user creates.
     #[arg(long, value_name = "FILE", env = KEY_FILE_VARIABLE)]
     key_file: Option<PathBuf>,
-    /// Prove who is there, but do not encrypt what is sent over TCP: for a network that no other host can
-    /// reach. The server must have been started with --clear, too.
+    /// Authenticate both ends, but send data over TCP unencrypted. For networks that no other host can reach.
+    /// The server must have been started with --clear, too.
     #[arg(long)]
     clear: bool,
 }

@@ -22,14 +22,14 @@ use crate::server::ServerArguments;
 /// Run a program and record a trace of its CUDA calls.
 ///
 /// The file has a row for each thread of the program, with its calls and its waits for the server, and one
-/// for each stream, with launches and copies as the device timed them. All are on one clock: where the
-/// device's times lie on it is found out by round trips. Perfetto (ui.perfetto.dev), Chrome
-/// (chrome://tracing) and speedscope read the file. Tracing takes a few microseconds a launch.
+/// for each stream, with launches and copies as the device timed them. All rows share one clock; round trips
+/// determine where the device's times lie on it. Perfetto (ui.perfetto.dev), Chrome (chrome://tracing) and
+/// speedscope read the file. Tracing adds a few microseconds to each launch.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
     server: ServerArguments,
-    /// The file that is written.
+    /// Output file.
     #[arg(short, long, value_name = "FILE", default_value = "trace.json")]
     output: PathBuf,
     /// The program and its arguments.

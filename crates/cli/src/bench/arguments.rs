@@ -30,8 +30,9 @@ pub enum Arguments {
     Launch(Common),
     /// Compare the plans that Causeway chooses for copies by their size with fixed plans.
     ///
-    /// For each size the best fixed plan is chosen by every other repetition, and compared with the adaptive choice by the
-    /// rest. Required is that the adaptive choice is nowhere more than 5 % behind, and ahead on average.
+    /// For each size, every other repetition determines the best fixed plan, and the rest compare it with the
+    /// adaptive choice. The test passes if the adaptive choice is nowhere more than 5 % behind, and ahead on
+    /// average.
     Pipeline(PipelineArguments),
 }
 
@@ -106,14 +107,14 @@ pub struct Common {
     /// than 32 MiB. If not given: 1.
     #[arg(long, value_name = "TIME", value_parser = fraction::<3600>)]
     budget: Option<Duration>,
-    /// Print everything with the single times as JSON, in place of tables.
+    /// Print everything, with the single times, as JSON instead of tables.
     #[arg(long)]
     pub json: bool,
     /// Measure less: 10 repetitions, 0.2 seconds for a large size, fewer sizes.
     #[arg(long)]
     quick: bool,
-    /// A folder for the results: tables as CSV, everything with the single times as JSON, plots as SVG. It is made when it
-    /// is not there.
+    /// Folder for the results: tables as CSV, everything with the single times as JSON, plots as SVG. It is
+    /// created if it does not exist.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

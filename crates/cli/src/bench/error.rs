@@ -31,7 +31,7 @@ pub enum TargetError {
     #[error(transparent)]
     Report(#[from] ReportError),
     /// The system does not say where this program is.
-    #[error("the system does not say where the program causeway is: {0}")]
+    #[error("the path of the program causeway cannot be determined: {0}")]
     Executable(io::Error),
 }
 

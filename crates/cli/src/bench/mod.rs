@@ -40,12 +40,12 @@ use targets::{Targets, command_line};
 
 /// Measure copies, launches and waits, on servers and on this machine's own GPU, in turns.
 ///
-/// Each target gets a process of its own, which calls the CUDA driver as a program does; what differs in
-/// plans alone shares one. Repetition i is measured on every target before repetition i + 1 on any, so that
-/// what disturbs the machine disturbs all alike. The content of copies is compared before they are timed.
-/// When no target is named, a private server with the software GPU is measured. Network cards are measured
-/// without GPUs by the program fabric-perf, messages between the GPUs of an MPI program's ranks by `mpi`, and
-/// kernels that communicate by themselves by `device`.
+/// Each target gets a process of its own, which calls the CUDA driver as a program does; targets that differ
+/// only in their plans share one. Repetition i is measured on every target before repetition i + 1 on any, so
+/// that a disturbance of the machine affects all alike. The contents of copies are compared before they are
+/// timed. If no target is named, a private server with the software GPU is measured. The program fabric-perf
+/// measures network cards without GPUs, `mpi` messages between the GPUs of an MPI program's ranks, and
+/// `device` kernels that communicate by themselves.
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     #[command(subcommand)]

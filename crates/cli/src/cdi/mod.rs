@@ -28,7 +28,7 @@ const KIND: &str = "causeway.dev/gpu";
 /// Where a container finds the key.
 const KEYS_IN_CONTAINER: &str = "/run/causeway/keys";
 
-/// Servers' GPUs as devices of containers.
+/// Offer servers' GPUs to containers, as devices.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -73,13 +73,15 @@ pub enum CdiError {
     #[error(transparent)]
     Key(#[from] KeyFileError),
     /// There is no key for a server, which would refuse the container.
-    #[error("no key of {0} is known here, so containers would be refused: add it with `causeway key add`")]
+    #[error(
+        "no key of {0} is stored on this machine, so the server would refuse containers: add it with `causeway key add`"
+    )]
     NoKey(String),
     /// There are no libraries to give.
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// The system does not say where this program is.
-    #[error("the system does not say where the program causeway is: {0}")]
+    #[error("the path of the program causeway cannot be determined: {0}")]
     Executable(io::Error),
     /// The description cannot be written.
     #[error("the description for container engines cannot be written to {}: {cause}", path.display())]

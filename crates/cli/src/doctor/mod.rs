@@ -27,23 +27,24 @@ pub use error::DoctorError;
 use crate::library;
 use crate::server::{ServerArguments, ServerError, Servers};
 
-/// Say whether CUDA programs of this machine run on a server, what it has for remote GPUs, InfiniBand and GPUDirect, and
-/// what to do about what it lacks.
+/// Check whether this machine's CUDA programs can run on a server, and what it has for remote GPUs,
+/// InfiniBand and GPUDirect; say how to fix what is missing.
 ///
-/// With a server the first thing is a small CUDA program that is run there. Nothing is changed, and neither GPU nor network card nor privileges are needed; root sees a little more of the
-/// PCIe bus. The exit code is 1 when there is a problem: something that is there does not work, or not as well as
-/// it could. With a server both machines are looked at, and the way between them; with several also the ways from server to
-/// server, which copies between their devices take.
+/// If a server is named, doctor first runs a small CUDA program there, and then checks both machines and the
+/// path between them; of several servers, also the paths from server to server, which copies between their
+/// devices take. It changes nothing, and needs neither a GPU nor a network card nor privileges; root sees a
+/// little more of the PCIe bus. The exit code is 1 if there is a problem: something that is there does not
+/// work, or not as well as it could.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
     server: ServerArguments,
-    /// Say instead which channels messages between the ranks of an MPI job have, in this container and in
-    /// another one where the same command runs at the same time, and how to get better ones. NAME is any word,
-    /// the same in both; CAUSEWAY_SOCKET_DIR is to be set as for the job.
+    /// Report instead which channels the ranks of an MPI job can use between this container and another one
+    /// in which the same command runs at the same time, and how to get better ones. NAME is any word, the
+    /// same in both; set CAUSEWAY_SOCKET_DIR as for the job.
     #[arg(long, value_name = "NAME")]
     rendezvous: Option<String>,
-    /// Print everything that was found, as JSON.
+    /// Print all facts and findings as JSON.
     #[arg(long)]
     json: bool,
 }

@@ -60,7 +60,7 @@ pub enum DevicePluginError {
     Servers(#[from] ServersError),
     /// There is no key for a server, which would refuse the container.
     #[error(
-        "no key of {0} is known here, so containers would be refused: name a file with it with --key-file, or leave that to \
+        "no key of {0} is stored on this machine, so the server would refuse containers: name a file with it with --key-file, or leave that to \
          the pods with --without-keys"
     )]
     NoKey(String),

@@ -86,7 +86,7 @@ pub enum DraError {
     Servers(#[from] ServersError),
     /// There is no key for a server, which would refuse.
     #[error(
-        "no key of {0} is known here, so the server would refuse: name a file with it with --key-file, or leave that to the \
+        "no key of {0} is stored on this machine, so the server would refuse: name a file with it with --key-file, or leave that to the \
          pods with --without-keys"
     )]
     NoKey(String),
@@ -254,7 +254,7 @@ fn uuids_of(server: &Target) -> Result<Vec<String>, String> {
     let status = ServerConnection::connect(server).and_then(|mut server| server.status());
     let status = status.map_err(|error| error.to_string())?;
     if status.is_draining {
-        return Err(format!("{server} is draining and takes no new sessions"));
+        return Err(format!("{server} is draining and accepts no new sessions"));
     }
     Ok(status.devices.iter().map(|device| device.uuid.to_string()).collect())
 }

@@ -33,7 +33,7 @@ pub enum KubernetesError {
     Dra(#[from] DraError),
 }
 
-/// Servers' GPUs for pods of Kubernetes.
+/// Offer servers' GPUs to pods of Kubernetes.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]

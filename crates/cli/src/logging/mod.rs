@@ -54,10 +54,10 @@ pub enum Level {
 /// The options about logging.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Options {
-    /// How log lines look on standard error.
+    /// Format of log lines on standard error.
     #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     pub log: Format,
-    /// Which log lines are written.
+    /// Log level.
     #[arg(long, value_enum, default_value_t = Level::Info, value_name = "LEVEL")]
     pub log_level: Level,
 }

@@ -22,14 +22,15 @@ use crate::hidden_input;
 pub use error::LoginError;
 use files::{NewServer, PendingKey};
 
-/// Become a client of a server by an invitation, and name the server: `causeway run --on NAME` uses it from then on.
+/// Become a client of a server by an invitation, and name the server: `causeway run --on NAME` uses it from
+/// then on.
 ///
-/// The server's owner makes the invitation with `causeway client invite`. This command makes a key, which this machine and the
-/// server alone have then, and keeps it in ~/.config/causeway/keys; the name goes into ~/.config/causeway/config.toml. If it
-/// is interrupted, give the same command again: it goes on where it was.
+/// The server's owner creates the invitation with `causeway client invite`. This command creates a key, which
+/// only this machine and the server have, and stores it in ~/.config/causeway/keys, and the name in
+/// ~/.config/causeway/config.toml. If it is interrupted, repeat the command: it continues where it stopped.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// What the server is called here: letters, digits, `-`, `_` and `.`.
+    /// Name of the server on this machine: letters, digits, `-`, `_` and `.`.
     #[arg(value_name = "NAME")]
     name: String,
     /// The invitation. If not given, it is read from the terminal, which does not show it, or from standard input: other users

@@ -10,7 +10,7 @@ pub const PREFIX: &str = "pool:";
 pub struct Reference<'a> {
     /// The pool.
     pub name: &'a str,
-    /// How many GPUs.
+    /// Number of GPUs.
     pub gpus: usize,
 }
 

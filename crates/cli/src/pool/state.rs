@@ -66,7 +66,7 @@ fn devices(target: &Target) -> Result<u32, String> {
     let mut server = ServerConnection::connect(target).map_err(|error| error.to_string())?;
     let status = server.status().map_err(|error| error.to_string())?;
     match status.devices.len() {
-        _ if status.is_draining => Err("it takes no new sessions, since it is to end".to_owned()),
+        _ if status.is_draining => Err("it is draining and accepts no new sessions".to_owned()),
         0 => Err("it says that it has no GPU".to_owned()),
         devices => Ok(devices as u32),
     }

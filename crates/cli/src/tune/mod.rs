@@ -41,17 +41,17 @@ const QUICK_TIME: Duration = Duration::from_secs(2);
 const MIN_REPETITIONS: usize = 4;
 const MAX_REPETITIONS: usize = 60;
 
-/// Measure which way of carrying copies is the fastest to a server, and keep it for later runs.
+/// Measure how copies to a server are fastest, and store the result for later runs.
 ///
-/// Copies of several sizes go both ways with the built-in plans and with others, in turns, in less than a
-/// minute. What is faster beyond doubt is written to a profile for this pair of machines, which programs use
-/// from then on; CAUSEWAY_PIPELINE goes before it. Nothing else should use the server or the network
-/// meanwhile.
+/// Copies data of several sizes in both directions, by the built-in plans and by others in turn, in less than
+/// a minute. Plans that are significantly faster are written to a profile for this pair of machines, which
+/// programs use from then on; CAUSEWAY_PIPELINE takes precedence over it. Nothing else should use the server
+/// or the network meanwhile.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
     server: ServerArguments,
-    /// Draw the profiles that are kept, and measure nothing.
+    /// Print the stored profiles, and measure nothing.
     #[arg(long)]
     show: bool,
     /// With --show: print the profiles as JSON.
@@ -100,7 +100,7 @@ pub enum TuneError {
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// The system does not say where this program is.
-    #[error("the system does not say where the program causeway is: {0}")]
+    #[error("the path of the program causeway cannot be determined: {0}")]
     Executable(io::Error),
     /// Nobody reads the results.
     #[error("the results cannot be printed: {0}")]

@@ -26,10 +26,11 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// How many sessions move at a time: each has its state in a file at both servers, and its program waits.
 const CONCURRENT_MOVES: usize = 4;
 
-/// Have the server of this machine end when its sessions have ended.
+/// Stop this machine's server once its sessions have ended.
 ///
-/// New sessions are refused from now on, with the reason. Those that are open go on as before, or move to another server
-/// (--to). Only the server's own user and root may, on its own host. Start the new server when the old one has ended.
+/// The server refuses new sessions from now on, and says why. Open sessions continue, or move to another
+/// server (--to). Only the server's own user and root may drain it, on its own host. Start the new server
+/// when the old one has ended.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -38,17 +39,17 @@ pub struct Arguments {
     /// if all have moved.
     #[arg(long, value_name = "SERVER")]
     to: Option<String>,
-    /// How programs reach the other server, where that differs from how this machine does.
+    /// Address at which programs reach the other server, if it differs from the one that this machine uses.
     #[arg(long, value_name = "HOST:PORT", requires = "to")]
     address: Option<String>,
     /// Time (seconds, or 90s, 10m, 2h) for which each program tries to connect there.
     #[arg(long, value_name = "TIME", requires = "to", default_value_t = DEFAULT_WAIT)]
     #[arg(value_parser = seconds::<1, 86_400>)]
     wait: u32,
-    /// End the sessions that are left after this time. If not given: all are waited for.
+    /// Time after which the remaining sessions are ended. Default: wait for all.
     #[arg(long, value_name = "TIME", value_parser = seconds::<1, { u32::MAX }>)]
     timeout: Option<u32>,
-    /// Return at once, or when the sessions that can have moved, and leave the server to it.
+    /// Return at once, or when all sessions that can move have done so; the server then drains by itself.
     #[arg(long)]
     no_wait: bool,
 }

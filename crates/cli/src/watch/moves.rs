@@ -56,7 +56,8 @@ pub struct MoveArguments {
     /// The other server: a name from a configuration file, HOST:PORT, or a connect string.
     #[arg(value_name = "SERVER")]
     destination: String,
-    /// How the program reaches the other server, where that differs from how this machine does.
+    /// Address at which the program reaches the other server, if it differs from the one that this machine
+    /// uses.
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
     /// Time (seconds, or 90s, 10m, 2h) for which the program tries to connect there.
@@ -75,7 +76,7 @@ pub struct CheckpointArguments {
     /// The session as `causeway sessions` shows it, or the first characters of that.
     #[arg(value_name = "SESSION")]
     session: String,
-    /// The file, which must not be there yet.
+    /// File to create; it must not exist yet.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Time (seconds, or 90s, 10m, 2h) for which the program waits.
@@ -85,7 +86,7 @@ pub struct CheckpointArguments {
 
 /// Resume a session that `causeway checkpoint` has saved.
 ///
-/// Its program connects again by itself, if the server has the address that it had. The file must belong to
+/// The program reconnects by itself if the server has the same address as before. The file must belong to
 /// this user, and no other user may have access to it; it is not deleted.
 #[derive(Debug, Args)]
 pub struct RestoreArguments {

@@ -21,35 +21,35 @@ use crate::duration::fraction;
 use crate::rank_metrics::{add_families, by_channel, name};
 use crate::serve::metrics_address;
 
-/// List the ranks of MPI jobs on this host whose messages of GPU memory Causeway carries, while they run: messages and
-/// bytes by channel, and the channels that they may use.
+/// List the ranks of MPI jobs on this host whose messages of GPU memory Causeway carries, while they run:
+/// messages and bytes by channel, and the channels that they may use.
 ///
-/// Shows the ranks of one's own processes, in any container; root sees all.
+/// Lists the ranks of your own processes, in any container; root sees all.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Let the ranks use these channels alone, of those that CAUSEWAY_COMM_CHANNELS has for them, from their next message
-    /// on: names with commas between them, or `all`. One that is switched off still carries what no other can.
+    /// Restrict the ranks to these channels, among those of CAUSEWAY_COMM_CHANNELS, from their next message
+    /// on: names separated by commas, or `all`. A channel that is switched off still carries what no other
+    /// can.
     #[arg(long, value_name = "CHANNELS")]
     channels: Option<String>,
-    /// Let RDMA devices access the memory of the ranks' GPUs, where they can, or stage what they carry
-    /// through host memory, from the ranks' next message on. Each rank decides for its end, as sender and
-    /// as receiver.
+    /// Let RDMA devices access the memory of the ranks' GPUs where they can, or stage data through host
+    /// memory, from the ranks' next message on. Each rank decides for its own end, as sender and as receiver.
     #[arg(long, value_enum)]
     gpudirect: Option<Switch>,
-    /// The ranks of this job alone, by its number in the list.
+    /// List only the ranks of this job, given by its number in the list.
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
-    /// The rank of this number alone.
+    /// List only the rank with this number.
     #[arg(long, value_name = "RANK")]
     rank: Option<u64>,
-    /// Print it again after each interval (seconds, or 500ms, 90s, 10m), until the ranks have ended.
+    /// Print the list again after each interval (seconds, or 500ms, 90s, 10m), until the ranks have ended.
     #[arg(long, value_name = "TIME", value_parser = fraction::<3600>)]
     interval: Option<Duration>,
     /// Print JSON, a line for each rank.
     #[arg(long)]
     json: bool,
-    /// Answer HTTP at HOST:PORT or :PORT until this command is ended: /metrics has the ranks in Prometheus'
-    /// format. Without authentication: use a loopback address, or one of a monitoring network.
+    /// Address of a metrics endpoint, HOST:PORT or :PORT, which serves /metrics in Prometheus' format until
+    /// this command ends. It has no authentication: use a loopback address, or one of a monitoring network.
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["channels", "gpudirect", "interval", "json"])]
     metrics: Option<String>,
 }

@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Refresh interval (seconds, or 500ms, 90s, 10m), at least 100ms.
     #[arg(long, value_name = "TIME", default_value = "1", value_parser = fraction::<3600>)]
     interval: Duration,
-    /// Print one page to standard output, and end. The rates are those of one interval.
+    /// Print one page to standard output, and exit. The rates are those of one interval.
     #[arg(long)]
     once: bool,
     /// Print JSON, a line for each server and interval.
