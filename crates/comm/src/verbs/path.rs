@@ -362,8 +362,9 @@ impl Reader {
         };
         let address = SocketAddr::new(address, peer.manager_port);
         let route = Route::resolve(nic.device.libraries(), None, address, deadline)?;
-        let (resources, queues) =
-            EndpointResources::of_queues(route.device(), Queues { pairs: 1, ..queues })?;
+        // No more reads at a time have been tried with iWARP.
+        let queues = Queues { pairs: 1, depth: queues.depth.min(MAX_READS) };
+        let (resources, queues) = EndpointResources::of_queues(route.device(), queues)?;
         let pair = route.queue_pair(&resources.domain, &resources.completions, capacity(queues.depth))?;
         let settings = resources.settings(own.mtu.min(peer.mtu), peer.reads);
         // The queue pair keeps the connection.
