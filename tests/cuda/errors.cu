@@ -208,6 +208,26 @@ static void check_bounds() {
     EXPECT_REFUSED(cudaMemcpyAsync(nothing, all[1], 4, cudaMemcpyDeviceToDevice, stream));
     EXPECT_REFUSED(cudaMemcpy(all[1], nothing, 4, cudaMemcpyDeviceToDevice));
     EXPECT_CUDA(cudaHostRegister(nothing, 4096, 0), cudaErrorInvalidValue);
+    // What NVIDIA's driver calls invalid (580.159.04 on an H200).
+    unsigned char *pinned;
+    CHECK_CUDA(cudaMallocHost(&pinned, 4096));
+    EXPECT_CUDA(cudaHostRegister(pinned, 4096, 0), cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaHostUnregister(pinned), cudaErrorInvalidValue);
+    CHECK_CUDA(cudaFreeHost(pinned));
+    EXPECT_CUDA(cudaHostUnregister(host.data()), cudaErrorHostMemoryNotRegistered);
+    CHECK_CUDA(cudaHostRegister(host.data(), 256, 0));
+    EXPECT_CUDA(cudaHostRegister(host.data(), 256, 0), cudaErrorHostMemoryAlreadyRegistered);
+    EXPECT_CUDA(cudaHostUnregister(host.data() + 64), cudaErrorInvalidValue);
+    CHECK_CUDA(cudaHostUnregister(host.data()));
+    char bus[16];
+    EXPECT_CUDA(cudaDeviceGetPCIBusId(bus, 4, 0), cudaErrorInvalidValue);
+    cudaGraph_t graph;
+    cudaGraphNode_t node = nullptr;
+    CHECK_CUDA(cudaGraphCreate(&graph, 0));
+    EXPECT_CUDA(cudaGraphAddEmptyNode(&node, graph, &node, 1), cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaGraphLaunch(nullptr, stream), cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaGraphExecDestroy(nullptr), cudaErrorInvalidValue);
+    CHECK_CUDA(cudaGraphDestroy(graph));
     require_bytes(all[1], SIZE, 1, "after refused copies");
     CHECK_CUDA(cudaStreamDestroy(stream));
     for (unsigned char *memory : all) CHECK_CUDA(cudaFree(memory));

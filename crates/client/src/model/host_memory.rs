@@ -66,8 +66,12 @@ pub fn is_any_of(context: Handle<Context>) -> bool {
 pub fn note_registered(range: Range) -> Result<(), CUresult> {
     let mut ranges = RANGES.write();
     let end = range.base + range.size;
-    if ranges.range(..end).next_back().is_some_and(|(_, known)| known.base + known.size > range.base) {
-        return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    match ranges.range(..end).next_back().filter(|(_, known)| known.base + known.size > range.base) {
+        Some((_, known)) if known.is_registered => {
+            return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        Some(_) => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        None => {}
     }
     ranges.insert(range.base, range);
     Ok(())

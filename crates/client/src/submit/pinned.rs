@@ -121,8 +121,12 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
 
 /// Undoes [`register`], after all work of the memory's context.
 pub fn unregister(address: *mut c_void) -> Result<(), CUresult> {
-    let range = host_memory::take(address as usize, true);
-    close(&range.ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?)
+    match host_memory::take(address as usize, true) {
+        Some(range) => close(&range),
+        // Within registered memory, or memory that was allocated.
+        None if host_memory::find(address as usize).is_some() => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        None => Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED),
+    }
 }
 
 #[cfg(test)]

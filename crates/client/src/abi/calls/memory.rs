@@ -6,7 +6,7 @@ use crate::arguments::{text, write_optional, write_out};
 use crate::log::refuse_use;
 use crate::model::address::heap;
 use crate::model::{context, device, graph, host_memory, memory};
-use crate::remote::mirrored;
+use crate::remote::{mirrored, session};
 use crate::submit::pool::host_ranges;
 use crate::submit::{allocation, capture, pinned, send, virtual_memory};
 use causeway_api::calls;
@@ -64,7 +64,8 @@ pub unsafe fn cuMemAllocPitch_v2(
 /// CUDA does.
 pub unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> Outcome {
     if dptr == 0 {
-        return Ok(());
+        // As every call, it says what has failed before.
+        return context::current().map_or(Ok(()), |context| session::of(context)?.faults().check());
     }
     capture::refuse_unsafe()?;
     if let Some(freed) = graph::memory::free(dptr) {
@@ -183,6 +184,11 @@ pub unsafe fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char)
 }
 
 pub unsafe fn cuDeviceGetPCIBusId(pciBusId: *mut c_void, len: i32, dev: CUdevice) -> Outcome {
+    /// What a domain of four digits, a bus, a device and a function take with the NUL behind them.
+    const MIN_LENGTH: i32 = 13;
+    if len < MIN_LENGTH {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     // SAFETY: room for `len` bytes, or null.
     unsafe { write_text(pciBusId, len, &device::device(dev)?.info.pci_bus_id) }
 }

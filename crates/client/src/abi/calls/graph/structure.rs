@@ -27,7 +27,8 @@ pub(in crate::abi::calls) unsafe fn edges(
     let data = if data.is_null() { &[] } else { unsafe { list(data, count) }? };
     let edge = |(index, node): (usize, &CUgraphNode)| {
         let data = data.get(index).copied().unwrap_or_default();
-        Ok(Edge { node: graph::resolve_node(*node)?, data })
+        let node = graph::resolve_node(*node).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        Ok(Edge { node, data })
     };
     nodes.iter().enumerate().map(edge).collect()
 }

@@ -41,13 +41,13 @@ pub use update::Mismatch;
 
 /// The executable graph that the program passed.
 pub fn resolve(raw: CUgraphExec) -> Result<Arc<Executable>, CUresult> {
-    handles::get::<Executable>(Handle::from_raw(raw))
+    handles::get::<Executable>(Handle::from_raw(raw)).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 /// Destroys an executable graph; launches under way go on, and what they need stays until they are over.
 pub fn destroy(raw: CUgraphExec) -> Result<(), CUresult> {
     let executable =
-        handles::remove::<Executable>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        handles::remove::<Executable>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     handles::drop_handle(executable.handle);
     reservation::trim();
     if !handles::is_valid(executable.owner) {
