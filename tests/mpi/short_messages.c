@@ -1,5 +1,6 @@
-// Short messages of memory on a GPU, back and forth: short_messages ROUNDS. Each round has a message of 1 to 64 bytes
-// each way, by blocking calls. Prints "short_messages: ok", or what is wrong. It needs of the driver what any has.
+// Short messages of memory on a GPU, back and forth: short_messages ROUNDS. Each round has a message of 1 to
+// 64 bytes each way, by blocking calls. Prints "short_messages: ok", or what is wrong. It needs of the driver
+// what any has.
 #include <dlfcn.h>
 #include <mpi.h>
 #include <stdint.h>
