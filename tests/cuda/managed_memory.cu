@@ -264,6 +264,29 @@ static void wrong_uses() {
     CHECK_CUDA(cudaFree(data));
 }
 
+// Several allocations that may lie side by side, each written whole by kernels and by the host in turns.
+static void neighbours() {
+    constexpr int MANY = 4, WORDS = 1 << 20;
+    int *memory[MANY];
+    for (int *&one : memory) {
+        CHECK_CUDA(cudaMallocManaged(&one, WORDS * sizeof(int)));
+        for (int i = 0; i < WORDS; i++) one[i] = i;
+    }
+    for (int round = 1; round <= 3; round++) {
+        for (int which = 0; which < MANY; which++) add<<<WORDS / 256, 256>>>(memory[which], WORDS, round * (which + 1));
+        CHECK_LAUNCH();
+        CHECK_CUDA(cudaDeviceSynchronize());
+        for (int which = 0; which < MANY; which++)
+            for (int i = 0; i < WORDS; i++) {
+                const int expected = i + round * (which + 1) + round - 1;
+                REQUIRE(memory[which][i] == expected, "round %d: word %d of allocation %d is %d, not %d", round, i, which,
+                        memory[which][i], expected);
+                memory[which][i] = i + round;
+            }
+    }
+    for (int *one : memory) CHECK_CUDA(cudaFree(one));
+}
+
 int main() {
     int managed = 0;
     CHECK_CUDA(cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, 0));
@@ -271,6 +294,7 @@ int main() {
     both_ways();
     linked();
     variables();
+    neighbours();
     system_calls();
     own_faults();
     hints();

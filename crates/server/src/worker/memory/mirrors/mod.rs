@@ -258,14 +258,15 @@ impl Mirrors {
 }
 
 impl Found {
-    /// Adds a block of device memory.
-    fn add_block(&mut self, address: u64, bytes: &[u8]) {
+    /// Adds a block of device memory, `at` bytes behind the beginning of its mirror at `start`.
+    fn add_block(&mut self, start: u64, at: usize, bytes: &[u8]) {
+        let (address, length) = (start + at as u64, bytes.len() as u64);
         if self.changes.len() + bytes.len() <= MAX_BLOCKS {
             return self.changes.add(address, bytes);
         }
-        let length = bytes.len() as u64;
         match self.ranges.last_mut() {
-            Some(last) if last.address + last.bytes == address => last.bytes += length,
+            // A range lies in one mirror, although another may begin right behind it: the client reads it as a whole.
+            Some(last) if at > 0 && last.address + last.bytes == address => last.bytes += length,
             _ => self.ranges.push(MemoryRange { address, bytes: length }),
         }
     }
@@ -328,7 +329,7 @@ impl Mirror {
                 Ok(stopped)
             }
             Memory::OnDevice(memory) => memory.find(gpu, part, |at, bytes| {
-                all.add_block(address + at as u64, bytes);
+                all.add_block(address, at, bytes);
                 all.has_capacity()
             }),
         }
@@ -385,6 +386,28 @@ mod tests {
         sent.clear();
         sent.add(BASE + size as u64 - 1, &[5, 6]);
         assert_eq!(mirrors.write(sent.as_bytes()), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
+    }
+
+    #[test]
+    fn ranges_of_neighbouring_mirrors_are_apart() {
+        const SIZE: usize = 2 * on_device::PIECE;
+        let (gpu, first, mirrors) = mirrors(SIZE);
+        let second = Arc::new(Mutex::new(vec![0; SIZE]));
+        let memory = Memory::OnDevice(OnDevice::zeroed(Box::new(Bytes(Arc::clone(&second))), SIZE));
+        let next = BASE + SIZE as u64;
+        mirrors.table.lock().insert(next, Mirror { context: Handle::NULL, memory });
+        for bytes in [&first, &second] {
+            bytes.lock().fill(1);
+        }
+        let found = mirrors.changes(&gpu, 0).unwrap();
+        assert_eq!(found.next, 0);
+        for MemoryRange { address, bytes } in &found.ranges {
+            let mut part = vec![0; *bytes as usize];
+            mirrors.read(*address, &mut part).unwrap();
+            assert!(part.iter().all(|byte| *byte == 1));
+        }
+        let ends: Vec<_> = found.ranges.iter().map(|range| range.address + range.bytes).collect();
+        assert_eq!(ends, [next, next + SIZE as u64]);
     }
 
     #[test]
