@@ -385,6 +385,15 @@ pub(crate) struct ReadTarget {
     others: Vec<EndpointAddress>,
 }
 
+/// Whether the response to a read of so many bytes at an address may lie in the packet's header with software iWARP, and in two
+/// pages before.
+fn is_split_in_header(address: u64, bytes: u64) -> bool {
+    /// More than a header holds.
+    const MAX_IN_HEADER: u64 = 64;
+    const PAGE: u64 = 4096;
+    bytes <= MAX_IN_HEADER && address % PAGE + bytes > PAGE
+}
+
 /// This end reads nothing.
 const TARGET_QUEUES: Queues = Queues { pairs: MAX_QUEUE_PAIRS, depth: 1 };
 
@@ -425,6 +434,14 @@ impl ReadTarget {
         &self.resources.domain
     }
 
+    /// Whether the peer gets the right bytes when it reads so many at an address.
+    ///
+    /// Linux's software iWARP driver puts a few bytes of a response into the packet's header, and takes the wrong ones where
+    /// they lie in two pages (its function `siw_try_1seg` counts the part in the first page from that page's end).
+    pub(crate) fn reads_directly(&self, address: u64, bytes: u64) -> bool {
+        !self.own.by_manager || !is_split_in_header(address, bytes)
+    }
+
     /// What the peer is to be told, an end for each queue pair, the first one with the slots that it is to read.
     pub(crate) fn ends(&self, slots: Slots) -> Vec<EndpointAddress> {
         [EndpointAddress { slots, ..self.own }].into_iter().chain(self.others.iter().copied()).collect()
@@ -454,6 +471,14 @@ impl ReadTarget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_reads_across_a_page_are_known() {
+        let split = [(4095, 2), (4090, 10), (8191, 64), (4033, 64)];
+        let whole = [(4094, 2), (4096, 64), (0, 1), (4095, 65), (4000, 4096), (u64::MAX, 1)];
+        assert!(split.iter().all(|(address, bytes)| is_split_in_header(*address, *bytes)));
+        assert!(!whole.iter().any(|(address, bytes)| is_split_in_header(*address, *bytes)));
+    }
 
     #[test]
     fn paths_have_the_queues_of_the_tuned_transport_within_the_limits_of_the_card() {

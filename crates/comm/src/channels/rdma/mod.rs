@@ -106,7 +106,9 @@ fn send(
 ) -> Result<(), TransferError> {
     let scope = payload.scope;
     if let Some(target) = &mut sender.rdma {
-        let may_expose = sender.allows_gpudirect && payload.is_within();
+        let may_expose = sender.allows_gpudirect
+            && payload.is_within()
+            && target.reads_directly(payload.address, payload.bytes);
         let exposed = may_expose.then(|| target.expose(scope, payload.memory, payload.address)).flatten();
         if let Some(RemoteMemory { address, key }) = exposed {
             return sender.connection.send_message(Message::Exposed { key, address });

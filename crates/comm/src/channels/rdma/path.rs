@@ -62,6 +62,11 @@ impl RdmaTarget {
         Ok((Self { target, regions: Regions::new(), slots }, own))
     }
 
+    /// Whether the receiver's card gets the right bytes when it reads so many at an address.
+    pub(crate) fn reads_directly(&self, address: u64, bytes: u64) -> bool {
+        self.target.reads_directly(address, bytes)
+    }
+
     /// Where the receiver's card may read an address of an allocation; none where no card reaches that.
     pub(crate) fn expose(
         &mut self,
