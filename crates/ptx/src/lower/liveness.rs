@@ -3,7 +3,7 @@
 //! Too many are never wrong, too few would be. So every register that an instruction names counts as read, but for what
 //! the first operand of some opcodes names, which they only write.
 
-use crate::parse::syntax::{Base, Body, Instruction, Operand, Register, Statement};
+use crate::parse::syntax::{Body, Instruction, Operand, Register, Statement};
 
 use super::warp_synchronous::{is_jump, targets};
 
@@ -212,11 +212,11 @@ fn step_back(statement: &Statement, alive: &mut Set) {
     let Statement::Instruction(instruction) = statement else { return };
     let writes = instruction.guard.is_none() && writes_first(instruction);
     if writes && let Some(first) = instruction.operands.first() {
-        for_each_register(first, &mut |register| alive[register / 64] &= !(1 << (register % 64)));
+        first.for_each_register(&mut |register| alive[register / 64] &= !(1 << (register % 64)));
     }
     let mut reads = |register: Register| alive[register / 64] |= 1 << (register % 64);
     for operand in instruction.operands.iter().skip(usize::from(writes)) {
-        for_each_register(operand, &mut reads);
+        operand.for_each_register(&mut reads);
     }
     if let Some(guard) = instruction.guard {
         reads(guard.register);
@@ -231,38 +231,6 @@ fn writes_first(instruction: &Instruction) -> bool {
             instruction.operands.first(),
             Some(Operand::Register(_) | Operand::Vector(_) | Operand::Pair(..))
         )
-}
-
-/// Visits the registers that an operand names.
-fn for_each_register(operand: &Operand, visit: &mut impl FnMut(Register)) {
-    match operand {
-        Operand::Register(register)
-        | Operand::Not(register)
-        | Operand::Address(Base::Register(register), _) => visit(*register),
-        Operand::Vector(items) | Operand::List(items) => {
-            items.iter().for_each(|item| for_each_register(item, visit));
-        }
-        Operand::Coordinates(base, items) => {
-            if let Base::Register(register) = base {
-                visit(*register);
-            }
-            items.iter().for_each(|item| for_each_register(item, visit));
-        }
-        Operand::Pair(first, second) => {
-            for_each_register(first, visit);
-            for_each_register(second, visit);
-        }
-        Operand::Special(_)
-        | Operand::Integer(_)
-        | Operand::Single(_)
-        | Operand::Double(_)
-        | Operand::Symbol(..)
-        | Operand::Element(..)
-        | Operand::Address(..)
-        | Operand::Label(_)
-        | Operand::Table(_)
-        | Operand::Sink => {}
-    }
 }
 
 #[cfg(test)]

@@ -327,6 +327,40 @@ pub(crate) enum Operand {
     Coordinates(Base, Vec<Operand>),
 }
 
+impl Operand {
+    /// Visits the registers that it names.
+    pub fn for_each_register(&self, visit: &mut impl FnMut(Register)) {
+        match self {
+            Self::Register(register) | Self::Not(register) | Self::Address(Base::Register(register), _) => {
+                visit(*register)
+            }
+            Self::Vector(items) | Self::List(items) => {
+                items.iter().for_each(|item| item.for_each_register(visit));
+            }
+            Self::Coordinates(base, items) => {
+                if let Base::Register(register) = base {
+                    visit(*register);
+                }
+                items.iter().for_each(|item| item.for_each_register(visit));
+            }
+            Self::Pair(first, second) => {
+                first.for_each_register(visit);
+                second.for_each_register(visit);
+            }
+            Self::Special(_)
+            | Self::Integer(_)
+            | Self::Single(_)
+            | Self::Double(_)
+            | Self::Symbol(..)
+            | Self::Element(..)
+            | Self::Address(..)
+            | Self::Label(_)
+            | Self::Table(_)
+            | Self::Sink => {}
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Base {
     Register(Register),

@@ -6,7 +6,7 @@
 use super::VerifyError;
 use crate::link::Image;
 use crate::memory::Arena;
-use crate::parse::syntax::{Base, Body, Function, Operand, Register, Space, Statement};
+use crate::parse::syntax::{Body, Function, Register, Space, Statement};
 
 /// Bytes of one source.
 const SOURCE_BYTES: u64 = 64 << 20;
@@ -74,31 +74,9 @@ fn register_use(body: &Body) -> u64 {
         if let Some(guard) = instruction.guard {
             mention(guard.register);
         }
-        instruction.operands.iter().for_each(|operand| for_each_register(operand, &mut mention));
+        instruction.operands.iter().for_each(|operand| operand.for_each_register(&mut mention));
     }
     uses.into_iter().flatten().map(|(first, last)| last - first + 1).sum()
-}
-
-fn for_each_register(operand: &Operand, visit: &mut impl FnMut(Register)) {
-    match operand {
-        Operand::Register(register)
-        | Operand::Not(register)
-        | Operand::Address(Base::Register(register), _) => visit(*register),
-        Operand::Vector(items) | Operand::List(items) => {
-            items.iter().for_each(|item| for_each_register(item, visit));
-        }
-        Operand::Coordinates(base, items) => {
-            if let Base::Register(register) = base {
-                visit(*register);
-            }
-            items.iter().for_each(|item| for_each_register(item, visit));
-        }
-        Operand::Pair(first, second) => {
-            for_each_register(first, visit);
-            for_each_register(second, visit);
-        }
-        _ => {}
-    }
 }
 
 /// Bytes of the body's variables in a space.
