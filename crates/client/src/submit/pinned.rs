@@ -4,6 +4,7 @@ use crate::model::host_memory::{self, Range};
 use crate::model::{context, device, host_window, transfers};
 use crate::remote::mirrored::shared::window::{self, Window};
 use crate::remote::{mirrored, registered, session};
+use crate::submit::context::work;
 use crate::submit::device_memory;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CU_MEMHOSTREGISTER_READ_ONLY, CUresult};
@@ -69,8 +70,7 @@ pub fn free(address: *mut c_void) -> Result<(), CUresult> {
 /// Ends what the session has of memory that has been taken out of the table, once the work of its context is done. It ends even
 /// when that work has failed.
 fn close(range: &Range) -> Result<(), CUresult> {
-    // A context that has ended has no work.
-    let waited = context::state(range.context).map_or(Ok(()), |context| context.synchronize());
+    let waited = work::synchronize(range.context);
     transfers::wait_for_range(range.base, range.base + range.size);
     registered::forget(range);
     mirrored::forget(range.base).and(waited)

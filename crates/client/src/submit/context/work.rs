@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use causeway_api::calls;
-use causeway_api::handle::{Handle, Stream};
+use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
 
 use crate::model::context::StreamKey;
@@ -18,6 +18,11 @@ use crate::submit::{send, streams, waits};
 /// Waits for published copies, before something changes that does not come behind them by itself.
 pub fn finish_published() -> Result<(), CUresult> {
     context::active().try_for_each(|context| context.finish_published())
+}
+
+/// Waits for all work of a context; one that has ended has none.
+pub fn synchronize(context: Handle<Context>) -> Result<(), CUresult> {
+    context::state(context).map_or(Ok(()), |context| context.synchronize())
 }
 
 impl ContextState {

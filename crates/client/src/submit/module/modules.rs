@@ -7,6 +7,7 @@ use crate::model::handles::{self, RawHandle as _};
 use crate::model::memory::{self, Origin};
 use crate::remote::image::Image;
 use crate::remote::session;
+use crate::submit::context::work;
 use crate::submit::module::image::{ImageLifetime, send_image};
 use crate::submit::send;
 use causeway_api::calls;
@@ -62,7 +63,7 @@ pub fn resolve(raw: CUmodule) -> Result<Arc<ModuleState>, CUresult> {
 pub fn unload(raw: CUmodule) -> Result<(), CUresult> {
     let state =
         handles::remove::<ModuleState>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    let waited = context::state(state.context).map_or(Ok(()), |context| context.synchronize());
+    let waited = work::synchronize(state.context);
     handles::drop_handle(state.handle);
     forget_contents(&state);
     send::post_in(state.context, &calls::module_unload { module: state.handle }).and(waited)

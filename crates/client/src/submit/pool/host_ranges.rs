@@ -9,8 +9,9 @@ use crate::locks::{Mutex, rank};
 use crate::model::address::heap::{Gauge, ReusePoint};
 use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
-use crate::model::{context, device, host_memory, host_window};
+use crate::model::{device, host_memory, host_window};
 use crate::remote::session;
+use crate::submit::context::work;
 use crate::submit::pinned;
 use causeway_api::handle::{Context, Handle, MemoryPool};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
@@ -344,7 +345,7 @@ pub fn context_ends(context: Handle<Context>) {
 
 /// Waits for the work that may still use what begins at an address, and frees it, if it is a pool's.
 pub fn free_at_once(address: CUdeviceptr) -> Option<Result<(), CUresult>> {
-    let waited = context::state(context_of(address)?).map_or(Ok(()), |state| state.synchronize());
+    let waited = work::synchronize(context_of(address)?);
     // It is freed even when the work before failed.
     free(address, None).map(|()| waited)
 }
