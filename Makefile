@@ -22,7 +22,8 @@ help:
 	@echo 'make portable    build/portable/x86_64: what these are made of, for glibc 2.28 or later; make reproducible builds it again'
 	@echo '                 elsewhere, and compares'
 	@echo 'make lint        formatting, clippy, documentation, licences and advisories of the dependencies'
-	@echo 'make book        make the book, docs/book/index.html'
+	@echo 'make book        make the book, docs/book/index.html; make book-test opens its pages in Chromium without a screen, and fails'
+	@echo '                 if a table is wider than its column; needs root where Chromium is missing'
 	@echo 'make notices     make THIRD-PARTY-NOTICES.md, the licences of what the programs contain, from Cargo.lock'
 	@echo 'make programs    compile the CUDA test programs into build/cuda, and the applications'
 	@echo 'make bitcode     compile the operations of device/include as LLVM bitcode, build/cuda/causeway_device.bc, for Triton;'
@@ -119,6 +120,10 @@ lint: setup
 book:
 	@scripts/book.sh
 
+book-test: book
+	@command -v chromium chromium-browser google-chrome >/dev/null || scripts/install-packages.sh chromium
+	@tests/book_browser/run
+
 notices: setup
 	@python3 tools/notices
 
@@ -187,5 +192,5 @@ gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs bitcode bitcode-test apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis slurm slurm-test demo test lint book notices bench fuzz fuzz-bundle chaos check-concurrency metrics-test compat trace-browser-test aarch64-test net-test vsock-test verbs-guest \
+.PHONY: help setup programs bitcode bitcode-test apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis slurm slurm-test demo test lint book book-test notices bench fuzz fuzz-bundle chaos check-concurrency metrics-test compat trace-browser-test aarch64-test net-test vsock-test verbs-guest \
         verbs-test gpu-bundle gpu-test

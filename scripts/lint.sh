@@ -62,6 +62,12 @@ step python3 tools/shmem_api --check
 step python3 tools/diagrams --check
 step python3 tools/performance --check
 step scripts/book.sh
+# `make book-test` installs it.
+if command -v chromium chromium-browser google-chrome >/dev/null; then
+    step tests/book_browser/run
+else
+    echo "== NOT checked: whether the book's tables fit their page, since there is no chromium" >&2
+fi
 step python3 -m unittest discover --quiet --start-directory tools/gpu_test/tests --top-level-directory tools
 # Faults that the model test must find still apply.
 step python3 tests/model/mutate.py --check

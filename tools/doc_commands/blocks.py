@@ -30,7 +30,11 @@ NOT_RUN = ("builds", "needs-gpu", "needs-rdma", "needs-machines", "needs-root", 
 
 CODE = re.compile(r"`([^`]+)`")
 # What begins a command in a block that does not say that it holds some.
+UNMARKED = ("", "sh", "bash", "shell", "text")
 LIKE_A_COMMAND = re.compile(r"^\s*(\$ |(?:causeway|make|cargo|docker|gpu-bundle/gpu-test\.sh) [a-z-])")
+
+# Output has lines that begin with the name of a program, but none that begins with a prompt.
+PROMPT = re.compile(r"^\s*\$ ")
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ def read(text: str) -> tuple[list[Command], list[str]]:
             continue
         language, _, how = block.info.partition(" ")
         if language != "console":
-            if block.info in ("", "sh", "bash", "shell") and LIKE_A_COMMAND.match(line):
+            begins = {"text": PROMPT}.get(language, LIKE_A_COMMAND) if language in UNMARKED else None
+            if begins and begins.match(line):
                 wrong.append(f"{number}: commands stand in blocks that begin with ```console, each behind `$ `")
         elif unfinished:
             begun = commands.pop()

@@ -24,7 +24,7 @@ $ nvidia-smi
 ```
 
 ```text
-$ no command
+make is the first word of this output
 ```
 """
 
@@ -53,8 +53,8 @@ class Blocks(unittest.TestCase):
         )
 
     def test_commands_do_not_hide_in_other_blocks(self):
-        _, wrong = read("```\ncauseway devices\n```\n```sh\nmake test\n```\n```\nanything\n```\n")
-        self.assertEqual([sentence.partition(":")[0] for sentence in wrong], ["2", "5"])
+        _, wrong = read("```\ncauseway devices\n```\n```sh\nmake test\n```\n```\nanything\n```\n```text\n$ true\n```\n")
+        self.assertEqual([sentence.partition(":")[0] for sentence in wrong], ["2", "5", "11"])
 
     def test_a_mark_that_nobody_knows_is_wrong(self):
         _, wrong = read("```console needs-luck\n$ true\n```\n")
