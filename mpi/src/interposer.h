@@ -51,11 +51,6 @@ static inline void unlock(void) {
 int job_rank(MPI_Comm comm, int rank);
 // A number that no two communicators have.
 uint64_t comm_id(MPI_Comm comm);
-// Finds an attribute of a communicator, by a key that is made at the first call; `delete` frees the value,
-// with the communicator.
-bool find_attribute(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *forget, void *unexpected);
-// Deletes an attribute of MPI_COMM_WORLD, if there is one.
-void delete_world_attribute(int key);
 // A communicator for the errors of calls that have none (self_comm.c).
 MPI_Comm error_comm(void);
 // Calls the communicator's error handler for an error of the interposer with this message, and returns the
@@ -63,6 +58,14 @@ MPI_Comm error_comm(void);
 int raise_error(MPI_Comm comm, const char *call, const char *message);
 // Returns the code alone.
 int error_code(const char *call, const char *message);
+
+// attributes.c
+
+// Finds an attribute of a communicator, by a key that is made at the first call; `delete` frees the value,
+// in the call that frees the communicator.
+bool find_attribute(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *forget, void *unexpected);
+// Deletes an attribute of MPI_COMM_WORLD, if there is one.
+void delete_world_attribute(int key);
 
 // support.c
 

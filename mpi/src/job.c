@@ -62,23 +62,6 @@ void leave_job(void) {
     PMPI_Group_free(&job_group);
 }
 
-bool find_attribute(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *delete, void *value) {
-    int is_known = 0;
-    lock();
-    if (*key == MPI_KEYVAL_INVALID) PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete, key, NULL);
-    PMPI_Comm_get_attr(comm, *key, value, &is_known);
-    unlock();
-    return is_known;
-}
-
-void delete_world_attribute(int key) {
-    void *value;
-    int is_known = 0;
-    // Deleting one that does not exist is an error.
-    if (key != MPI_KEYVAL_INVALID) PMPI_Comm_get_attr(MPI_COMM_WORLD, key, &value, &is_known);
-    if (is_known) PMPI_Comm_delete_attr(MPI_COMM_WORLD, key);
-}
-
 int job_rank(MPI_Comm comm, int rank) {
     if (!in_job) return -1;
     int is_inter = 0, found = MPI_UNDEFINED, size = 0;

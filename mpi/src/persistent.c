@@ -131,8 +131,8 @@ static int make(const struct persistent *what, MPI_Request *request) {
     return error;
 }
 
-static void free_type(struct persistent *message) {
-    if (message->kind != COLLECTIVE && !is_predefined(message->type)) PMPI_Type_free(&message->type);
+static void free_own_type(struct persistent *message) {
+    if (message->kind != COLLECTIVE && !is_predefined(message->type)) free_type(&message->type);
 }
 
 // Makes such a request of the MPI, which checks the arguments.
@@ -159,7 +159,7 @@ static int make_message(enum kind kind, enum mode mode, const void *buffer, MPI_
     if (error != MPI_SUCCESS) return error;
     // The program may free the type before it starts the request.
     error = is_predefined(type) ? MPI_SUCCESS : PMPI_Type_dup(type, &message.type);
-    if (error == MPI_SUCCESS && (error = make(&message, request)) != MPI_SUCCESS) free_type(&message);
+    if (error == MPI_SUCCESS && (error = make(&message, request)) != MPI_SUCCESS) free_own_type(&message);
     if (error != MPI_SUCCESS) PMPI_Request_free(&message.inner);
     return error;
 }
@@ -186,7 +186,7 @@ static void drop(struct persistent *persistent) {
     PMPI_Request_free(&persistent->handle);
     PMPI_Request_free(&persistent->inner);
     if (persistent->kind == COLLECTIVE) drop_staging(persistent->staging);
-    free_type(persistent);
+    free_own_type(persistent);
     free(persistent);
 }
 

@@ -1,8 +1,9 @@
 // Threads that send and receive at once, under MPI_THREAD_MULTIPLE: threads ROUNDS. Each of them has a tag of
 // its own, one probes, and one waits for any tag on a communicator of its own. Each has
-// receives that it takes back.
+// receives that it takes back. Then they match short messages, and free types of messages in flight.
 #include <mpi.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +95,39 @@ static void *match(void *argument) {
     return NULL;
 }
 
+// Elements with gaps, whose types are freed as soon as a message of them has begun: the MPI frees each when
+// it makes progress, in whatever thread that is, and others may call it then.
+static void *free_types(void *argument) {
+    enum { TIMES = 20, MESSAGES = 6, ELEMENTS = 200000, TAG = 1000 };
+    int number = (int)(intptr_t)argument, to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    unsigned char *out = malloc(2 * ELEMENTS), *in = malloc(MESSAGES * ELEMENTS);
+    for (int time = 0; time < TIMES; time++) {
+        MPI_Request requests[2 * MESSAGES];
+        for (size_t at = 0; at < 2 * ELEMENTS; at++) out[at] = (unsigned char)(at + (size_t)(time + rank));
+        for (int at = 0; at < MESSAGES; at++)
+            MPI_Irecv(in + at * ELEMENTS, ELEMENTS, MPI_BYTE, from, TAG + number, MPI_COMM_WORLD,
+                      &requests[at]);
+        for (int at = 0; at < MESSAGES; at++) {
+            MPI_Datatype type;
+            MPI_Type_vector(ELEMENTS >> at, 1, 2, MPI_BYTE, &type);
+            MPI_Type_commit(&type);
+            MPI_Isend(out, 1, type, to, TAG + number, MPI_COMM_WORLD, &requests[MESSAGES + at]);
+            MPI_Type_free(&type);
+        }
+        MPI_Waitall(2 * MESSAGES, requests, MPI_STATUSES_IGNORE);
+        for (int message = 0; message < MESSAGES; message++) {
+            bool is_right = true;
+            for (size_t at = 0; at < (size_t)ELEMENTS >> message && is_right; at++)
+                is_right =
+                    in[(size_t)message * ELEMENTS + at] == (unsigned char)(2 * at + (size_t)(time + from));
+            if (!is_right) __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+        }
+    }
+    free(out);
+    free(in);
+    return NULL;
+}
+
 static void run(void *do_it(void *)) {
     pthread_t threads[THREADS];
     for (intptr_t at = 0; at < THREADS; at++) pthread_create(&threads[at], NULL, do_it, (void *)at);
@@ -110,6 +144,7 @@ int main(int argc, char **argv) {
     gpu_start_on(rank);
     run(exchange);
     run(match);
+    run(free_types);
     int all = 0;
     MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Comm_free(&other);

@@ -182,7 +182,6 @@ COLLECTIVE(Comm_create, (MPI_Comm c, MPI_Group g, MPI_Comm *n), (c, g, n))
 COLLECTIVE(Comm_create_group, (MPI_Comm c, MPI_Group g, int tag, MPI_Comm *n), (c, g, tag, n))
 COLLECTIVE(Comm_split, (MPI_Comm c, int color, int key, MPI_Comm *n), (c, color, key, n))
 COLLECTIVE(Comm_split_type, (MPI_Comm c, int kind, int key, MPI_Info i, MPI_Comm *n), (c, kind, key, i, n))
-COLLECTIVE(Comm_disconnect, (MPI_Comm *c), (c))
 COLLECTIVE(Intercomm_create, (MPI_Comm c, int leader, MPI_Comm peers, int other, int tag, MPI_Comm *n),
            (c, leader, peers, other, tag, n))
 COLLECTIVE(Intercomm_merge, (MPI_Comm c, int high, MPI_Comm *n), (c, high, n))

@@ -34,6 +34,8 @@ struct runs;
 // A type's runs, which must be dropped; null if they cannot be determined, for the reason NO_RUNS.
 struct runs *hold_runs(MPI_Datatype type);
 void drop_runs(struct runs *runs);
+// Frees a type that may have runs, as MPI_Type_free does.
+int free_type(MPI_Datatype *type);
 extern const char NO_RUNS[];
 bool has_no_gaps(const struct runs *runs);
 // Whether so many bytes may be a number of whole elements of the predefined types of the type.

@@ -98,8 +98,9 @@ static struct runs *find_runs(MPI_Datatype type) {
     return runs;
 }
 
+static int key = MPI_KEYVAL_INVALID;
+
 struct runs *hold_runs(MPI_Datatype type) {
-    static int key = MPI_KEYVAL_INVALID;
     lock();
     if (key == MPI_KEYVAL_INVALID) PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, forget, &key, NULL);
     struct runs *runs = NULL;
@@ -112,6 +113,25 @@ struct runs *hold_runs(MPI_Datatype type) {
     if (runs != NULL) runs->holders++;
     unlock();
     return runs;
+}
+
+// Without the attribute: MPICH 4.0.2 frees the type from inside its progress when the last message of it is
+// complete, and would call `forget` there, without its lock (attributes.c). A program may have several
+// references of one type: for those that are left the runs are determined again.
+int free_type(MPI_Datatype *type) {
+    void *runs;
+    int is_known = 0;
+    if (type != NULL && *type != MPI_DATATYPE_NULL) {
+        lock();
+        if (key != MPI_KEYVAL_INVALID) PMPI_Type_get_attr(*type, key, &runs, &is_known);
+        if (is_known) PMPI_Type_delete_attr(*type, key);
+        unlock();
+    }
+    return PMPI_Type_free(type);
+}
+
+EXPORT int MPI_Type_free(MPI_Datatype *type) {
+    return free_type(type);
 }
 
 bool has_no_gaps(const struct runs *runs) {

@@ -1,4 +1,4 @@
-// Communicators from Fortran: calls in which ranks wait for each other, and sessions.
+// Communicators from Fortran: calls in which ranks wait for each other, and sessions. Types that are freed.
 
 #include "fortran.h"
 
@@ -56,6 +56,14 @@ MAKES(intercomm_merge, LIST(MPI_Fint *c, MPI_Fint *is_high), Intercomm_merge, CO
 FORTRAN(intercomm_merge, (MPI_Fint *c, MPI_Fint *is_high, MPI_Fint *made, MPI_Fint *error),
         make_intercomm_merge(c, is_high, made))
 
+static int free_comm(MPI_Fint *c) {
+    MPI_Comm comm = COMM(c);
+    int error = MPI_Comm_free(&comm);
+    *c = PMPI_Comm_c2f(comm);
+    return error;
+}
+FORTRAN(comm_free, (MPI_Fint *c, MPI_Fint *error), free_comm(c))
+
 static int disconnect(MPI_Fint *c) {
     MPI_Comm comm = COMM(c);
     int error = MPI_Comm_disconnect(&comm);
@@ -63,6 +71,14 @@ static int disconnect(MPI_Fint *c) {
     return error;
 }
 FORTRAN(comm_disconnect, (MPI_Fint *c, MPI_Fint *error), disconnect(c))
+
+static int release_type(MPI_Fint *t) {
+    MPI_Datatype type = TYPE(t);
+    int error = MPI_Type_free(&type);
+    *t = PMPI_Type_c2f(type);
+    return error;
+}
+FORTRAN(type_free, (MPI_Fint *t, MPI_Fint *error), release_type(t))
 
 #if MPI_VERSION >= 4
 
