@@ -5,6 +5,8 @@
 // deletes an attribute without its lock: another thread could enter the progress of UCX
 // ("worker->inprogress"), or find its queues half changed. The same is done for datatypes (datatype/pack.c).
 
+#include <stdlib.h>
+
 #include "operation/operation.h"
 
 // Those that have been made.

@@ -19,33 +19,37 @@ static bool is_idle(void) {
     return is_idle;
 }
 
-// Reports a completed request. Whether that is an error.
-static bool take_end(MPI_Request handle, MPI_Status *status, struct failure *found) {
+// Reports a completed request; `left` is what the call has left of it. Whether that is an error.
+static bool take_end(MPI_Request handle, MPI_Request left, MPI_Status *status, struct failure *found) {
     if (failures != NULL && take_failure(handle, found)) return true;
     struct operation ended;
-    if (unreported_count == 0 || !complete_persistent(handle, status, true, &ended)) return false;
+    // The MPI frees others than persistent ones, and the handle may be that of another thread's by now.
+    if (left != handle || unreported_count == 0 || !complete_persistent(handle, status, true, &ended))
+        return false;
     *found = (struct failure){handle, ended.comm, ended.error, ended.is_raised, NULL, NULL};
     return ended.error != MPI_SUCCESS;
 }
 
 // A request has completed: whether that was an error.
-static int complete(MPI_Request handle, MPI_Status *status) {
+static int complete(MPI_Request handle, MPI_Request left, MPI_Status *status) {
     struct failure failure;
-    if (!take_end(handle, status, &failure)) return MPI_SUCCESS;
+    if (!take_end(handle, left, status, &failure)) return MPI_SUCCESS;
     if (status != MPI_STATUS_IGNORE) status->MPI_ERROR = failure.error;
     if (!failure.is_raised) PMPI_Comm_call_errhandler(failure.comm, failure.error);
     return failure.error;
 }
 
 // The same for some of an array: those of these indices, or the first ones if there are none.
-static int complete_all(int count, const int *indices, const MPI_Request *handles, MPI_Status *statuses) {
+static int complete_all(int count, const int *indices, const MPI_Request *handles,
+                        const MPI_Request *requests, MPI_Status *statuses) {
     struct failure failure = {.comm = MPI_COMM_NULL};
     if (failures == NULL && unreported_count == 0) return MPI_SUCCESS;
     bool has_status = statuses != MPI_STATUSES_IGNORE, has_failed = false;
     for (int at = 0; at < count && has_status; at++) statuses[at].MPI_ERROR = MPI_SUCCESS;
     for (int at = 0; at < count; at++) {
         MPI_Status *status = has_status ? &statuses[at] : MPI_STATUS_IGNORE;
-        if (!take_end(handles[indices == NULL ? at : indices[at]], status, &failure)) continue;
+        int index = indices == NULL ? at : indices[at];
+        if (!take_end(handles[index], requests[index], status, &failure)) continue;
         if (has_status) statuses[at].MPI_ERROR = failure.error;
         has_failed = true;
     }
@@ -193,7 +197,7 @@ EXPORT int MPI_Wait(MPI_Request *request, MPI_Status *status) {
     if (plain != NULL) return wait_plain(plain, request, status);
     MPI_Request handle = *request;
     int error = wait_for(request, status);
-    return error == MPI_SUCCESS ? complete(handle, status) : error;
+    return error == MPI_SUCCESS ? complete(handle, *request, status) : error;
 }
 
 EXPORT int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
@@ -203,7 +207,7 @@ EXPORT int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
     MPI_Request handle = *request;
     progress();
     int error = PMPI_Test(request, flag, status);
-    return error == MPI_SUCCESS && *flag ? complete(handle, status) : error;
+    return error == MPI_SUCCESS && *flag ? complete(handle, *request, status) : error;
 }
 
 // For one that is no plain receive.
@@ -292,7 +296,7 @@ static int wait_all(int count, MPI_Request *requests, MPI_Status *statuses) {
     bool has_operations = in_flight > 0 || failures != NULL || unreported_count > 0;
     MPI_Request *handles = has_operations ? copy_of(count, requests) : NULL;
     int failed = wait_each(count, requests, statuses, errors);
-    int error = has_operations ? complete_all(count, NULL, handles, statuses) : MPI_SUCCESS;
+    int error = has_operations ? complete_all(count, NULL, handles, requests, statuses) : MPI_SUCCESS;
     // The MPI has called the error handler for its own.
     for (int at = 0; at < count && failed != MPI_SUCCESS && statuses != MPI_STATUSES_IGNORE; at++)
         if (error == MPI_SUCCESS || errors[at] != MPI_SUCCESS) statuses[at].MPI_ERROR = errors[at];
@@ -311,7 +315,7 @@ static int test_all(int count, MPI_Request *requests, int *flag, MPI_Status *sta
     int error = is_waiting ? MPI_SUCCESS : PMPI_Testall(count, requests, flag, found);
     bool has_ended = error == MPI_SUCCESS && *flag;
     error = end_plains(&plains, requests, NULL, count, *flag, found, error);
-    if (has_ended && error == MPI_SUCCESS) error = complete_all(count, NULL, handles, statuses);
+    if (has_ended && error == MPI_SUCCESS) error = complete_all(count, NULL, handles, requests, statuses);
     drop_plains(&plains, requests);
     free(handles);
     return error;
@@ -346,7 +350,7 @@ static int test_any(int count, MPI_Request *requests, int *index, int *flag, MPI
         struct plain *plain = plains.list != NULL ? plains.list[*index] : NULL;
         if (plain != NULL) plains.list[*index] = NULL;
         error = plain != NULL ? complete_plain(plain, true, found, found, error)
-                              : complete(handles[*index], status);
+                              : complete(handles[*index], requests[*index], status);
     } else if (error != MPI_SUCCESS && plains.list != NULL && *index >= 0 && *index < count) {
         // Its request stays, and is inactive.
         struct plain *plain = plains.list[*index];
@@ -386,7 +390,7 @@ static int test_some(int count, MPI_Request *requests, int *ended, int *indices,
     }
     bool has_ended = error == MPI_SUCCESS && *ended != MPI_UNDEFINED;
     if (*ended != MPI_UNDEFINED) error = end_plains(&plains, requests, indices, *ended, true, found, error);
-    if (has_ended && error == MPI_SUCCESS) error = complete_all(*ended, indices, handles, statuses);
+    if (has_ended && error == MPI_SUCCESS) error = complete_all(*ended, indices, handles, requests, statuses);
     drop_plains(&plains, requests);
     free(handles);
     return error;

@@ -1,12 +1,14 @@
 // Threads that send and receive at once, under MPI_THREAD_MULTIPLE: threads ROUNDS. Each of them has a tag of
 // its own, one probes, and one waits for any tag on a communicator of its own. Each has
-// receives that it takes back. Then they match short messages, and free types of messages in flight.
+// receives that it takes back. Then they match short messages,
+// free types of messages in flight, and get handles that another one has had.
 #include <mpi.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "causeway_comm.h"
 #include "gpu.h"
@@ -128,6 +130,70 @@ static void *free_types(void *argument) {
     return NULL;
 }
 
+// A thread waits for two requests. The MPI frees the first one while the second one is in flight, and gives
+// its handle to another thread, for a persistent request: which has its own status, and is not that of the
+// first one. An MPI that keeps such requests elsewhere gives other handles.
+
+enum { FIRST = 2000, SECOND, PERSISTENT, SHORT = 100 };
+
+struct reuse {
+    MPI_Request first, other, made;
+    void *memory;
+};
+
+static void must_be(const MPI_Status *status, int tag, int bytes) {
+    int count = -1;
+    MPI_Get_count(status, MPI_BYTE, &count);
+    if (count == bytes && status->MPI_TAG == tag && status->MPI_SOURCE == rank) return;
+    fprintf(stderr, "%d bytes with tag %d from %d instead of %d with tag %d\n", count, status->MPI_TAG,
+            status->MPI_SOURCE, bytes, tag);
+    __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+}
+
+static void *reuse_handle(void *argument) {
+    struct reuse *reuse = argument;
+    unsigned char bytes[SHORT] = {0};
+    int flag = 0;
+    MPI_Status status;
+    gpu_use();
+    usleep(100000);
+    // The interposer's needs two of the MPI's, of which the second one is the program's.
+    MPI_Request_free(&reuse->other);
+    MPI_Recv_init(reuse->memory, SHORT, MPI_BYTE, rank, PERSISTENT, MPI_COMM_WORLD, &reuse->made);
+    MPI_Start(&reuse->made);
+    MPI_Send(bytes, SHORT, MPI_BYTE, rank, PERSISTENT, MPI_COMM_WORLD);
+    while (!flag) MPI_Request_get_status(reuse->made, &flag, &status);
+    must_be(&status, PERSISTENT, SHORT);
+    MPI_Send(bytes, 1, MPI_BYTE, rank, SECOND, MPI_COMM_WORLD);
+    usleep(100000);
+    MPI_Wait(&reuse->made, &status);
+    must_be(&status, PERSISTENT, SHORT);
+    return NULL;
+}
+
+static void reuse_handles(void) {
+    unsigned char in[2], out[1] = {0};
+    MPI_Request requests[2];
+    MPI_Status statuses[2];
+    pthread_t thread;
+    struct reuse reuse = {.memory = gpu_allocate(DEVICE, SHORT)};
+    MPI_Send_init(out, 1, MPI_BYTE, rank, SECOND, MPI_COMM_WORLD, &reuse.other);
+    MPI_Irecv(&in[0], 1, MPI_BYTE, rank, FIRST, MPI_COMM_WORLD, &requests[0]);
+    MPI_Irecv(&in[1], 1, MPI_BYTE, rank, SECOND, MPI_COMM_WORLD, &requests[1]);
+    reuse.first = requests[0];
+    MPI_Send(out, 1, MPI_BYTE, rank, FIRST, MPI_COMM_WORLD);
+    pthread_create(&thread, NULL, reuse_handle, &reuse);
+    MPI_Waitall(2, requests, statuses);
+    must_be(&statuses[0], FIRST, 1);
+    must_be(&statuses[1], SECOND, 1);
+    pthread_join(thread, NULL);
+#ifdef MPICH_VERSION
+    if (reuse.made != reuse.first) printf("the handle of a request is not used again\n");
+#endif
+    MPI_Request_free(&reuse.made);
+    gpu_free(DEVICE, reuse.memory, SHORT);
+}
+
 static void run(void *do_it(void *)) {
     pthread_t threads[THREADS];
     for (intptr_t at = 0; at < THREADS; at++) pthread_create(&threads[at], NULL, do_it, (void *)at);
@@ -145,6 +211,7 @@ int main(int argc, char **argv) {
     run(exchange);
     run(match);
     run(free_types);
+    reuse_handles();
     int all = 0;
     MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Comm_free(&other);
