@@ -51,7 +51,7 @@ fi
 step python3 -m unittest discover --quiet --start-directory tools/layers
 step python3 tools/layers
 # Links between documents, pictures and figures that are made from texts, and the book.
-for tool in check_links cli_reference diagrams doc_commands module_tables notices package performance words; do
+for tool in check_links cli_reference device_api diagrams doc_commands module_tables notices package performance words; do
     step python3 -m unittest discover --quiet --start-directory tools/$tool
 done
 step python3 tools/words
@@ -59,6 +59,7 @@ step python3 tools/module_tables
 step python3 tools/check_links
 step python3 tools/notices --check
 step python3 tools/shmem_api --check
+step python3 tools/device_api --check
 step python3 tools/diagrams --check
 step python3 tools/performance --check
 step scripts/book.sh

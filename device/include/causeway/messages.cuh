@@ -19,6 +19,8 @@ __device__ inline Initiator control_initiator(const TeamState *state, u32 peer) 
 
 } // namespace detail
 
+// Sends bytes of this rank's part of a window to the peer, whose `receive` takes them. They may be written again when it
+// returns. Waits while the peer has eight pieces that it has not taken.
 template <class Scope = Thread>
 __device__ inline Status send(const Team &team, u32 peer, const Window &from, u64 offset, u64 bytes) {
     constexpr u64 MAX_PAYLOAD = PIECE_BYTES - PIECE_HEAD;

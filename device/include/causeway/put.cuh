@@ -6,6 +6,7 @@
 
 namespace causeway {
 
+// What a signal does to its word.
 enum class SignalKind : u32 { set = 0, add = 1 };
 
 // What a signal is waited for to be.
@@ -211,7 +212,7 @@ __device__ inline Status signal(const Team &team, u32 peer, const Window &window
 }
 
 // A put, and behind it a signal: whoever sees the signal finds the bytes. Both go the same way, so that
-// nobody waits for the put in between.
+// no wait for the put is needed in between.
 template <class Scope = Thread>
 __device__ inline Status put_signal(const Team &team, u32 peer, const Window &to, u64 to_offset,
                                     const Window &from, u64 from_offset, u64 bytes, const Window &signals,

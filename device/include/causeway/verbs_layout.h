@@ -20,7 +20,7 @@ enum class Status : u32 {
     ok = 0,
     again = 1,     // the queue is full, or no completion is there (EAGAIN)
     invalid = 2,   // the request cannot be written: too long, misaligned, or of no such operation
-    failed = 3,    // the queue pair has failed: poll the rest of its completions, then causeway_verbs_reset
+    failed = 3,    // the queue pair has failed: poll the rest of its completions, then causeway_qp_reset
     aborted = 4,   // the host has ended all waits
     timed_out = 5, // what was waited for has not come within the limit
 };
