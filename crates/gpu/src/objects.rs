@@ -71,6 +71,14 @@ impl Objects {
         Ok(())
     }
 
+    /// Has a handle stand for another native handle of the same kind.
+    pub fn replace<K: Kind>(&self, handle: Handle<K>, native: Native<K>) -> Result<(), CUresult> {
+        let mut natives = self.natives.write();
+        let known = natives.get_mut(&handle.value()).filter(|_| K::accepts(handle.tag()));
+        *known.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)? = native.value();
+        Ok(())
+    }
+
     /// The handles of all objects of a kind. It looks at all objects.
     pub fn handles<K: Kind>(&self) -> Vec<Handle<K>> {
         let natives = self.natives.read();
@@ -154,7 +162,9 @@ mod tests {
         assert_eq!(objects.native(handle), Ok(Native::from_value(99)));
         assert!(objects.insert(handle, Native::from_value(1)).is_err());
         assert_eq!((objects.handles::<Event>(), objects.handles::<Kernel>()), (vec![handle], vec![]));
-        assert_eq!(objects.remove(handle), Ok(Native::from_value(99)));
+        assert_eq!(objects.replace(handle, Native::from_value(98)), Ok(()));
+        assert_eq!(objects.remove(handle), Ok(Native::from_value(98)));
+        assert!(objects.replace(handle, Native::from_value(97)).is_err());
         assert_eq!(objects.native(handle), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
         assert!(objects.remove(handle).is_err());
         objects.insert(Handle::<Event>::new(3, 2), Native::from_value(1)).unwrap();

@@ -12,7 +12,7 @@
 //! the attributes that its function had when it was given: a deferred one holds up changes of them.
 
 use causeway_api::calls::Request;
-use causeway_api::handle::{Context, Handle, Stream};
+use causeway_api::handle::{Context, Event, Handle, Kind, Stream};
 use causeway_api::order::{Access, Order};
 use std::collections::{HashMap, HashSet};
 
@@ -65,6 +65,34 @@ pub enum CommandOrder {
     },
     /// Comes after everything before it, and holds up nothing.
     Barrier,
+}
+
+impl CommandOrder {
+    /// Whether the command records an event, waits for it, or uses it otherwise.
+    pub fn names_event(self, event: Handle<Event>) -> bool {
+        match self {
+            Self::InStream { shared, .. } => shared == Some(event.value()),
+            Self::UsesEvent { event: one, other } => one == event.value() || other == Some(event.value()),
+            _ => false,
+        }
+    }
+
+    /// The command names the event `to` in place of `from`.
+    pub fn rename_event(&mut self, from: Handle<Event>, to: Handle<Event>) {
+        let rename = |named: &mut u64| {
+            if *named == from.value() {
+                *named = to.value();
+            }
+        };
+        match self {
+            Self::InStream { shared, .. } => shared.iter_mut().for_each(rename),
+            Self::UsesEvent { event, other } => {
+                rename(event);
+                other.iter_mut().for_each(rename);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// The order of a command of `context`, from that of the declaration list.
@@ -218,6 +246,23 @@ impl Blockers {
         }
     }
 
+    /// The event that a command records, if only deferred commands that name it hold that up, and none of its stream.
+    pub fn event_that_holds_up(&self, order: CommandOrder, kinds: &ObjectKinds) -> Option<Handle<Event>> {
+        let CommandOrder::InStream { stream, shared: Some(object), writes: true } = order else {
+            return None;
+        };
+        let event = Handle::<Event>::from_value(object);
+        let is_held = event.tag() == Event::TAG && self.shared.contains_key(&object);
+        (is_held && !self.holds_up_stream(stream, kinds)).then_some(event)
+    }
+
+    /// The deferred commands that name the event `from` name `to` from now on.
+    pub fn rename_event(&mut self, from: Handle<Event>, to: Handle<Event>) {
+        if let Some(is_recorded) = self.shared.remove(&from.value()) {
+            self.shared.insert(to.value(), is_recorded);
+        }
+    }
+
     fn holds_up_stream(&self, stream: u64, kinds: &ObjectKinds) -> bool {
         self.streams.contains(&stream)
             || self.legacy_streams.contains(&stream)
@@ -368,6 +413,26 @@ mod tests {
         let blockers = blocked_by(&[wait(A)], &kinds);
         assert!(blockers.holds_up_command(record(B), &kinds));
         assert!(!blockers.holds_up_command(wait(B), &kinds));
+    }
+
+    #[test]
+    fn a_new_record_behind_its_event_alone_is_known_and_passes_when_that_is_renamed() {
+        let kinds = ObjectKinds::default();
+        let (event, other) = (Handle::<Event>::from_value(E), Handle::<Event>::from_value(E + 1));
+        let mut blockers = blocked_by(&[record(A)], &kinds);
+        assert_eq!(blockers.event_that_holds_up(record(B), &kinds), Some(event));
+        assert_eq!(blockers.event_that_holds_up(record(A), &kinds), None, "its stream holds it up, too");
+        assert_eq!(blockers.event_that_holds_up(wait(B), &kinds), None, "a wait comes after the record");
+        let of_graph = CommandOrder::InStream { stream: B, shared: Some(10 << 56), writes: true };
+        assert_eq!(blocked_by(&[of_graph], &kinds).event_that_holds_up(of_graph, &kinds), None);
+        blockers.rename_event(event, other);
+        assert!(!blockers.holds_up_command(record(B), &kinds) && !blockers.holds_up_command(wait(B), &kinds));
+        let mut wait_for_it = wait(B);
+        wait_for_it.rename_event(event, other);
+        assert!(wait_for_it.names_event(other) && blockers.holds_up_command(wait_for_it, &kinds));
+        let mut elapsed = CommandOrder::UsesEvent { event: 1, other: Some(E) };
+        elapsed.rename_event(event, other);
+        assert_eq!(elapsed, CommandOrder::UsesEvent { event: 1, other: Some(E + 1) });
     }
 
     #[test]

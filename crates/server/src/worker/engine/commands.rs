@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_api::calls::{Executor, Opcode, Request};
-use causeway_api::handle::{Context, Handle};
+use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
 use causeway_gpu::{CuResult, dispatch};
@@ -14,6 +14,7 @@ use causeway_sync::delays;
 use causeway_wire::message::{ClientMessage, Command, Messages};
 
 use crate::activity::Activity;
+use crate::worker::engine::event_renewal::{Creation, EarlierEvent};
 use crate::worker::engine::queue::{Deferred, TooMuch};
 use crate::worker::engine::state::{Engine, ProtocolError, State};
 use crate::worker::journal::{Entry, Executed};
@@ -43,7 +44,7 @@ impl Engine {
         }
         let mut state = self.state.lock();
         state.queue.note_made(&request, head.context);
-        if self.is_ready(&state, head, order, &request) {
+        if self.is_ready(&mut state, head, order, &request) {
             self.issue(&mut state, head, order, &request, command.payload);
         } else {
             let answered = waits::reply_to_held_query(&self.session, head, &request);
@@ -51,7 +52,9 @@ impl Engine {
             admitted.map_err(|TooMuch(bytes)| ProtocolError::TooMuchDeferred(bytes))?;
             let mut makes = false;
             request.makes(|_| makes = true);
-            state.queue.push(Deferred { head: answered, order, payload: command.payload.into(), makes });
+            let payload = command.payload.into();
+            let earlier_events = Vec::new();
+            state.queue.push(Deferred { head: answered, order, payload, makes, earlier_events });
         }
         self.state.release(state, |state| self.resume(state));
         Ok(())
@@ -103,7 +106,10 @@ impl Engine {
     }
 
     /// Whether nothing holds a command up, and it can be issued without blocking; which is to be done then.
-    fn is_ready(&self, state: &State, head: Head, order: CommandOrder, request: &Request<'_>) -> bool {
+    fn is_ready(&self, state: &mut State, head: Head, order: CommandOrder, request: &Request<'_>) -> bool {
+        if let Some(event) = state.queue.event_that_holds_up(order) {
+            self.renew_event(state, event);
+        }
         if state.queue.holds_up(order, request) || !self.uploads.are_complete(request) {
             return false;
         }
@@ -126,6 +132,41 @@ impl Engine {
         state.queue.has_capacity(&self.session, order)
             && Launches::stream_of(request, order)
                 .is_none_or(|stream| self.launches.try_begin(&self.session, head.context, stream))
+    }
+}
+
+impl Engine {
+    /// Renews an event that is about to be recorded while deferred commands name it. Where it cannot be renewed the
+    /// record comes after these.
+    fn renew_event(&self, state: &mut State, event: Handle<Event>) {
+        let Some(creation) = state.events.creation(event) else { return };
+        let earlier = state.events.next_handle();
+        let Some(renaming) = state.queue.renaming(event, earlier) else { return };
+        match self.exchange_native(event, earlier, creation) {
+            Ok(()) => {
+                let earlier = EarlierEvent::new(&self.session, earlier);
+                state.queue.rename(renaming, event, &Arc::new(earlier));
+            }
+            Err(status) => tracing::debug!(status = status.0, "an event could not be renewed"),
+        }
+    }
+
+    /// Gives an event a new native event; `earlier` names the one that it had.
+    fn exchange_native(
+        &self,
+        event: Handle<Event>,
+        earlier: Handle<Event>,
+        creation: Creation,
+    ) -> CuResult<()> {
+        let (objects, gpu) = (self.session.objects(), self.session.gpu());
+        self.session.enter_context(creation.context)?;
+        let new = gpu.event_create(creation.flags)?;
+        let exchanged = objects.native(event).and_then(|old| objects.insert(earlier, old));
+        if exchanged.is_err() {
+            gpu.event_destroy(new)?;
+            return exchanged;
+        }
+        objects.replace(event, new)
     }
 }
 

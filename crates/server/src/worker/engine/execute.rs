@@ -43,6 +43,7 @@ impl Engine {
         state.reply.clear();
         if let Some(context) = request.ended_context() {
             state.fences.context_ends(self.session.gpu(), context);
+            state.events.context_ends(context);
             self.peers.context_ends(context);
             state.in_flight.context_ends(&self.session, head, context)?;
         }
@@ -60,6 +61,7 @@ impl Engine {
             }
         };
         memory.carried_out(request, head.context, &state.reply, reservation);
+        state.events.carried_out(request, head.context);
         // Those in the background note themselves.
         if self.journal.is_recording() && !matches!(request.executor(), Executor::Background { .. }) {
             self.journal.record(&Executed {

@@ -13,10 +13,12 @@
 //! | `commands` | Commands: the frames of the client in which they come; whether one is issued now or queued; and its issue: context, order and reply |
 //! | `execute` | Command dispatch: which part of the engine executes a command, or whether the back end does |
 //! | `state` | State of a session's engine: its parts, whether anything is under way or holds device memory, and memory of other servers that is unmapped later |
+//! | `event_renewal` | Event renewal: the native event of a record that must not wait for an earlier one |
 //! | `queue` | Deferred commands by stream, and the progress of each stream |
 //! | `fences` | What a synchronous copy has brought to the device is there for all that comes after it, in whichever stream |
 
 mod commands;
+mod event_renewal;
 mod events;
 mod execute;
 mod fences;

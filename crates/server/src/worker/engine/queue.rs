@@ -1,9 +1,10 @@
 //! Deferred commands by stream, and the progress of each stream.
 
+use crate::worker::engine::event_renewal::{EarlierEvent, renamed};
 use crate::worker::order::{self, Blockers, CommandOrder, ObjectKinds};
 use crate::worker::session::{Head, Session};
 use causeway_api::calls::Request;
-use causeway_api::handle::{Context, Handle, Stream};
+use causeway_api::handle::{Context, Event, Handle, Stream};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +27,12 @@ pub(super) struct Deferred {
     pub payload: Box<[u8]>,
     /// Whether it makes objects.
     pub makes: bool,
+    /// Events that have been renewed since it came, which it names.
+    pub earlier_events: Vec<Arc<EarlierEvent>>,
 }
+
+/// The commands that wait and name an event, by their index in the queue, with the arguments that name another.
+pub(super) struct Renaming(Vec<(usize, Box<[u8]>)>);
 
 /// More bytes of commands wait than may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +118,9 @@ impl CommandQueue {
     /// [`admit`](Self::admit). That is known without its arguments: there may be a hundred thousand behind a stream that
     /// goes on bit by bit.
     pub fn readmit_held(&mut self, deferred: &Deferred) -> bool {
-        let is_held = !deferred.makes && self.blockers.holds_up_command(deferred.order, &self.kinds);
+        let is_held = !deferred.makes
+            && self.event_that_holds_up(deferred.order).is_none()
+            && self.blockers.holds_up_command(deferred.order, &self.kinds);
         if is_held {
             self.deferred_bytes += deferred.payload.len() + size_of::<Deferred>();
             self.blockers.add_command(deferred.order, deferred.head.context, &self.kinds);
@@ -123,6 +131,35 @@ impl CommandQueue {
     /// Has a command wait behind all others that do.
     pub fn push(&mut self, deferred: Deferred) {
         self.deferred.push_back(deferred);
+    }
+
+    /// The event that a command records, if only commands that wait and name it hold that up.
+    pub fn event_that_holds_up(&self, order: CommandOrder) -> Option<Handle<Event>> {
+        self.blockers.event_that_holds_up(order, &self.kinds)
+    }
+
+    /// What is to be done for the commands that wait to name the event `to` in place of `from`; none where one of them
+    /// cannot.
+    pub fn renaming(&self, from: Handle<Event>, to: Handle<Event>) -> Option<Renaming> {
+        let mut arguments = Vec::new();
+        for (index, deferred) in self.deferred.iter().enumerate() {
+            if deferred.order.names_event(from) {
+                let request = Request::decode(deferred.head.opcode, &deferred.payload).ok()?;
+                arguments.push((index, renamed(&request, from, to)?.into()));
+            }
+        }
+        Some(Renaming(arguments))
+    }
+
+    /// Has the commands that wait name the event `to` in place of `from`.
+    pub fn rename(&mut self, renaming: Renaming, from: Handle<Event>, to: &Arc<EarlierEvent>) {
+        for (index, arguments) in renaming.0 {
+            let deferred = &mut self.deferred[index];
+            deferred.payload = arguments;
+            deferred.order.rename_event(from, to.handle());
+            deferred.earlier_events.push(Arc::clone(to));
+        }
+        self.blockers.rename_event(from, to.handle());
     }
 
     /// Takes out all commands that wait, in order; whoever takes them defers again what must wait longer.

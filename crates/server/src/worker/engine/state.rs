@@ -26,6 +26,7 @@ use thiserror::Error;
 
 use crate::worker::arena::Arena;
 use crate::worker::downloads::Downloads;
+use crate::worker::engine::event_renewal::RenewableEvents;
 use crate::worker::engine::fences::Fences;
 use crate::worker::engine::queue::CommandQueue;
 use crate::worker::host_functions::HostFunctions;
@@ -64,6 +65,7 @@ pub enum ProtocolError {
 pub(super) struct State {
     pub queue: CommandQueue,
     pub fences: Fences,
+    pub events: RenewableEvents,
     pub in_flight: UploadsInFlight,
     /// How many commands have been issued.
     pub issued: u64,

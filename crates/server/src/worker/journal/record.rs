@@ -241,8 +241,11 @@ impl Executed<'_> {
             Request::event_create(create) => table.put(Key::Object(create.event.value()), self.entry(0)),
             Request::event_destroy(destroy) => table.remove_with_children(destroy.event.value()),
             Request::event_record(record) => {
-                let what = (record.stream.value(), record.flags, self.context);
-                table.recorded.insert(record.event.value(), what);
+                // A record that a newer one has overtaken has an event of the engine's own, and counts no more.
+                if table.by_key.contains_key(&Key::Object(record.event.value())) {
+                    let what = (record.stream.value(), record.flags, self.context);
+                    table.recorded.insert(record.event.value(), what);
+                }
             }
             _ => return false,
         }
