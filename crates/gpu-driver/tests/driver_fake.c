@@ -168,6 +168,17 @@ CUresult cuFlushGPUDirectRDMAWrites(int target, int scope) { note("flush %d %d\n
 CUresult cuMemHostGetDevicePointer_v2(Address *out, void *p, unsigned flags) { (void)flags; *out = (Address)(uintptr_t)p + (1ull << 48); return SUCCESS; }
 CUresult cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, Handle stream) { (void)from; note("HtoD %llx %zu %p\n", to, bytes, stream); return outcome_of(HOST_COPY); }
 CUresult cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Handle stream) { memset(to, 7, bytes); note("DtoH %llx %zu %p\n", from, bytes, stream); return outcome_of(HOST_COPY); }
+// What it knows of memory: a device's below 0x100000, and 4096 bytes of the host at 0x200000.
+CUresult cuPointerGetAttribute(void *out, int attribute, Address p) {
+    int is_host = p >= 0x200000 && p < 0x201000;
+    if (p >= 0x100000 && !is_host) return INVALID_VALUE;
+    switch (attribute) {
+    case 2: *(unsigned *)out = is_host ? 1 : 2; return SUCCESS;
+    case 11: *(Address *)out = is_host ? 0x200000 : 0; return SUCCESS;
+    case 12: *(size_t *)out = is_host ? 4096 : 0x100000; return SUCCESS;
+    default: return INVALID_VALUE;
+    }
+}
 CUresult cuMemcpyAsync(Address to, Address from, size_t bytes, Handle stream) { note("DtoD %llx %llx %zu %p\n", to, from, bytes, stream); return SUCCESS; }
 
 struct copy2d { size_t x, y; int type; const void *host; Address device; Handle array; size_t pitch;

@@ -35,6 +35,28 @@ fn copies_use_the_call_that_fits() {
     assert!(fake.driver.copy_within_device(Region::linear(1, 8).into(), rows.into(), stream).is_err());
 }
 
+/// `cuMemcpyAsync` takes an address that it does not know for ordinary memory of the process.
+#[test]
+fn only_memory_that_the_driver_knows_is_copied_on_the_device() {
+    let fake = Fake::new();
+    let stream = Native::from_value(0x55);
+    let copy = |to, from, bytes| {
+        let (to, from) = (Region::linear(to, bytes), Region::linear(from, bytes));
+        fake.driver.copy_within_device(to.into(), from.into(), stream)
+    };
+    let mut memory = [0_u8; 64];
+    let unknown = memory.as_mut_ptr() as u64;
+    for (to, from, bytes) in
+        [(0x100, unknown, 8), (unknown, 0x100, 8), (0x100, 0x200ff9, 8), (0x100, 0x200000, 4097)]
+    {
+        assert_eq!(copy(to, from, bytes), Err(CUresult::CUDA_ERROR_INVALID_VALUE), "{to:#x} {from:#x}");
+        assert_eq!(fake.log(), "");
+    }
+    copy(0x100, 0x200ff8, 8).unwrap();
+    copy(0x200000, 0x100, 4096).unwrap();
+    assert_eq!(fake.log(), "DtoD 100 200ff8 8 0x55\nDtoD 200000 100 4096 0x55\n");
+}
+
 #[test]
 fn staging_memory_is_pinned_once_and_used_again() {
     let fake = Fake::new();

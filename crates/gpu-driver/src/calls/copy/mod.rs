@@ -5,7 +5,9 @@ mod shape;
 
 use crate::driver::Driver;
 use causeway_api::handle::{Context, Native, Stream};
-use causeway_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUresult};
+use causeway_api::sys::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUmemorytype, CUpointer_attribute, CUresult,
+};
 use causeway_gpu::calls::CopyCalls;
 use causeway_gpu::{CuResult, NativeLocation};
 use shape::{Pitch, Shape, Start, packed};
@@ -20,7 +22,12 @@ impl CopyCalls for Driver {
         stream: Native<Stream>,
     ) -> CuResult<()> {
         let shape = Shape::of(&destination, &source)?;
-        // SAFETY: no host memory takes part.
+        if let Shape::Linear { bytes } = shape {
+            self.check_known(Start::of(&destination), bytes)?;
+            self.check_known(Start::of(&source), bytes)?;
+        }
+        // SAFETY: no host memory takes part: the form of the call that takes any address gets only known ones, the
+        // others say that the addresses are a device's.
         unsafe { self.copy(shape, Start::of(&destination), Start::of(&source), stream) }
     }
 
@@ -94,6 +101,34 @@ impl Driver {
         let shape = Shape::of(&packed(source)?, source)?;
         // SAFETY: the shape covers the place's bytes of host memory, which the caller vouches for.
         unsafe { self.copy(shape, Start::Host(destination), Start::of(source), stream) }
+    }
+
+    /// Refuses an address that is not known to the driver with all `bytes`, or that is memory of this process which
+    /// no kernel reaches. `cuMemcpyAsync` takes such an address for ordinary memory of the calling process, which
+    /// is not the client's to read or to write.
+    fn check_known(&self, start: Start, bytes: usize) -> CuResult<()> {
+        let Start::Device(address) = start else { return Ok(()) };
+        let attribute = |attribute| {
+            let mut value = 0_u64;
+            // SAFETY: each of the attributes asked for is written as at most as many bytes as the local has.
+            let known =
+                unsafe { self.functions.cuPointerGetAttribute((&raw mut value).cast(), attribute, address) };
+            known.map(|()| value).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
+        };
+        let kind = attribute(CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE)?;
+        // The driver checks the ends of a device's memory itself.
+        if kind != u64::from(CUmemorytype::CU_MEMORYTYPE_HOST.0)
+            || self.host_ranges.find(address, bytes).is_some()
+        {
+            return Ok(());
+        }
+        let first = attribute(CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)?;
+        let length = attribute(CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE)?;
+        let is_inside = address
+            .checked_sub(first)
+            .and_then(|offset| offset.checked_add(bytes as u64))
+            .is_some_and(|end| end <= length);
+        is_inside.then_some(()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// A copy on the device as a node of a graph has it.
