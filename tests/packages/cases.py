@@ -130,6 +130,22 @@ causeway sessions --on $CAUSEWAY_ON >listed && grep over_a_restart listed
 # Longer than systemd waits for a sign of life of the main process.
 sleep 6
 [ "$(main)" = $second ]
+# A newer release, and back to this one: the session goes on over both.
+newer() {{
+    dpkg-deb --raw-extract $1_[0-9]*.deb $1 && sed -i -E "s/^Version: .*/Version: 9999/; s/[(]= [0-9.]+/(= 9999/g" $1/DEBIAN/control
+    dpkg-deb --root-owner-group --build $1 newer_$1.deb && rm -r $1
+}}
+for package in causeway causeway-server causeway-client; do newer $package; done
+apt install -y ./newer_*.deb
+[ "$(dpkg-query --show --showformat='${{Version}}' causeway-server)" = 9999 ]
+changed $second
+second=$(main)
+apt install -y --allow-downgrades ./causeway_*.deb ./causeway-server_*.deb ./causeway-client_*.deb
+! dpkg-query --show causeway-server | grep 9999
+changed $second
+second=$(main)
+causeway sessions --on $CAUSEWAY_ON >listed && grep over_a_restart listed
+causeway run -- ./program
 # A configuration that is wrong changes nothing.
 echo 'max-sessions = "many"' >>/etc/causeway/serve.toml
 systemctl reload causeway && sleep 1
@@ -156,7 +172,7 @@ OLD = "#!/bin/bash\nsystemd-notify --ready\nexec sleep 1000\n"
 
 
 def upgrade() -> str:
-    """An upgrade of the service, under systemd, ends no session."""
+    """An upgrade of the service, under systemd, ends no session, nor does the way back."""
     with fresh("bookworm", "systemd", "systemd-sysv", "dbus", "procps") as root:
         put(root, "*.deb")
         shutil.copy(ROOT / "build/cuda/over_a_restart", root / "root")
@@ -168,9 +184,9 @@ def upgrade() -> str:
         limits.mkdir(parents=True)
         (limits / "test.conf").write_text("[Service]\nWatchdogSec=4\n")
         printed = booted(root, UPGRADE.format())
-        if "sessions went on" not in printed or printed.count(PASSED) != 3 or "PASS over_a_restart" not in printed:
+        if "sessions went on" not in printed or printed.count(PASSED) != 4 or "PASS over_a_restart" not in printed:
             raise Failed(printed)
-    return "by dpkg and by systemctl reload, from an older release, too"
+    return "by dpkg, apt and systemctl reload, from an older release and back to one, too"
 
 
 def driver_package(folder: Path) -> Path:
@@ -426,6 +442,36 @@ def by_device(podman: list[str], name: str, socket: str) -> None:
         raise Failed(f"a container with a device did not use it:\n{printed}")
 
 
+# What a node has on which the plugin is compiled, and where users submit jobs.
+NODE = ("slurm-client", "libslurm-dev", "gcc", "libc6-dev")
+PLUGIN = """
+set -e -o pipefail
+export DEBIAN_FRONTEND=noninteractive
+cd /root
+apt install -y ./causeway_*.deb ./causeway-client_*.deb ./causeway-slurm_*.deb
+/usr/lib/causeway/slurm/build-plugin
+mkdir -p /etc/slurm
+printf '%s\\n' ClusterName=test SlurmctldHost=localhost NodeName=localhost >/etc/slurm/slurm.conf
+echo 'required /usr/lib/causeway/slurm/causeway_spank.so pool=gpus' >/etc/slurm/plugstack.conf
+srun --help | grep -e --rgpu
+srun --version
+"""
+
+
+def slurm() -> str:
+    """The plugin is compiled with the headers of several releases of Slurm, whose `srun` loads it."""
+    releases = []
+    # Debian's 22.05 and 24.11, and the newest one that it has.
+    for suite in ("bookworm", "trixie", "sid"):
+        with fresh(suite, *NODE) as root:
+            put(root, "*.deb")
+            printed = inside(root, PLUGIN)
+            releases += re.findall(r"^slurm(?:-wlm)? (\S+)$", printed, re.MULTILINE)
+            if len(releases) != len(set(releases)) or "warning:" in printed.partition("build-plugin")[2]:
+                raise Failed(printed)
+    return f"`srun --rgpu` of Slurm {', '.join(releases)}"
+
+
 ALL = {
     "portable": portable,
     "wheel": wheel,
@@ -438,4 +484,5 @@ ALL = {
     "archive": archive,
     "module": module,
     "image": image,
+    "slurm": slurm,
 }
