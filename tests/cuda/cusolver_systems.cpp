@@ -292,6 +292,32 @@ template <typename T> static void decompositions(Handle solver) {
         check_product<T>("gesvd's U", view(u.host, m, 2), left, identity(), u.columns, m, u.columns);
         check_product<T>("gesvd's V", view(v.host, v.leading), view(v.host, v.leading, 2), identity(), v.rows, columns, v.rows);
     }
+    // A batch of tall matrices, with room between them.
+    const int m = 9, few = 4, batch = 3;
+    const long long strides[] = {(m + 1) * few + 5, few + 2, (m + 2) * few + 1, (few + 1) * few + 3};
+    Matrix<T> a(strides[0], batch), u(strides[2], batch), v(strides[3], batch);
+    Matrix<typename Kind<T>::Real> values(strides[1], batch);
+    Matrix<int> each(batch, 1);
+    a.upload();
+    int size = 0;
+    MUST(dense<T>("gesvdaStridedBatched_bufferSize"), solver, 1, few, m, few, a.get(), m + 1, strides[0], values.get(), strides[1], u.get(), m + 2,
+         strides[2], v.get(), few + 1, strides[3], &size, batch);
+    CHECK_THAT(size > 0);
+    double norms[batch] = {9, 9, 9};
+    MUST(dense<T>("gesvdaStridedBatched"), solver, 1, few, m, few, a.get(), m + 1, strides[0], values.get(), strides[1], u.get(), m + 2, strides[2],
+         v.get(), few + 1, strides[3], (T *)nullptr, size, each.get(), norms, batch);
+    CHECK_THAT(call(dense<T>("gesvdaStridedBatched"), solver, 1, few - 1, m, few, a.get(), m + 1, strides[0], values.get(), strides[1], u.get(), m + 2,
+                    strides[2], v.get(), few + 1, strides[3], (T *)nullptr, size, each.get(), norms, batch) == NOT_SUPPORTED);
+    values.download(), u.download(), v.download(), each.download();
+    for (int index = 0; index < batch; index++) {
+        const auto part = [&](const std::vector<T> &host, long long stride) { return std::vector<T>(host.begin() + index * stride, host.end()); };
+        View left = view(part(u.host, strides[2]), m + 2), adjoint = view(part(v.host, strides[3]), few + 1, 2);
+        const auto *size_of = values.host.data() + index * strides[1];
+        CHECK_THAT(each.host[index] == 0 && norms[index] == 0 && std::is_sorted(size_of, size_of + few, std::greater<>()));
+        View scaled = [=](int row, int column) { return left(row, column) * double(size_of[column]); };
+        check_product<T>("gesvda", scaled, adjoint, view(part(a.host, strides[0]), m + 1), m, few, few);
+        check_product<T>("gesvda's U", view(part(u.host, strides[2]), m + 2, 2), left, identity(), few, m, few);
+    }
 }
 
 // Eigenvalues and vectors of a matrix that is not Hermitian; of a real one, also with real and imaginary parts apart.

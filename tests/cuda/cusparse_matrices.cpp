@@ -9,11 +9,12 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <random>
+#include <string>
 #include <vector>
 
 typedef void *Handle;
 typedef std::complex<float> Number;
-enum { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 3, NOT_SUPPORTED = 10 };
+enum { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 3, ZERO_PIVOT = 9, NOT_SUPPORTED = 10 };
 // cudaDataType, cusparseIndexType_t, cusparseOrder_t
 enum { C_32F = 4, INDEX_32 = 2, INDEX_64 = 3, BY_COLUMNS = 1, BY_ROWS = 2 };
 
@@ -286,6 +287,85 @@ static void systems(Handle handle) {
     MUST("cusparseDestroySpMat", matrix);
 }
 
+// Incomplete factors: their product is the matrix where that has entries; pivots that are missing, zero or replaced.
+static void incomplete(Handle handle) {
+    const int n = 24;
+    Sparse<int> a(n, n, true);
+    // Hermitian, with a diagonal that is larger than the rest of its row.
+    std::vector<int> offsets{0}, indices;
+    std::vector<Number> values;
+    for (int row = 0; row < n; row++) {
+        for (int column = 0; column < n; column++) {
+            Number value = row == column ? Number(60) : row > column ? a.at(row, column) : std::conj(a.at(column, row));
+            if (value == Number(0)) continue;
+            indices.push_back(column), values.push_back(value);
+        }
+        offsets.push_back(indices.size());
+    }
+    const int entries = indices.size();
+    Memory<int> lines(offsets), columns(indices);
+    void *descriptor;
+    MUST("cusparseCreateMatDescr", &descriptor);
+    const int *line = static_cast<int *>(lines.at()), *column = static_cast<int *>(columns.at());
+    for (bool cholesky : {false, true}) {
+        const std::string name = cholesky ? "csric02" : "csrilu02", suffix = cholesky ? "Csric02Info" : "Csrilu02Info";
+        Memory<Number> stored(values);
+        void *info;
+        MUST(("cusparseCreate" + suffix).c_str(), &info);
+        int bytes = 0, position = 7;
+        MUST(("cusparseC" + name + "_bufferSize").c_str(), handle, n, entries, descriptor, stored.at(), line, column, info, &bytes);
+        CHECK_THAT(bytes > 0);
+        MUST(("cusparseC" + name + "_analysis").c_str(), handle, n, entries, descriptor, stored.at(), line, column, info, 0, (void *)nullptr);
+        MUST(("cusparseX" + name + "_zeroPivot").c_str(), handle, info, &position);
+        CHECK_EQUAL(position, -1);
+        MUST(("cusparseC" + name).c_str(), handle, n, entries, descriptor, stored.at(), line, column, info, 0, (void *)nullptr);
+        MUST(("cusparseX" + name + "_zeroPivot").c_str(), handle, info, &position);
+        std::vector<Number> found = stored.download(), left(n * n), right(n * n);
+        CHECK_THAT(found != values);
+        for (int row = 0; row < n; row++) {
+            if (!cholesky) left[row + row * n] = 1;
+            for (int at = offsets[row]; at < offsets[row + 1]; at++) {
+                const int j = indices[at];
+                if (cholesky) {
+                    if (j > row) CHECK_THAT(found[at] == values[at]);
+                    else left[row + j * n] = found[at], right[j + row * n] = std::conj(found[at]);
+                } else {
+                    (j < row ? left : right)[row + j * n] = found[at];
+                }
+            }
+        }
+        for (int row = 0; row < n; row++) {
+            for (int at = offsets[row]; at < offsets[row + 1]; at++) {
+                if (cholesky && indices[at] > row) continue;
+                Number product = 0;
+                for (int k = 0; k < n; k++) product += left[row + k * n] * right[k + indices[at] * n];
+                CHECK_THAT(std::abs(product - values[at]) < 1e-3);
+            }
+        }
+        // A row without a diagonal, before and after.
+        Memory<int> short_lines({0, 1, 2}), short_columns({0, 0});
+        Memory<Number> two({2, 1});
+        for (const char *step : {"_analysis", ""}) {
+            MUST(("cusparseC" + name + step).c_str(), handle, 2, 2, descriptor, two.at(), short_lines.at(), short_columns.at(), info, 0, (void *)nullptr);
+            CHECK_EQUAL(call(("cusparseX" + name + "_zeroPivot").c_str(), handle, info, &position), ZERO_PIVOT);
+            CHECK_EQUAL(position, 1);
+        }
+        MUST(("cusparseDestroy" + suffix).c_str(), info);
+    }
+    // The second pivot becomes zero, and is replaced.
+    Memory<int> full_lines({0, 2, 4}), full_columns({0, 1, 0, 1});
+    Memory<Number> singular({1, 3, 2, 6});
+    void *info;
+    MUST("cusparseCreateCsrilu02Info", &info);
+    double tolerance = 1e-5;
+    Number value = 0.25f;
+    MUST("cusparseCcsrilu02_numericBoost", handle, info, 1, &tolerance, &value);
+    MUST("cusparseCcsrilu02", handle, 2, 4, descriptor, singular.at(), full_lines.at(), full_columns.at(), info, 0, (void *)nullptr);
+    are_near(singular.download(), {1, 3, 2, value});
+    MUST("cusparseDestroyCsrilu02Info", info);
+    MUST("cusparseDestroyMatDescr", descriptor);
+}
+
 // The last: the context does not survive it. An index that is out of range, or an address that is.
 static void wrong(Handle handle, bool is_index) {
     Memory<int> offsets({0, 1, 2}), indices({0, is_index ? 5 : 1});
@@ -320,6 +400,7 @@ int main(int argc, char **argv) {
     sparse_products(handle);
     conversions(handle);
     systems(handle);
+    incomplete(handle);
     CHECK_EQUAL(call("cusparseSpMV", (Handle) nullptr, 0, (void *)nullptr, (void *)nullptr, (void *)nullptr, (void *)nullptr, (void *)nullptr, int(C_32F), 0, (void *)nullptr), NOT_INITIALIZED);
     CHECK_EQUAL(call("cusparseSDDMM", handle), NOT_SUPPORTED);
     MUST("cusparseDestroy", handle);

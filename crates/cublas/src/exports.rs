@@ -12,6 +12,7 @@ pub fn number(function: &'static str, done: Done, not_supported: u32, reason: &'
         Err(Status::AllocFailed) => 2,
         Err(Status::InvalidValue) => 3,
         Err(Status::ExecutionFailed) => 6,
+        Err(Status::ZeroPivot) => 9,
         Err(Status::NotSupported) => {
             let _ = log::refused(function, reason);
             not_supported

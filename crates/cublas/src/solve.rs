@@ -474,16 +474,34 @@ pub struct Vectors {
     pub is_full: [bool; 2],
 }
 
-/// Singular values and vectors.
+/// Singular values and vectors; of a batch, one matrix's values behind another's.
 ///
 /// # Safety
 /// The handle is null or valid.
 pub unsafe fn singular(
     handle: *const Handle,
-    [rows, columns]: [i64; 2],
+    sizes: [i64; 2],
     a: Argument,
     vectors: Option<Vectors>,
     [values, info_address]: [*const u8; 2],
+    batch: i64,
+) -> Done {
+    let values = vector(values, real(a.scalar_type), size(sizes[0].min(sizes[1]))?);
+    // SAFETY: the caller's handle is null or valid.
+    unsafe { singular_strided(handle, sizes, a, vectors, values, info_address, batch) }
+}
+
+/// As [`singular`], with the values of a batch where `values` says.
+///
+/// # Safety
+/// The handle is null or valid.
+pub unsafe fn singular_strided(
+    handle: *const Handle,
+    [rows, columns]: [i64; 2],
+    a: Argument,
+    vectors: Option<Vectors>,
+    values: Matrix,
+    info_address: *const u8,
     batch: i64,
 ) -> Done {
     let few = rows.min(columns);
@@ -492,7 +510,7 @@ pub unsafe fn singular(
         columns: size(columns)?,
         batch: size(batch)?,
         a: stored(a, rows, columns)?,
-        values: vector(values, real(a.scalar_type), size(few)?),
+        values,
         info: info(info_address),
         step: Step::Singular as u32,
         flags: VALUES_ALONE,

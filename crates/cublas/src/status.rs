@@ -15,6 +15,8 @@ pub enum Status {
     AllocFailed = 3,
     /// `CUBLAS_STATUS_INVALID_VALUE`
     InvalidValue = 7,
+    /// `CUSPARSE_STATUS_ZERO_PIVOT`, of cuSPARSE alone.
+    ZeroPivot = 9,
     /// `CUBLAS_STATUS_EXECUTION_FAILED`: the driver did not take the kernel.
     ExecutionFailed = 13,
     /// `CUBLAS_STATUS_NOT_SUPPORTED`

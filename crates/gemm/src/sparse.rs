@@ -32,10 +32,16 @@ pub enum SparseStep {
     /// The same with all of A. The count is 0, or the number from 1 on of the first column whose pivot is not above the
     /// threshold.
     Eliminate,
+    /// The values of C are those of incomplete factors L and U of A, which have its entries. The count is 0, or the number
+    /// from 1 on of the first row whose pivot is missing or zero. With [`SPARSE_THRESHOLD`], a pivot that is not above the
+    /// threshold becomes alpha; with [`SPARSE_COUNTS`], missing pivots are looked for and nothing is computed.
+    IncompleteLu,
+    /// The same with the incomplete factor L of Cholesky, of the lower triangle; a pivot is to be positive.
+    IncompleteCholesky,
 }
 
 impl SparseStep {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::MultiplyDense,
         Self::ToDense,
         Self::FromDense,
@@ -44,6 +50,8 @@ impl SparseStep {
         Self::Sum,
         Self::Solve,
         Self::Eliminate,
+        Self::IncompleteLu,
+        Self::IncompleteCholesky,
     ];
 
     /// The step of this number.

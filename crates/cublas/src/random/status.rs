@@ -28,7 +28,8 @@ impl From<Status> for Failure {
             Status::AllocFailed => 102,
             Status::InvalidValue => OUT_OF_RANGE,
             // CURAND_STATUS_LAUNCH_FAILURE
-            Status::ExecutionFailed => 201,
+            // No function of cuRAND finds a pivot.
+            Status::ExecutionFailed | Status::ZeroPivot => 201,
             Status::NotSupported => TYPE_ERROR,
         })
     }

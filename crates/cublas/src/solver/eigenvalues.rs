@@ -1,8 +1,8 @@
-//! Eigenvalues and singular values: `syevd`, `syevj`, `gesvd`, `gesvdj`, and the forms with types as arguments.
+//! Eigenvalues and singular values: `syevd`, `syevj`, `gesvd`, `gesvdj`, `gesvda`, and the forms with types as arguments.
 
 use core::ffi::{c_char, c_void};
 
-use causeway_gemm::ScalarType;
+use causeway_gemm::{Matrix, ScalarType};
 
 use super::status::solver_functions;
 use crate::handle::Handle;
@@ -54,7 +54,7 @@ macro_rules! decompositions {
     (
         $kind:expr, $syevd_size:ident $syevd:ident $syevj_size:ident $syevj:ident $syevj_batched_size:ident
         $syevj_batched:ident $gesvd_size:ident $gesvd:ident $gesvdj_size:ident $gesvdj:ident
-        $gesvdj_batched_size:ident $gesvdj_batched:ident
+        $gesvdj_batched_size:ident $gesvdj_batched:ident $gesvda_size:ident $gesvda:ident
     ) => {
         solver_functions! {
             /// The workspace of eigenvalues.
@@ -166,6 +166,44 @@ macro_rules! decompositions {
                 let vectors = moded(job, false, u, v)?;
                 solve::singular(handle, [m.into(), n.into()], a, vectors, [values, info], batch.into())
             }
+
+            /// The workspace of singular values of a batch of tall matrices.
+            fn $gesvda_size(
+                _handle: *const Handle, _job: u32, _rank: i32, _m: i32, _n: i32, _a: *const u8, _lda: i32,
+                _a_stride: i64, _values: *const u8, _value_stride: i64, _u: *const u8, _ldu: i32, _u_stride: i64,
+                _v: *const u8, _ldv: i32, _v_stride: i64, to: *mut i32, _batch: i32
+            ) {
+                write_value(to, 1)
+            }
+
+            /// Singular values and vectors of a batch of tall matrices, all of them: a smaller rank is refused.
+            /// Norms of the residuals are those of exact factors.
+            fn $gesvda(
+                handle: *const Handle, job: u32, rank: i32, m: i32, n: i32, a: *const u8, lda: i32,
+                a_stride: i64, values: *const u8, value_stride: i64, u: *const u8, ldu: i32, u_stride: i64,
+                v: *const u8, ldv: i32, v_stride: i64, _work: *const u8, _len: i32, info: *const u8,
+                norms: *mut f64, batch: i32
+            ) {
+                if m < n || rank < 0 || rank > n || value_stride < rank.into() {
+                    return Err(Status::InvalidValue);
+                }
+                if rank < n {
+                    return Err(Status::NotSupported);
+                }
+                let sides = [(a, lda, a_stride), (u, ldu, u_stride), (v, ldv, v_stride)];
+                let [a, u, v] = sides
+                    .map(|(a, leading, stride)| Argument::new(a, $kind, leading.into()).strided(stride));
+                let values = Matrix {
+                    batch_stride: value_stride,
+                    ..solve::vector(values, solve::real($kind), n.unsigned_abs().into())
+                };
+                let (vectors, sizes) = (moded(job, true, u, v)?, [m.into(), n.into()]);
+                solve::singular_strided(handle, sizes, a, vectors, values, info, batch.into())?;
+                if !norms.is_null() {
+                    (0..usize::try_from(batch).unwrap_or(0)).for_each(|index| norms.add(index).write(0.0));
+                }
+                Ok(())
+            }
         }
     };
 }
@@ -175,6 +213,7 @@ decompositions! {
     cusolverDnSsyevj cusolverDnSsyevjBatched_bufferSize cusolverDnSsyevjBatched
     cusolverDnSgesvd_bufferSize cusolverDnSgesvd cusolverDnSgesvdj_bufferSize cusolverDnSgesvdj
     cusolverDnSgesvdjBatched_bufferSize cusolverDnSgesvdjBatched
+    cusolverDnSgesvdaStridedBatched_bufferSize cusolverDnSgesvdaStridedBatched
 }
 
 decompositions! {
@@ -182,6 +221,7 @@ decompositions! {
     cusolverDnDsyevj cusolverDnDsyevjBatched_bufferSize cusolverDnDsyevjBatched
     cusolverDnDgesvd_bufferSize cusolverDnDgesvd cusolverDnDgesvdj_bufferSize cusolverDnDgesvdj
     cusolverDnDgesvdjBatched_bufferSize cusolverDnDgesvdjBatched
+    cusolverDnDgesvdaStridedBatched_bufferSize cusolverDnDgesvdaStridedBatched
 }
 
 decompositions! {
@@ -189,6 +229,7 @@ decompositions! {
     cusolverDnCheevj cusolverDnCheevjBatched_bufferSize cusolverDnCheevjBatched
     cusolverDnCgesvd_bufferSize cusolverDnCgesvd cusolverDnCgesvdj_bufferSize cusolverDnCgesvdj
     cusolverDnCgesvdjBatched_bufferSize cusolverDnCgesvdjBatched
+    cusolverDnCgesvdaStridedBatched_bufferSize cusolverDnCgesvdaStridedBatched
 }
 
 decompositions! {
@@ -196,6 +237,7 @@ decompositions! {
     cusolverDnZheevj cusolverDnZheevjBatched_bufferSize cusolverDnZheevjBatched
     cusolverDnZgesvd_bufferSize cusolverDnZgesvd cusolverDnZgesvdj_bufferSize cusolverDnZgesvdj
     cusolverDnZgesvdjBatched_bufferSize cusolverDnZgesvdjBatched
+    cusolverDnZgesvdaStridedBatched_bufferSize cusolverDnZgesvdaStridedBatched
 }
 
 solver_functions! {

@@ -28,7 +28,10 @@ pub unsafe fn change<T>(descriptor: *mut T, change: impl FnOnce(&mut T) -> Done)
 }
 
 /// Makes a descriptor, in memory that [`destroy`] gives back.
-unsafe fn create<T>(to: *mut *mut T, object: T) -> Done {
+///
+/// # Safety
+/// `to` is null or has room for a pointer.
+pub(super) unsafe fn create<T>(to: *mut *mut T, object: T) -> Done {
     if to.is_null() {
         return Err(Status::InvalidValue);
     }
@@ -37,7 +40,11 @@ unsafe fn create<T>(to: *mut *mut T, object: T) -> Done {
     Ok(())
 }
 
-unsafe fn destroy<T>(descriptor: *const T) -> Done {
+/// Ends a descriptor.
+///
+/// # Safety
+/// As for [`object`], and nobody uses it any more.
+pub(super) unsafe fn destroy<T>(descriptor: *const T) -> Done {
     if !descriptor.is_null() {
         // SAFETY: the program passes one that `create` made with `Box::into_raw` for this type, and uses it
         // no more.

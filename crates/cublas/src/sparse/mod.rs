@@ -3,6 +3,7 @@
 mod compressed;
 pub mod descriptors;
 mod generic;
+mod incomplete;
 mod management;
 pub mod objects;
 pub mod request;

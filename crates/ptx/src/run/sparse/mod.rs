@@ -6,6 +6,7 @@
 
 mod eliminate;
 mod entries;
+mod incomplete;
 
 use std::cell::RefCell;
 
@@ -20,6 +21,7 @@ use super::gemm::scalar;
 use super::solve::complex::{Complex, Dense, plus, square, times};
 use crate::memory::AddressSpace;
 use entries::Entry;
+use incomplete::Boost;
 
 /// What is read: arrays of A and B, then X and Y. What is written: arrays of C, then Y and the count.
 const READ: usize = 8;
@@ -249,6 +251,20 @@ fn results(
             let count = vec![[singular.map_or(0.0, |column| column as f64 + 1.0), 0.0]];
             return Some([Vec::new(), Vec::new(), Vec::new(), result, count]);
         }
+        SparseStep::IncompleteLu | SparseStep::IncompleteCholesky => {
+            if a.rows != a.columns {
+                return None;
+            }
+            let mut factors_of = left()?;
+            let missing = incomplete_factors(step, request, factors[0], &mut factors_of, is_stopped);
+            let values = if request.flags & SPARSE_COUNTS == 0 {
+                factors_of.iter().map(|entry| entry.value).collect()
+            } else {
+                Vec::new()
+            };
+            let count = vec![[missing.map_or(0.0, |row| row as f64 + 1.0), 0.0]];
+            return Some([Vec::new(), Vec::new(), values, Vec::new(), count]);
+        }
         SparseStep::FromDense => entries::from_dense(&Dense { rows: request.x.rows as usize, elements: x }),
         SparseStep::Convert => left()?,
         SparseStep::Product if a.columns == b.rows => {
@@ -270,6 +286,25 @@ fn results(
     let count = vec![[all.len() as f64, 0.0]];
     let [rows, columns, values] = entries::arrays(c, &all, request.flags & SPARSE_COUNTS != 0)?;
     Some([rows, columns, values, Vec::new(), count])
+}
+
+/// Overwrites the entries of A with incomplete factors; gives the first row without a pivot.
+fn incomplete_factors(
+    step: SparseStep,
+    request: &SparseRequest,
+    alpha: Complex,
+    entries: &mut [Entry],
+    is_stopped: &dyn Fn() -> bool,
+) -> Option<usize> {
+    let (order, has) = (request.a.rows as usize, |flag| request.flags & flag != 0);
+    if has(SPARSE_COUNTS) {
+        return incomplete::missing_pivot(entries, order);
+    }
+    if step == SparseStep::IncompleteCholesky {
+        return incomplete::cholesky(entries, order, is_stopped);
+    }
+    let boost = has(SPARSE_THRESHOLD).then_some(Boost { tolerance: request.threshold, value: alpha });
+    incomplete::lu(entries, order, boost, is_stopped)
 }
 
 /// Y of a step whose result is dense; `y` is what it was, if it is used.
