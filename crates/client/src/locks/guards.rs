@@ -161,6 +161,14 @@ pub fn must_be_free<R: Rank>() {
     checked::must_be_free::<R>();
 }
 
+/// The same of the rank and all later ones.
+#[inline]
+#[cfg_attr(debug_assertions, track_caller)]
+pub fn must_be_free_from<R: Rank>() {
+    #[cfg(debug_assertions)]
+    checked::must_be_free_from::<R>();
+}
+
 /// That the calling thread holds a lock of the rank. Guards are not sent to other threads, so this is not
 /// either.
 struct Held<R: Rank>(PhantomData<(R, *const ())>);
@@ -196,6 +204,16 @@ mod checked {
         assert!(
             HELD.get() & 1 << R::NUMBER == 0,
             "a peer is waited for by a thread that holds the lock of {name}"
+        );
+    }
+
+    #[track_caller]
+    pub(super) fn must_be_free_from<R: Rank>() {
+        let held = HELD.get() >> R::NUMBER;
+        assert!(
+            held == 0,
+            "a peer is waited for by a thread that holds the lock of {}",
+            R::NAMES[(R::NUMBER + held.trailing_zeros()) as usize]
         );
     }
 
@@ -273,6 +291,18 @@ mod tests {
         must_be_free::<rank::Outer>();
         let _inner = inner.lock();
         must_be_free::<rank::Inner>();
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "a peer is waited for by a thread that holds the lock of Inner")]
+    fn waiting_for_a_peer_under_a_later_lock_panics() {
+        let (outer, inner) = (Mutex::<rank::Outer, _>::new(()), Mutex::<rank::Inner, _>::new(()));
+        let held = outer.lock();
+        must_be_free_from::<rank::Inner>();
+        drop(held);
+        let _inner = inner.lock();
+        must_be_free_from::<rank::Outer>();
     }
 
     #[test]

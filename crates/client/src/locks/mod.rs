@@ -8,5 +8,5 @@
 mod guards;
 mod ranks;
 
-pub use guards::{Monitor, Mutex, MutexGuard, RwLock, must_be_free};
+pub use guards::{Monitor, Mutex, MutexGuard, RwLock, must_be_free, must_be_free_from};
 pub use ranks::rank;

@@ -56,7 +56,7 @@ pub fn of_context(context: Handle<Context>, device: CUdevice) -> Option<Arc<Heap
 pub fn is_vacant(address: u64) -> bool {
     let Some(window) = window::at(address) else { return false };
     let contains =
-        |heap: &Arc<Heap>| heap.block_of(address).is_some_and(|(_, base, size)| address - base < size);
+        |heap: &Arc<Heap>| heap.block_of(address).is_some_and(|(base, block)| address - base < block.size);
     window.is_free(address) || {
         let heaps: Vec<_> = OF_CONTEXTS.lock().values().cloned().collect();
         heaps.iter().any(contains)
@@ -191,22 +191,22 @@ impl Heap {
 
     /// Lets other processes have the block in which an address lies; gives its token and its first address.
     pub fn export(&self, address: u64) -> Result<(ExportToken, u64), CUresult> {
-        self.with_block(address, |base, block| {
-            if let Some(token) = block.token {
-                return Ok((token, base));
-            }
-            let properties = AllocationProperties {
-                kind: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0,
-                handle_types: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0,
-                location: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0,
-                location_id: device::on_server(self.device)?,
-                ..AllocationProperties::default()
-            };
-            let request =
-                calls::allocation_export { allocation: block.handle, size: block.size as usize, properties };
-            let token = *block.token.insert(send::call_in(self.without_context()?, &request)?);
-            Ok((token, base))
-        })
+        let gone = CUresult::CUDA_ERROR_INVALID_VALUE;
+        let (base, block) = self.block_of(address).ok_or(gone)?;
+        if let Some(token) = block.token {
+            return Ok((token, base));
+        }
+        let properties = AllocationProperties {
+            kind: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0,
+            handle_types: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0,
+            location: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0,
+            location_id: device::on_server(self.device)?,
+            ..AllocationProperties::default()
+        };
+        let request =
+            calls::allocation_export { allocation: block.handle, size: block.size as usize, properties };
+        let token = send::call_in(self.without_context()?, &request)?;
+        Ok((self.note_export(base, block.handle, token).ok_or(gone)?, base))
     }
 
     /// Sets what another device (the server's number) may do with the heap's memory, now and later.

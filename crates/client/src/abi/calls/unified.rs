@@ -78,7 +78,7 @@ fn in_device_pages(size: u64) -> u64 {
 fn mapping(piece: &memory::Piece) -> (u64, u64, u64) {
     let block = piece.heap.as_ref().and_then(|heap| heap.block_of(piece.base));
     match (block, virtual_memory::allocation_at(piece.base)) {
-        (Some((handle, base, size)), _) => (base, size, u64::from(handle.index())),
+        (Some((base, block)), _) => (base, block.size, u64::from(block.handle.index())),
         (None, Some(allocation)) => (piece.base, piece.size, u64::from(allocation.handle.index())),
         (None, None) if piece.origin == Origin::Managed => {
             (piece.base, in_device_pages(piece.size), piece.id)

@@ -7,7 +7,7 @@ use super::free_ranges::{FreeRanges, UNIT};
 use crate::locks::{Mutex, rank};
 use crate::model::stream::StreamState;
 use causeway_api::handle::{Allocation, Handle};
-use causeway_api::sys::{CUdevice, CUmemAccess_flags, CUresult};
+use causeway_api::sys::{CUdevice, CUmemAccess_flags};
 use causeway_api::types::ExportToken;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ impl Gauge {
 }
 
 /// A block of memory, as the server made it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Block {
     /// Its handle.
     pub handle: Handle<Allocation>,
@@ -200,11 +200,23 @@ impl Heap {
         gauge.high = gauge.current;
     }
 
-    /// The block in which an address lies: its handle, first address and size.
-    pub fn block_of(&self, address: u64) -> Option<(Handle<Allocation>, u64, u64)> {
+    /// The block in which an address lies, and its first address.
+    pub fn block_of(&self, address: u64) -> Option<(u64, Block)> {
         let state = self.state.lock();
-        let (base, block) = state.blocks.range(..=address).next_back()?;
-        Some((block.handle, *base, block.size))
+        state.blocks.range(..=address).next_back().map(|(base, block)| (*base, *block))
+    }
+
+    /// Notes the token of a block that was exported, and gives that under which other processes know it:
+    /// another thread's, if that one was faster. Nothing if the block does not exist any more.
+    pub fn note_export(
+        &self,
+        base: u64,
+        block: Handle<Allocation>,
+        token: ExportToken,
+    ) -> Option<ExportToken> {
+        let mut state = self.state.lock();
+        let found = state.blocks.get_mut(&base).filter(|found| found.handle == block)?;
+        Some(*found.token.get_or_insert(token))
     }
 
     /// What a device other than the heap's own may do with its memory.
@@ -242,19 +254,6 @@ impl Heap {
         state.blocks.insert(base, block);
         let held = state.ranges.held_bytes();
         state.reserved.set(held);
-    }
-
-    /// What `look` makes of the block in which an address lies, and of its first address; nothing happens to
-    /// the heap meanwhile.
-    pub fn with_block<R>(
-        &self,
-        address: u64,
-        look: impl FnOnce(u64, &mut Block) -> Result<R, CUresult>,
-    ) -> Result<R, CUresult> {
-        let mut state = self.state.lock();
-        let found = state.blocks.range_mut(..=address).next_back();
-        let (base, block) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        look(*base, block)
     }
 }
 

@@ -186,7 +186,10 @@ fn imported(
 fn whole(region: &Region) -> Option<Whole> {
     let piece = memory::find(region.address)?;
     let (handle, base, size) = match (&piece.heap, piece.origin) {
-        (Some(heap), _) => heap.block_of(region.address)?,
+        (Some(heap), _) => {
+            let (base, block) = heap.block_of(region.address)?;
+            (block.handle, base, block.size)
+        }
         (None, Origin::Mapping) => {
             let allocation = virtual_memory::allocation_at(region.address)?;
             (allocation.handle, piece.base, allocation.size)
