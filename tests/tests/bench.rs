@@ -108,6 +108,26 @@ fn copies_between_two_devices_are_measured() {
 }
 
 #[test]
+fn copies_from_one_server_to_another_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (Server::start(), Server::start());
+    let on = format!("{},{}", one.connect_string(), other.connect_string());
+    let arguments =
+        ["copy", "--memory", "peer", "--sizes", "8,64K,1M", "--repetitions", "3", "--on", &on, "--out"];
+    let outcome = run(bench(&arguments).arg(folder.path()), LIMIT).must_succeed();
+    assert!(!outcome.stdout.contains("not measured"), "{outcome}");
+    let results = json(folder.path(), "copy");
+    assert_eq!(results["targets"].as_array().map(Vec::len), Some(1), "{results:#}");
+    assert!((0..3).all(|case| samples(&results, case, 0) == 3), "{results:#}");
+    // One that is not there is said of both.
+    let on = format!("{},127.0.0.1:1", one.connect_string());
+    let outcome = run(&mut bench(&["copy", "--memory", "peer", "--sizes", "8", "--on", &on]), LIMIT);
+    must_fail(&outcome, &["127.0.0.1:1: "]);
+    one.must_have_workers(0);
+    other.must_have_workers(0);
+}
+
+#[test]
 fn targets_that_are_not_there_do_not_hide_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start();

@@ -43,7 +43,8 @@ pub struct CopyArguments {
     #[arg(long, value_name = "SIZES", value_parser = |text: &str| text.parse::<Sizes>())]
     sizes: Option<Sizes>,
     /// Kinds of memory: pageable, pinned, async (pinned, 16 copies in a row, up to 64M), device (within the first device), peer
-    /// (from the first device to the second). If not given: all; for `pipeline` pageable and pinned.
+    /// (from the first device to the second; alone, with several servers, these are one target with the devices of all). If not
+    /// given: all; for `pipeline` pageable and pinned.
     #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',', hide_possible_values = true)]
     memory: Vec<Memory>,
     /// Directions of copies between host and device: to, from.
@@ -141,6 +142,11 @@ impl Arguments {
             Self::Latency(common) | Self::Launch(common) => common,
             Self::Pipeline(pipeline) => &pipeline.copy.common,
         }
+    }
+
+    /// Whether several servers are one target: copies between devices alone, which may be those of two servers.
+    pub fn joins_servers(&self) -> bool {
+        matches!(self, Self::Copy(copy) if copy.memory == [Memory::Peer])
     }
 
     /// The fixed plans that each server is measured with besides its own choice.
@@ -251,6 +257,8 @@ mod tests {
             paths.into_iter().flat_map(|path| [8, 1 << 20].map(|bytes| Case::Copy { path, bytes }));
         assert_eq!(cases, expected.collect::<Vec<_>>());
         assert!(bench(&["copy", "--memory", "async", "--sizes", "128M"]).cases().is_empty());
+        assert!(bench(&["copy", "--memory", "peer"]).joins_servers());
+        assert!(!bench(&["copy", "--memory", "pinned,peer"]).joins_servers());
         assert_eq!(bench(&["pipeline", "--fixed", "8x4M, 2 lanes"]).fixed_plans(), ["8x4M, 2 lanes"]);
         assert_eq!(bench(&["pipeline"]).fixed_plans().len(), FIXED.len());
         let vias = [TransportKind::Tcp, TransportKind::Shm].map(TransportChoice::Only);

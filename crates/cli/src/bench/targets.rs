@@ -58,28 +58,34 @@ impl Targets {
             if common.via.is_empty() { vec![None] } else { common.via.iter().copied().map(Some).collect() };
         let fixed = arguments.fixed_plans().into_iter().map(Some);
         let plans: Vec<_> = [None].into_iter().chain(fixed).collect();
-        let alone = servers.targets.len() * vias.len() == 1;
-        for server in &servers.targets {
-            let name = servers.label(server);
+        let joined = if arguments.joins_servers() { servers.targets.len().max(1) } else { 1 };
+        let alone = servers.targets.len() / joined * vias.len() == 1;
+        for chunk in servers.targets.chunks(joined) {
+            let name = joined_by(" and ", chunk, |server| servers.label(server));
             for requested in &vias {
-                let options = connect_options(via(*requested, server).map_err(ServerError::from)?);
                 // Trouble is told here in one sentence; the others are measured all the same.
-                let reachable = check_choice(server, &options).and_then(|()| check(server, &options));
+                let mut reachable = Ok(());
+                for server in chunk {
+                    let options = connect_options(via(*requested, server).map_err(ServerError::from)?);
+                    reachable = reachable
+                        .and_then(|()| check_choice(server, &options))
+                        .and_then(|()| check(server, &options));
+                }
                 let via = requested.map(|via| via.to_string());
                 let report = Rc::new(report::File::new()?);
                 let command = match reachable {
                     Ok(()) => {
-                        let mut command = measurer.command(server, via.as_deref())?;
+                        let mut command = measurer.command(chunk, via.as_deref())?;
                         report.ask_for(&mut command);
                         Ok(command)
                     }
                     Err(error) => Err(error.to_string()),
                 };
-                let way = via.as_deref().map(|via| way_of(via, server.protection));
+                let way = via.as_deref().map(|via| way_of(via, chunk));
                 let target = |pipeline: &Option<String>| Target {
                     name: name_of(&name, way.as_deref(), pipeline.as_deref(), alone),
                     location: TargetLocation::Server {
-                        address: server.address(),
+                        address: joined_by(",", chunk, Server::address),
                         via: via.clone(),
                         pipeline: pipeline.clone(),
                     },
@@ -139,7 +145,7 @@ struct Measurer {
 }
 
 impl Measurer {
-    fn command(&self, server: &Server, via: Option<&str>) -> Result<Command, HandOverError> {
+    fn command(&self, servers: &[Server], via: Option<&str>) -> Result<Command, HandOverError> {
         let program = [
             self.executable.clone().into_os_string(),
             "measure".into(),
@@ -147,7 +153,7 @@ impl Measurer {
             self.folder.join("libcuda.so.1").into_os_string(),
         ];
         let mut command = launch::command(&program, &self.folder);
-        hand_over(&mut command, core::slice::from_ref(server), self.key_file.as_deref())?;
+        hand_over(&mut command, servers, self.key_file.as_deref())?;
         if let Some(via) = via {
             command.env(VIA.name, via);
         }
@@ -158,11 +164,18 @@ impl Measurer {
     }
 }
 
-/// What tables and plots call a way to a server: figures over TCP say whether anything is encrypted.
-fn way_of(via: &str, protection: Protection) -> String {
-    match protection {
-        Protection::Encrypted if via == "tcp" => "tcp (encrypted)".to_owned(),
-        Protection::Authenticated | Protection::Unprotected if via == "tcp" => "tcp (clear)".to_owned(),
+/// What `text` gives for each of these servers, with something between them.
+fn joined_by(between: &str, servers: &[Server], text: impl Fn(&Server) -> String) -> String {
+    servers.iter().map(text).collect::<Vec<_>>().join(between)
+}
+
+/// What tables and plots call a way to servers: figures over TCP say whether anything is encrypted.
+fn way_of(via: &str, servers: &[Server]) -> String {
+    let is_encrypted = |server: &Server| server.protection == Protection::Encrypted;
+    match via {
+        "tcp" if servers.iter().all(is_encrypted) => "tcp (encrypted)".to_owned(),
+        "tcp" if servers.iter().any(is_encrypted) => "tcp (partly encrypted)".to_owned(),
+        "tcp" => "tcp (clear)".to_owned(),
         _ => via.to_owned(),
     }
 }
@@ -203,6 +216,8 @@ fn without_keys(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use causeway_access::servers;
+
     use super::*;
 
     #[test]
@@ -216,9 +231,12 @@ mod tests {
 
     #[test]
     fn figures_over_tcp_say_whether_anything_is_encrypted() {
-        assert_eq!(way_of("tcp", Protection::Encrypted), "tcp (encrypted)");
-        assert_eq!(way_of("tcp", Protection::Authenticated), "tcp (clear)");
-        assert_eq!(way_of("shm", Protection::Encrypted), "shm");
+        let [encrypted, clear] = [Protection::Encrypted, Protection::Authenticated]
+            .map(|protection| Server { protection, ..servers("host:1", None).unwrap().remove(0) });
+        assert_eq!(way_of("tcp", core::slice::from_ref(&encrypted)), "tcp (encrypted)");
+        assert_eq!(way_of("tcp", core::slice::from_ref(&clear)), "tcp (clear)");
+        assert_eq!(way_of("tcp", &[encrypted.clone(), clear.clone()]), "tcp (partly encrypted)");
+        assert_eq!(way_of("shm", &[encrypted, clear]), "shm");
     }
 
     #[test]
