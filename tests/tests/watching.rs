@@ -10,6 +10,7 @@ use causeway_tests::raw_session::RawSession;
 use causeway_tests::server::{Server, forget_environment};
 use rustix::process::Signal;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -90,6 +91,37 @@ fn metrics_tell_of_sessions_while_they_run_and_after() {
     at_least("causeway_session_start_seconds_count", 2.0);
     at_least("causeway_devices", 1.0);
     at_least("causeway_worker_starts_total", 2.0);
+    server.must_be_well();
+}
+
+/// The value of each device's sample of a family, by the device's UUID.
+fn by_uuid<'a>(page: &'a str, family: &str, label: &str) -> BTreeMap<&'a str, f64> {
+    let of_family = |line: &&str| line.strip_prefix(family).is_some_and(|rest| rest.starts_with('{'));
+    page.lines()
+        .filter(of_family)
+        .map(|line| {
+            let uuid = line.split_once(&format!("{label}=\"")).unwrap().1.split('"').next().unwrap();
+            (uuid, line.rsplit_once(' ').unwrap().1.parse().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn devices_have_the_names_of_opentelemetry_and_dcgm_where_these_are_asked_for() {
+    let (server, port) = watched(&[]);
+    eventually("the devices are known", LIMIT, || {
+        sample(&get(port, "/metrics").1, "causeway_devices") == Some(1.0)
+    });
+    let (ours, otel, dcgm) =
+        (get(port, "/metrics").1, get(port, "/metrics/otel").1, get(port, "/metrics/dcgm").1);
+    let memory = by_uuid(&ours, "causeway_device_memory_bytes", "uuid");
+    assert!(memory.len() == 1 && memory.values().all(|bytes| *bytes > 0.0), "{ours}");
+    assert_eq!(by_uuid(&otel, "hw_gpu_memory_limit_bytes", "hw_id"), memory, "{otel}");
+    let mebibytes: BTreeMap<_, _> =
+        memory.iter().map(|(uuid, bytes)| (*uuid, (bytes / f64::from(1 << 20)).floor())).collect();
+    assert_eq!(by_uuid(&dcgm, "DCGM_FI_DEV_FB_TOTAL", "UUID"), mebibytes, "{dcgm}");
+    assert!(otel.contains("hw_type=\"gpu\"") && dcgm.contains("Hostname=\""), "{otel}{dcgm}");
+    assert!(!ours.contains("hw_gpu") && !ours.contains("DCGM"), "each name has a path of its own: {ours}");
     server.must_be_well();
 }
 

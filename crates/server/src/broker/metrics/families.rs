@@ -8,6 +8,7 @@ use std::path::Path;
 use causeway_link::TransportKind;
 use causeway_wire::status::DeviceStatus;
 
+use super::foreign_names;
 use super::http::Response;
 use super::peer_memory;
 use super::text::Page;
@@ -27,13 +28,24 @@ fn transport_labels() -> impl Iterator<Item = &'static str> {
 pub fn respond(path: &str, shared: &Shared) -> Response {
     match path {
         "/metrics" => Response::metrics(page(shared)),
+        foreign_names::OTEL => Response::metrics(foreign_names::otel(&shared.gpus.now(&shared.monitor))),
+        foreign_names::DCGM => {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            Response::metrics(foreign_names::dcgm(&shared.gpus.now(&shared.monitor), &host))
+        }
         "/healthz" => Response::plain(200, "ok"),
         "/readyz" => match shared.not_ready() {
             None => Response::plain(200, "ready"),
             Some(why) => Response::plain(503, &why),
         },
-        "/" => Response::plain(200, "/metrics, /healthz and /readyz are answered here"),
-        _ => Response::plain(404, "only /metrics, /healthz and /readyz are answered here"),
+        "/" => Response::plain(
+            200,
+            "/metrics, /metrics/otel, /metrics/dcgm, /healthz and /readyz are answered here",
+        ),
+        _ => Response::plain(
+            404,
+            "only /metrics, /metrics/otel, /metrics/dcgm, /healthz and /readyz are answered here",
+        ),
     }
 }
 

@@ -6,11 +6,13 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `families` | Prometheus metric definitions |
+//! | `foreign_names` | Devices under the names of OpenTelemetry and of NVIDIA's DCGM exporter, for dashboards that are made for these |
 //! | `http` | HTTP server of the metrics endpoint: limits and request parsing |
 //! | `peer_memory` | Kernel counters of device memory that is registered with network cards (`nvidia_peermem`) |
 //! | `text` | Prometheus text format encoder |
 
 mod families;
+mod foreign_names;
 mod http;
 mod peer_memory;
 mod text;
