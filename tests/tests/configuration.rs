@@ -226,6 +226,18 @@ fn a_server_is_what_its_file_says() {
             "[serve]\nlisten = \"unix:/no/such/folder/s\"\n",
             "serve.toml:2: listen cannot be used: there is no folder /no/such/folder for the Unix socket",
         ),
+        ("[serve]\nlisten = \"203.0.113.7\"\n", "this machine has no such address; `ip address` lists"),
+        ("[serve]\nmetrics = \"203.0.113.7:9469\"\n", "is no address for metrics (this machine has no such"),
+        ("[serve]\nlisten = \"0.0.0.0:99999\"\n", "`99999` is no port"),
+        ("[serve]\nsession-memory = \"16Q\"\n", "session-memory = 16Q cannot be used: \"16Q\" is not a size"),
+        ("[serve]\nallow-group = \"no-such-group\"\n", "this machine has no group `no-such-group`"),
+        ("[serve]\nworker-users = \"5\"\n", "worker-users = 5 cannot be used: `5` is no range of users"),
+        ("[serve]\npeers = \"a:b\"\n", "peers = a:b cannot be used: `a:b` names no other servers"),
+        ("[serve]\nsandbox = \"maybe\"\n", "sandbox = maybe cannot be used: "),
+        ("[serve]\nidle-release = \"soon\"\n", "idle-release = soon cannot be used: \"soon\" is not a time"),
+        ("[serve]\ngpu = \"amd\"\n", "gpu = amd cannot be used: `amd` is no kind of GPU"),
+        ("[serve]\nmax-sessions = 0\n", "max-sessions = 0 cannot be used: give a whole number of 1 or more"),
+        ("[serve]\nsocket-dir = \"/no/such\"\n", "socket-dir cannot be used: there is no folder /no/such"),
         (
             "[serve]\ngpu = \"cpu\"\nallow-software = true\n",
             "serve.toml:3: allow-software cannot be used: --allow-software is for --gpu auto",
@@ -245,6 +257,13 @@ fn a_server_is_what_its_file_says() {
         let outcome = run(command, LIMIT);
         assert!(outcome.code() == Some(1) && outcome.stdout.contains(expected), "{text}: {outcome}");
     }
+    // It would run, and refuse every client.
+    fs::write(&path, "[serve]\ndriver = \"/no/such/libcuda.so.1\"\n").unwrap();
+    let mut command = Command::new(causeway());
+    forget_environment(&mut command);
+    let outcome = run(command.args(["config", "check"]).env("CAUSEWAY_CONFIG", &path), LIMIT);
+    let expected = "serve.toml:2: driver cannot be used: there is no file /no/such/libcuda.so.1";
+    assert!(outcome.code() == Some(1) && outcome.stdout.contains(expected), "{outcome}");
     // What is typed takes the place of what the file says, be that wrong or not.
     let text = format!("[serve]\nlisten = \"unix:{socket}\"\ngpu = \"cpu\"\nkey-file = \"no/such/key\"\n");
     drop(Server::start_command(serve(&text, &["--listen", "127.0.0.1:0", "--insecure-no-key"])));

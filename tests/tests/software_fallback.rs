@@ -51,7 +51,7 @@ fn without_a_driver_clients_are_told_why_and_what_to_do() {
             run(&mut by_itself(&target, &cuda_program("vector_add")), LIMIT),
         ] {
             assert!(outcome.code().is_some_and(|code| code != 0), "{outcome}");
-            for part in [NOWHERE, "`--gpu cpu`", "`--allow-software`"] {
+            for part in [NOWHERE, "on the server's machine", "`--gpu cpu`", "`--allow-software`"] {
                 assert!(outcome.stderr.contains(part), "{part} in {outcome}");
             }
             assert_eq!(outcome.stderr.lines().count(), 1, "{outcome}");

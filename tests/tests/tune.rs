@@ -33,6 +33,15 @@ fn copy(server: &Server, configuration: &Path, pipeline: Option<&str>) -> Outcom
 }
 
 #[test]
+fn the_software_gpu_is_not_tuned_unnoticed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let measured = tune(folder.path(), &["--quick"]).must_succeed();
+    assert!(measured.stderr.contains("no server is named: this is a private one"), "{measured}");
+    let named = tune(folder.path(), &["--quick", "--on", "software"]).must_succeed();
+    assert!(!named.stderr.contains("no server is named"), "{named}");
+}
+
+#[test]
 fn what_is_measured_is_kept_and_used_and_can_be_damaged() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = Server::start();

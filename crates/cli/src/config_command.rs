@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::net::ToSocketAddrs as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use causeway_access::servers::{LOCAL, SOFTWARE, names_instead, parts};
 use causeway_access::{Endpoint, Target};
 use causeway_config::file::{ConfigFileError, Named, Section, Settings, SourceLocation};
 use causeway_config::read::{PROCESS, files};
-use causeway_config::table::{ALL, ON, PIPELINE};
+use causeway_config::table::{ALL, DRIVER, NVML, ON, PIPELINE};
 use causeway_config::{Variable, document};
 use causeway_pipeline::Table;
 use clap::{Args, Command, Subcommand};
@@ -85,6 +85,7 @@ fn errors(settings: &Settings, all: &Command) -> Vec<ConfigFileError> {
         errors.extend(wrong);
         errors.extend(serve::check_entries(&read));
     }
+    errors.extend(missing_libraries(settings));
     errors.extend(wrong_clients(settings));
     errors.extend(unknown_servers(settings));
     for server in settings.servers() {
@@ -121,6 +122,26 @@ fn wrong_clients(settings: &Settings) -> Option<ConfigFileError> {
         ClientsError::File(error) => (None, error.to_string()),
     };
     Some(ConfigFileError { location: SourceLocation { file: Arc::new(clients), line }, section: None, text })
+}
+
+/// Libraries of NVIDIA's driver that a server's file names, and that are not there: the server would run, and refuse
+/// every client.
+fn missing_libraries(settings: &Settings) -> Vec<ConfigFileError> {
+    let missing = |variable: &Variable| {
+        let (path, entry) = settings.value(&Section::Serve, variable)?;
+        let path = Path::new(&path);
+        // Without a slash it is looked for where libraries are.
+        let is_missing = path.components().count() > 1
+            && path.metadata().is_err_and(|cause| cause.kind() == io::ErrorKind::NotFound);
+        let text = format!(
+            "{} cannot be used: there is no file {}: leave the line out for the driver that is installed",
+            entry.key,
+            path.display()
+        );
+        let location = entry.location.clone();
+        is_missing.then_some(ConfigFileError { location, section: Some(Section::Serve), text })
+    };
+    [&DRIVER, &NVML].into_iter().filter_map(missing).collect()
 }
 
 /// Names in `on` that stand for no server: neither a table nor a host.

@@ -61,13 +61,7 @@ pub enum DevicesError {
 /// Prints the list.
 pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
     let servers = arguments.server.servers_or_service()?;
-    if servers.has_private() && arguments.server.list().map_err(ServerError::from)?.is_none() {
-        let _ = writeln!(
-            io::stderr(),
-            "causeway: no server is named: this is a private one with the software GPU; --on, CAUSEWAY_ON or a configuration file \
-             name a server"
-        );
-    }
+    arguments.server.report_private(&servers)?;
     // What a program reads is complete.
     let width = terminal::size().ok().filter(|_| io::stdout().is_terminal());
     let width = width.map_or(usize::MAX, |(columns, _)| usize::from(columns));

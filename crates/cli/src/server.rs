@@ -268,6 +268,17 @@ impl ServerArguments {
         }
     }
 
+    /// Says that the server is a private one with the software GPU, where that was not asked for.
+    pub fn report_private(&self, servers: &Servers) -> Result<(), ServerError> {
+        if servers.has_private() && self.list()?.is_none() {
+            report(
+                "no server is named: this is a private one with the software GPU; --on, CAUSEWAY_ON or a configuration file name \
+                 a server",
+            );
+        }
+        Ok(())
+    }
+
     /// What is to carry sessions with a server.
     pub fn via(&self, server: &Target) -> Result<TransportChoice, ValueError> {
         via(self.via, server)

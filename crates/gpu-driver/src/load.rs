@@ -20,7 +20,7 @@ const CLIENT_MARKER: &CStr = c"causeway_client_marker";
 pub enum LoadError {
     /// The library could not be opened.
     #[error(
-        "The NVIDIA driver library `{}` could not be loaded ({}). Install NVIDIA's driver on this machine, or \
+        "The NVIDIA driver library `{}` could not be loaded ({}). Install NVIDIA's driver on the server's machine, or \
          name the library in CAUSEWAY_DRIVER.", path.display(), loader_text(source)
     )]
     NotFound {

@@ -72,7 +72,9 @@ pub enum LoginError {
     )]
     Interrupted(ConnectError),
     /// It is not typed.
-    #[error("no invitation was given")]
+    #[error(
+        "no invitation was given: paste the one that `causeway client invite NAME` has printed on the server"
+    )]
     NoInvitation,
     /// Nothing can be read or printed.
     #[error("standard input or output failed: {0}")]

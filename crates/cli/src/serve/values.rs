@@ -1,6 +1,8 @@
 //! Values of options that name addresses, files and folders: what a server could not use of them, before it
 //! starts.
 
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -49,11 +51,20 @@ fn is_own(file: &Path) -> bool {
 fn check_value(option: &str, value: &str, own: bool) -> Result<(), ServeError> {
     let path = Path::new(value);
     match option {
-        "listen" => match listen_addresses(value)?.socket {
-            Some(name) if !name.starts_with('@') => must_have_folder(Path::new(&name), "the Unix socket"),
-            _ => Ok(()),
+        "listen" => {
+            let addresses = listen_addresses(value)?;
+            if let Some(address) = addresses.network.filter(|address| !is_here(*address)) {
+                return Err(ServeError::Address { address: address.to_string(), cause: NOT_HERE.to_owned() });
+            }
+            match addresses.socket {
+                Some(name) if !name.starts_with('@') => must_have_folder(Path::new(&name), "the Unix socket"),
+                _ => Ok(()),
+            }
+        }
+        "metrics" => match metrics_address(value)? {
+            address if is_here(address) => Ok(()),
+            _ => Err(ServeError::MetricsAddress { address: value.to_owned(), cause: NOT_HERE.to_owned() }),
         },
-        "metrics" => metrics_address(value).map(drop),
         "key-file" => {
             must_have_folder(path, "the key file")?;
             if own { check_key_file(path) } else { Ok(()) }
@@ -75,6 +86,14 @@ fn check_value(option: &str, value: &str, own: bool) -> Result<(), ServeError> {
         }
         _ => Ok(()),
     }
+}
+
+const NOT_HERE: &str = "this machine has no such address; `ip address` lists those that it has";
+
+/// Whether this machine has an address. Its port may be in use: by the server that is to be reloaded.
+fn is_here(address: SocketAddr) -> bool {
+    TcpListener::bind((address.ip(), 0))
+        .map_or_else(|cause| cause.kind() != ErrorKind::AddrNotAvailable, |_| true)
 }
 
 fn is_of_service(path: &Path) -> bool {
@@ -130,6 +149,8 @@ mod tests {
         for (option, value) in [
             ("listen", format!("unix:{}", at("a.sock"))),
             ("listen", "unix:@name".to_owned()),
+            ("listen", "127.0.0.7:7690".to_owned()),
+            ("listen", "0.0.0.0".to_owned()),
             ("listen", "unix:/run/causeway/server.sock".to_owned()),
             ("key-file", at("key")),
             ("key-file", "key".to_owned()),
@@ -151,6 +172,9 @@ mod tests {
             ("cache-dir", at("file/a"), "/file, which is for the image cache, is not a folder"),
             ("socket-dir", at("none"), "/none for the sockets"),
             ("metrics", ":http".to_owned(), "no address for metrics"),
+            // Of a network that is for documents alone.
+            ("metrics", "203.0.113.7:9469".to_owned(), "this machine has no such address"),
+            ("listen", "203.0.113.7".to_owned(), "this machine has no such address"),
         ] {
             let error = check_value(option, &value, true).unwrap_err().to_string();
             assert!(error.contains(expected), "{option} {value}: {error}");

@@ -121,6 +121,7 @@ pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
     }
     let folder = library::folder()?;
     let server = arguments.server.one_server()?;
+    arguments.server.report_private(&server)?;
     arguments.server.check(&server)?;
     let executable = std::env::current_exe().map_err(TuneError::Executable)?;
     let mut program: Vec<OsString> = vec![executable.into(), "tune-here".into(), "--library".into()];

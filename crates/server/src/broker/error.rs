@@ -83,7 +83,9 @@ fn explain_bind(cause: &io::Error) -> String {
             "another program listens there already; is a server running? Choose another port with --listen"
                 .to_owned()
         }
-        io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine has no such address; `ip address` lists those that it has".to_owned()
+        }
         io::ErrorKind::PermissionDenied => "ports below 1024 are for root; choose a higher one".to_owned(),
         _ => cause.to_string(),
     }
