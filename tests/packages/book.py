@@ -33,8 +33,8 @@ def here(text: str, key_file: str) -> str:
 
 
 def script(mark: str, key_file: str, before: str = "", after: str = "") -> str:
-    """The commands as a script that stops at the first that fails and says which. What it prints last is
-    how many seconds the commands of the book took."""
+    """The commands as a script that stops at the first that fails and says which. It prints how many seconds had passed
+    after each, and last how many the commands of the book took."""
     lines = [
         "set -e -o pipefail",
         "export HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive",
@@ -45,6 +45,7 @@ def script(mark: str, key_file: str, before: str = "", after: str = "") -> str:
     for text in commands(mark):
         lines.append(f"echo {quoted('$ ' + text)}")
         lines.append(here(text, key_file))
+        lines.append('echo "after $(awk "BEGIN { print $(date +%s.%N) - $begin }") s"')
     lines.append("end=$(date +%s.%N)")
     lines.append(after)
     lines.append('echo "took $(awk "BEGIN { print $end - $begin }")"')
