@@ -3,9 +3,11 @@
 // program has seen the newest record, and has a copy from pinned memory before its own.
 #include "check.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <thread>
 
 constexpr int WORDS = 1 << 18;
 constexpr size_t BYTES = WORDS * sizeof(unsigned);
@@ -133,6 +135,31 @@ static void take_times(unsigned round) {
     CHECK_CUDA(cudaEventDestroy(end));
 }
 
+// While one thread waits for the event or asks for it, another records it in a stream that does not stand: whichever comes
+// first, the stream of the record before still stands.
+static void record_beside_wait(unsigned round, cudaEvent_t event) {
+    CHECK_CUDA(cudaLaunchHostFunc(standing, wait_for_release, nullptr));
+    CHECK_CUDA(cudaEventRecord(event, standing));
+    std::atomic<bool> is_waiting{false};
+    std::thread waiter([&] {
+        is_waiting = true;
+        if (round % 2) {
+            CHECK_CUDA(cudaEventSynchronize(event));
+        } else {
+            cudaError_t status = cudaEventQuery(event);
+            if (status != cudaSuccess && status != cudaErrorNotReady) fail("an event is %s", cudaGetErrorName(status));
+        }
+    });
+    while (!is_waiting) sched_yield();
+    for (unsigned turns = round % 37 * 20; turns > 0; turns--) asm volatile("");
+    CHECK_CUDA(cudaEventRecord(event, other));
+    CHECK_CUDA(cudaStreamSynchronize(other));
+    if (round % 2 == 0) waiter.join();
+    must_stand(standing);
+    release();
+    if (round % 2) waiter.join();
+}
+
 int main() {
     CHECK_CUDA(cudaHostAlloc(&pinned, BYTES, 0));
     CHECK_CUDA(cudaMalloc(&source, BYTES));
@@ -148,5 +175,8 @@ int main() {
         CHECK_CUDA(cudaEventDestroy(event));
     }
     take_times(9);
+    CHECK_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    for (unsigned round = 0; round < 600; round++) record_beside_wait(round, event);
+    CHECK_CUDA(cudaEventDestroy(event));
     return pass();
 }

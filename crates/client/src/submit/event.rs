@@ -245,8 +245,14 @@ impl EventState {
             let event = self.handle;
             let (plain, compared) =
                 (calls::event_synchronize { event }, calls::event_synchronize_mirrored { event });
-            let watermark = &record.stream.watermark;
-            waits::wait(self.context, watermark, record.sequence, &plain, &compared)?;
+            let is_fetched = waits::wait_alone(self.context, &plain, &compared)?;
+            if self.is_newest(&record) {
+                let watermark = &record.stream.watermark;
+                if is_fetched {
+                    watermark.note_fetched(record.sequence);
+                }
+                watermark.advance(record.sequence);
+            }
         }
         record.pending.wait()?;
         record.stream.fetch(record.sequence)
@@ -264,7 +270,8 @@ impl EventState {
             return self.synchronize();
         }
         record.stream.require_done(record.sequence, |token| {
-            send::call_in(self.context, &calls::event_query { event: self.handle, token })
+            let is_pending = send::call_in(self.context, &calls::event_query { event: self.handle, token })?;
+            if self.is_newest(&record) { Ok(is_pending) } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
         })?;
         if !record.pending.is_done() {
             return Err(CUresult::CUDA_ERROR_NOT_READY);
@@ -292,6 +299,14 @@ impl EventState {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         send::call_in(self.context, &calls::event_elapsed { start: self.handle, end: end.handle })
+    }
+
+    /// Whether the event has not been recorded since. Another thread may do so before a command about the event is
+    /// sent, which is then about that record and says nothing of the stream of this one.
+    fn is_newest(&self, record: &Record) -> bool {
+        self.record.lock().as_ref().is_some_and(|newest| {
+            Arc::ptr_eq(&newest.stream, &record.stream) && newest.sequence == record.sequence
+        })
     }
 
     /// The last record. One in a capture is never done: asking for it is refused and spoils the capture.

@@ -12,8 +12,22 @@ use crate::model::completion::Watermark;
 use crate::remote::{mirrored, session};
 use crate::submit::send;
 
-/// Waits by `plain`, or by `compared` where there are mirrors, until what `watermark` is about has done its work
-/// up to `sequence`.
+/// Waits by `plain`, or by `compared` where there are mirrors. Gives whether the program has what kernels wrote to its
+/// memory before.
+pub fn wait_alone(
+    context: Handle<Context>,
+    plain: &impl Call<Reply = ()>,
+    compared: &impl Call<Reply = bool>,
+) -> Result<bool, CUresult> {
+    if is_compared(context, compared)? {
+        Ok(!send::call_in(context, compared)? && mirrored::is_all_here(context.server()))
+    } else {
+        send::call_in(context, plain)?;
+        Ok(false)
+    }
+}
+
+/// The same, until what `watermark` is about has done its work up to `sequence`.
 pub fn wait(
     context: Handle<Context>,
     watermark: &Watermark,
@@ -21,12 +35,8 @@ pub fn wait(
     plain: &impl Call<Reply = ()>,
     compared: &impl Call<Reply = bool>,
 ) -> Result<(), CUresult> {
-    if is_compared(context, compared)? {
-        if !send::call_in(context, compared)? && mirrored::is_all_here(context.server()) {
-            watermark.note_fetched(sequence);
-        }
-    } else {
-        send::call_in(context, plain)?;
+    if wait_alone(context, plain, compared)? {
+        watermark.note_fetched(sequence);
     }
     watermark.advance(sequence);
     Ok(())
