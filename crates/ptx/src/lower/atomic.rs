@@ -4,7 +4,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Value, types};
 
 use super::access::MemoryAccess;
-use super::float::half_of;
+use super::halves::half_of;
 use super::form::Form;
 use super::memory::{has_cache_policy, lanes_of};
 use super::registers::machine_type;

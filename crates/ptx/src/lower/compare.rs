@@ -3,7 +3,7 @@
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
-use super::float::half_of;
+use super::halves::half_of;
 use super::form::Form;
 use super::{Lowered, Refusal, Translator, invalid};
 use crate::parse::syntax::{Instruction, Operand, Scalar};

@@ -77,7 +77,7 @@ impl Translator<'_, '_> {
         }
         let high = self.read(instruction, 1, from)?;
         let low = self.read(instruction, 2, from)?;
-        let half = super::float::half_of(to);
+        let half = super::halves::half_of(to);
         let halves = [low, high].map(|value| {
             let value = self.limit(value, how.saturate, how.relu);
             self.round_to_half(half, value, how.rounding)

@@ -20,6 +20,7 @@ mod faults;
 mod float;
 mod form;
 mod frame;
+mod halves;
 mod liveness;
 mod loops;
 mod matrix;

@@ -4,7 +4,9 @@
 mod common;
 
 mod clusters;
+mod conversions;
 mod evaluate;
+mod lanes;
 mod matrices;
 mod polling;
 mod suspension;
