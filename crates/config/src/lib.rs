@@ -7,6 +7,7 @@
 //! | `rules` | Rules by size, which several variables hold |
 //! | `variable` | Environment variable: its values, its default, and the component that reads it |
 //! | `table` | Table of all environment variables |
+//! | `transport_kind` | The names of the transports: the one enum that says them |
 //! | `read` | Values of environment variables and configuration files, checked |
 //! | `unknown` | Unknown variables: `CAUSEWAY_...` that are set and that no component reads, such as one that is misspelt |
 //! | `document` | Documentation of the variables: in the book, in `--help`, and as an example of a configuration file |
@@ -23,10 +24,12 @@ pub mod read;
 pub mod rules;
 pub mod size;
 pub mod table;
+pub mod transport_kind;
 pub mod unknown;
 pub mod variable;
 
 pub use duration::TimeSpan;
 pub use read::{ConfigError, Environment, Role, ValueError, act_as, check};
 pub use size::Size;
+pub use transport_kind::TransportKind;
 pub use variable::{Component, Fallback, Values, Variable};

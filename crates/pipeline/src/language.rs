@@ -22,7 +22,7 @@ use thiserror::Error;
 
 use super::plan::{Direction, Plan};
 use super::table::{Change, Rule, Table};
-use super::transport_kind::TransportKind;
+use causeway_config::TransportKind;
 
 /// The variable that holds the user's table.
 pub const VARIABLE: &str = PIPELINE.name;

@@ -13,7 +13,6 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `plan` | Copy plan: its parameters and their limits |
-//! | `transport_kind` | The names of the transports: the one enum that says them |
 //! | `table` | Table of copy plans by size |
 //! | `language` | Text form of a plan table |
 //! | `lanes` | Number of bulk lanes: TCP connections that carry the transfers of a session |
@@ -26,7 +25,6 @@ pub mod language;
 pub mod plan;
 pub mod profile;
 pub mod table;
-pub mod transport_kind;
 
 pub use cut::{Piece, Shape, cut, cut_tapered};
 pub use lanes::{DEFAULT_LANES, MAX_LANES};
@@ -34,4 +32,4 @@ pub use language::{PipelineError, UserTableError, VARIABLE};
 pub use plan::{Direction, INLINE_BYTES, Plan, chunk_bytes};
 pub use profile::{Measured, Profile, ProfileError};
 pub use table::{Change, NONTEMPORAL_UP_TO, Rule, Table, built_in, for_distance};
-pub use transport_kind::TransportKind;
+pub use causeway_config::TransportKind;

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::language::PipelineError;
 use super::table::Table;
-use super::transport_kind::TransportKind;
+use causeway_config::TransportKind;
 
 /// The form of the file that is written and read.
 pub const FORM: u32 = 1;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use causeway_config::rules;
 
 use super::plan::{Direction, Plan};
-use super::transport_kind::TransportKind;
+use causeway_config::TransportKind;
 use crate::lanes::{is_long, lanes_by_distance};
 
 /// All lanes that a session has.
