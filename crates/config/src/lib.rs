@@ -7,7 +7,7 @@
 //! | `rules` | Rules by size, which several variables hold |
 //! | `variable` | Environment variable: its values, its default, and the component that reads it |
 //! | `table` | Table of all environment variables |
-//! | `transport_kind` | The names of the transports: the one enum that says them |
+//! | `transport_kind` | Transport names: the one list of them, from which the choices of variables are made |
 //! | `read` | Values of environment variables and configuration files, checked |
 //! | `unknown` | Unknown variables: `CAUSEWAY_...` that are set and that no component reads, such as one that is misspelt |
 //! | `document` | Documentation of the variables: in the book, in `--help`, and as an example of a configuration file |

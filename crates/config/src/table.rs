@@ -4,6 +4,7 @@
 //! of tests. What a variable is called in configuration files follows from its name
 //! ([`Variable::key`]).
 
+use crate::transport_kind::TransportKind;
 use crate::variable::{Component, Fallback, Values, Variable};
 
 use Component::{Client, Mpirun, Nccl, Rank, Run, Server, Team, Test, Worker};
@@ -130,14 +131,14 @@ table! {
      lanes`"),
         Fallback::Text("what `causeway tune` has measured, or a built-in table"),
         "how copies are cut and carried, by their size", "See [below](#how-copies-are-carried).";
-    VIA: "CAUSEWAY_VIA", [Client], Values::Word(&["auto", "tcp", "shm", "verbs"]),
+    VIA: "CAUSEWAY_VIA", [Client], Values::Word(TransportKind::CHOICES),
         Fallback::Text("`auto`: memory shared with the server on the same host, otherwise InfiniBand \
          where both have it, otherwise TCP"),
         "what carries calls and copies",
         "An unavailable transport is an error: `cuInit` finds no device, and the reason is on standard error. \
          `causeway run --via` sets it.";
     BETWEEN_SERVERS: "CAUSEWAY_BETWEEN_SERVERS", [Client],
-        Values::Word(&["auto", "link", "shm", "verbs", "tcp", "client"]),
+        Values::Word(TransportKind::CHOICES_BETWEEN_SERVERS),
         Fallback::Text("`auto`: the destination's device by itself where it reaches the source's memory, \
          else the link between the workers, else the client"),
         "what carries copies between devices of two servers",

@@ -99,11 +99,12 @@ const VERBS: &Steps = &[
 /// What is used when nobody says otherwise.
 pub fn built_in(module: TransportKind, direction: Direction, bytes: usize) -> Plan {
     let steps = match (module, direction) {
-        (TransportKind::Tcp | TransportKind::Other(_), Direction::ToDevice) => TCP_TO,
-        (TransportKind::Tcp | TransportKind::Other(_), Direction::FromDevice) => TCP_FROM,
         (TransportKind::Shm, Direction::ToDevice) => SHM_TO,
         (TransportKind::Shm, Direction::FromDevice) => SHM_FROM,
         (TransportKind::Verbs, _) => VERBS,
+        // And any for which nothing has been measured.
+        (_, Direction::ToDevice) => TCP_TO,
+        (_, Direction::FromDevice) => TCP_FROM,
     };
     let fits = steps.iter().find(|(end, _)| bytes < *end);
     fits.or(steps.last()).expect("no table is empty").1
