@@ -112,50 +112,26 @@ fn days(text: &str) -> Result<u16, String> {
     days.ok_or_else(|| "give a number of days from 1 to 65535, such as 90 or 90d".to_owned())
 }
 
-/// Limits of a client. `none` removes a limit.
-#[derive(Debug, Clone, Copy, Args)]
-struct LimitOptions {
-    /// Maximum number of concurrent sessions. Default: that of every peer.
-    #[arg(long, value_name = "N")]
-    sessions: Option<NewLimit<usize>>,
-    /// Maximum device memory of all its sessions together, in bytes, or with the suffix K, M, G or T. An
-    /// allocation beyond it fails with CUDA_ERROR_OUT_OF_MEMORY.
-    #[arg(long, value_name = "SIZE")]
-    device_memory: Option<NewLimit<Size>>,
-    /// Maximum host memory of each of its sessions, if less than `causeway serve --session-memory`.
-    #[arg(long, value_name = "SIZE")]
-    session_memory: Option<NewLimit<SessionMemory>>,
-    /// Idle time (90s, 30m, 8h, 2d) after which a session ends. A session in which a command waits for the
-    /// GPU is not idle.
-    #[arg(long, value_name = "TIME")]
-    idle_timeout: Option<NewLimit<TimeSpan>>,
-    /// Maximum duration of a session (90s, 30m, 8h, 2d).
-    #[arg(long, value_name = "TIME")]
-    session_time: Option<NewLimit<TimeSpan>>,
-    /// Maximum rate of copies in bytes a second, in each direction, of all its sessions together; at least
-    /// 1M. Its sessions then use TCP, also on the server's own host.
-    #[arg(long, value_name = "SIZE")]
-    bandwidth: Option<NewLimit<Bandwidth>>,
-    /// Share of a GPU's time, 1 to 1000: while several clients have kernels to run, each gets time in
-    /// proportion to its share. Default: 1, if another client has a share.
-    #[arg(long, value_name = "N")]
-    share: Option<NewLimit<Share>>,
+/// Generates the options from the table of limits.
+macro_rules! limit_options {
+    ($($(#[$documentation:meta])*
+       $limit:ident: $plain:ty as $value:ty, $key:literal, value $value_name:literal, json $json:literal,
+       note $note:literal;)+) => {
+        /// Limits of a client. `none` removes a limit.
+        #[derive(Debug, Clone, Copy, Args)]
+        struct LimitOptions {
+            $($(#[$documentation])* #[arg(long, value_name = $value_name)] $limit: Option<NewLimit<$value>>,)+
+        }
+
+        impl From<LimitOptions> for LimitChanges {
+            fn from(options: LimitOptions) -> Self {
+                Self { $($limit: options.$limit),+ }
+            }
+        }
+    };
 }
 
-impl From<LimitOptions> for LimitChanges {
-    fn from(options: LimitOptions) -> Self {
-        let LimitOptions {
-            sessions,
-            device_memory,
-            session_memory,
-            idle_timeout,
-            session_time,
-            bandwidth,
-            share,
-        } = options;
-        Self { sessions, device_memory, session_memory, idle_timeout, session_time, bandwidth, share }
-    }
-}
+causeway_access::for_each_client_limit!(limit_options);
 
 /// Whose limits they are.
 #[derive(Debug, Clone, Copy)]

@@ -8,11 +8,44 @@ use causeway_config::{Size, TimeSpan};
 use thiserror::Error;
 use toml::de::DeValue;
 
-/// Generates what is to be known of each limit from the table below: its field, its key in the list of
-/// clients, its name as JSON, what people read of it, and the type by which it is written.
+/// The table of limits. For each: what `causeway client --help` says of it, its field, its type without and with the unit by
+/// which it is written, its key in the list of clients, what the help calls its value, its name as JSON, and what people read
+/// of it. `$generate` is a macro that gets all rows.
+#[macro_export]
+macro_rules! for_each_client_limit {
+    ($generate:ident) => {
+        $generate! {
+            /// Maximum number of concurrent sessions. Default: that of every peer.
+            sessions: usize as usize, "sessions", value "N", json "sessions", note "at most {} sessions";
+            /// Maximum device memory of all its sessions together, in bytes, or with the suffix K, M, G or T. An
+            /// allocation beyond it fails with CUDA_ERROR_OUT_OF_MEMORY.
+            device_memory: u64 as Size, "device-memory", value "SIZE", json "device_memory", note "{} of device memory";
+            /// Maximum host memory of each of its sessions, if less than `causeway serve --session-memory`.
+            session_memory: u64 as SessionMemory, "session-memory", value "SIZE", json "session_memory",
+                note "{} of memory a session";
+            /// Idle time (90s, 30m, 8h, 2d) after which a session ends. A session in which a command waits for the
+            /// GPU is not idle.
+            idle_timeout: Duration as TimeSpan, "idle-timeout", value "TIME", json "idle_timeout_seconds",
+                note "idle for {}";
+            /// Maximum duration of a session (90s, 30m, 8h, 2d).
+            session_time: Duration as TimeSpan, "session-time", value "TIME", json "session_time_seconds",
+                note "sessions of {}";
+            /// Maximum rate of copies in bytes a second, in each direction, of all its sessions together; at least
+            /// 1M. Its sessions then use TCP, also on the server's own host.
+            bandwidth: u64 as Bandwidth, "bandwidth", value "SIZE", json "bandwidth",
+                note "{} a second in each direction";
+            /// Share of a GPU's time, 1 to 1000: while several clients have kernels to run, each gets time in
+            /// proportion to its share. Default: 1, if another client has a share.
+            share: u32 as Share, "share", value "N", json "share", note "share {} of a GPU";
+        }
+    };
+}
+
+/// Generates what is to be known of each limit from the table.
 macro_rules! client_limits {
     ($($(#[$documentation:meta])*
-       $limit:ident: $plain:ty as $value:ty, $key:literal, json $json:literal, note $note:literal;)+) => {
+       $limit:ident: $plain:ty as $value:ty, $key:literal, value $value_name:literal, json $json:literal,
+       note $note:literal;)+) => {
         /// What one client may have, as far as it is limited.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct ClientLimits {
@@ -76,22 +109,7 @@ macro_rules! client_limits {
     };
 }
 
-client_limits! {
-    /// The most sessions at a time.
-    sessions: usize as usize, "sessions", json "sessions", note "at most {} sessions";
-    /// The most bytes of device memory, of all devices and all of its sessions together.
-    device_memory: u64 as Size, "device-memory", json "device_memory", note "{} of device memory";
-    /// The most bytes of the server's memory that one of its sessions may use.
-    session_memory: u64 as SessionMemory, "session-memory", json "session_memory", note "{} of memory a session";
-    /// How long a session may stay open in which nothing happens.
-    idle_timeout: Duration as TimeSpan, "idle-timeout", json "idle_timeout_seconds", note "idle for {}";
-    /// How long a session may stay open.
-    session_time: Duration as TimeSpan, "session-time", json "session_time_seconds", note "sessions of {}";
-    /// The most bytes of copies a second in each direction, of all of its sessions together.
-    bandwidth: u64 as Bandwidth, "bandwidth", json "bandwidth", note "{} a second in each direction";
-    /// Its part of the time of GPUs while others have kernels to run, in proportion to theirs.
-    share: u32 as Share, "share", json "share", note "share {} of a GPU";
-}
+for_each_client_limit!(client_limits);
 
 impl ClientLimits {
     /// Whether sessions end by themselves after a time.
