@@ -65,9 +65,11 @@ int causeway_comm_is_short(uint64_t bytes);
 void causeway_comm_count_operation(uint32_t peer, int is_blocking);
 // Counts a message of a call that buffers it.
 void causeway_comm_count_copied(uint32_t peer, uint64_t bytes);
-// The number of messages of a GPU's memory so far that were received by one channel (ipc, vmm, staged, bar,
-// rdma, loopback, tcp), or whose bytes were sent with the MPI (mpi).
+// The number of messages of a GPU's memory so far that were received by one channel, by its name, or whose
+// bytes were sent with the MPI (mpi).
 uint64_t causeway_comm_messages(const char *channel);
+// The names of the channels by number, and of mpi behind the last one; NULL for greater numbers.
+const char *causeway_comm_channel(uint32_t number);
 // Offers memory on a GPU to a peer, and writes the descriptor for it. The number of the offer, or 0 if no
 // channel supports such memory: then the caller sends the bytes, which this function counts.
 uint64_t causeway_comm_offer(uint32_t peer, const void *address, uint64_t bytes,

@@ -67,8 +67,9 @@ bool collective(const char *kind, enum memory memory, int rank, const struct pla
 
 // point_to_point.c: the number of this rank's messages so far by channel.
 
-enum { PATH_COUNT = 8 };
-extern const char *const PATH_NAMES[PATH_COUNT];
-void count_messages(double counts[PATH_COUNT]);
+enum { MAX_PATHS = 16 };
+void count_messages(double counts[MAX_PATHS]);
+// The name of a channel; NULL behind the last one, or without the interposer's library.
+const char *channel_name(int path);
 
 #endif

@@ -55,19 +55,19 @@ static int split_list(char *list, char *items[MAX_ITEMS]) {
 }
 
 // The channels of the messages since `before`, of all ranks.
-static void print_paths(const double before[PATH_COUNT]) {
-    double now[PATH_COUNT], all[PATH_COUNT], sum = 0;
+static void print_paths(const double before[MAX_PATHS]) {
+    double now[MAX_PATHS], all[MAX_PATHS], sum = 0;
     count_messages(now);
-    for (int path = 0; path < PATH_COUNT; path++) now[path] -= before[path];
-    MPI_Reduce(now, all, PATH_COUNT, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    for (int path = 0; path < MAX_PATHS; path++) now[path] -= before[path];
+    MPI_Reduce(now, all, MAX_PATHS, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     if (pair.rank != 0) return;
-    for (int path = 0; path < PATH_COUNT; path++) sum += all[path];
+    for (int path = 0; path < MAX_PATHS; path++) sum += all[path];
     // Nothing was counted: the MPI has sent the messages.
     if (sum == 0) printf("mpi 100");
     const char *between = "";
-    for (int path = 0; path < PATH_COUNT; path++) {
+    for (int path = 0; path < MAX_PATHS; path++) {
         if (all[path] <= 0) continue;
-        printf("%s%s %.0f", between, PATH_NAMES[path], 100 * all[path] / sum);
+        printf("%s%s %.0f", between, channel_name(path), 100 * all[path] / sum);
         between = ", ";
     }
     printf("\n");
@@ -79,7 +79,7 @@ static void print_row(const char *kind, const char *memory, size_t bytes, double
 }
 
 static void measure_collective(const char *kind, const char *memory, size_t bytes) {
-    double before[PATH_COUNT], results[2];
+    double before[MAX_PATHS], results[2];
     char by_host[64];
     count_messages(before);
     // Memory of OpenCL is the host's, of which the call without a GPU has its own row.
@@ -110,7 +110,7 @@ static void measure(const char *kind, const char *memory, size_t bytes) {
     int right = is_right(&pair, bytes), all_right = 0;
     MPI_Allreduce(&right, &all_right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (!all_right) give_up("bytes of a message are wrong, in memory of the kind", memory);
-    double before[PATH_COUNT], mean = 0, max_time = 0;
+    double before[MAX_PATHS], mean = 0, max_time = 0;
     count_messages(before);
     double own = of_kind(&pair, &plan, bytes);
     MPI_Reduce(&own, &mean, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);

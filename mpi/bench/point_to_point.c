@@ -11,13 +11,18 @@
 
 // Messages by channel: the interposer's library counts them, if it is loaded.
 
-const char *const PATH_NAMES[PATH_COUNT] = {"ipc", "vmm", "staged", "bar", "rdma", "loopback", "tcp", "mpi"};
+const char *channel_name(int path) {
+    const char *(*name)(uint32_t) = (const char *(*)(uint32_t))dlsym(RTLD_DEFAULT, "causeway_comm_channel");
+    return name == NULL || path >= MAX_PATHS ? NULL : name((uint32_t)path);
+}
 
-void count_messages(double counts[PATH_COUNT]) {
+void count_messages(double counts[MAX_PATHS]) {
     uint64_t (*messages)(const char *) =
         (uint64_t (*)(const char *))dlsym(RTLD_DEFAULT, "causeway_comm_messages");
-    for (int path = 0; path < PATH_COUNT; path++)
-        counts[path] = messages == NULL ? 0 : (double)messages(PATH_NAMES[path]);
+    for (int path = 0; path < MAX_PATHS; path++) {
+        const char *name = channel_name(path);
+        counts[path] = messages == NULL || name == NULL ? 0 : (double)messages(name);
+    }
 }
 
 // The loops.

@@ -252,7 +252,7 @@ class Comm:
         return Group(self, members, exchange)
 
     def messages(self, channel):
-        """Messages received so far by a channel: `ipc`, `vmm`, `staged`, `bar`, `rdma`, `loopback` or `tcp`."""
+        """Messages received so far by a channel, which is named as in CAUSEWAY_COMM_CHANNELS."""
         return self.library.causeway_comm_messages(channel.encode())
 
     def close(self):

@@ -202,6 +202,18 @@ pub unsafe extern "C" fn causeway_comm_messages(channel: *const c_char) -> u64 {
     }
 }
 
+/// The name of a channel by its number, as [`causeway_comm_messages`] takes it, and behind the last one `mpi`; null for greater
+/// numbers.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_channel(number: u32) -> *const c_char {
+    let number = number as usize;
+    match Channel::ALL.get(number) {
+        Some(channel) => channel.c_name().as_ptr(),
+        None if number == Channel::COUNT => c"mpi".as_ptr(),
+        None => core::ptr::null(),
+    }
+}
+
 /// Offers memory on a GPU to a peer, and writes the bytes of the descriptor. The number of the offer, or 0
 /// if no channel supports such memory: then the caller sends the message with the MPI.
 ///

@@ -1,5 +1,6 @@
 //! Channel names, capabilities of the two ends of a pair, and reasons for a missing channel.
 
+use core::ffi::CStr;
 use core::fmt;
 use core::str::FromStr;
 
@@ -26,6 +27,14 @@ macro_rules! channels {
                 match self {
                     $(Self::$variant => $name,)*
                 }
+            }
+
+            /// The same as a C string.
+            pub(crate) fn c_name(self) -> &'static CStr {
+                let text = match self {
+                    $(Self::$variant => concat!($name, "\0"),)*
+                };
+                CStr::from_bytes_until_nul(text.as_bytes()).expect("it ends with a zero")
             }
         }
     };
@@ -210,6 +219,7 @@ mod tests {
     fn channels_have_names() {
         for channel in Channel::ALL {
             assert_eq!(channel.to_string().parse(), Ok(channel));
+            assert_eq!(channel.c_name().to_str(), Ok(channel.name()));
         }
         let error = "gdr".parse::<Channel>().unwrap_err().to_string();
         assert!(error.contains("\"gdr\"") && error.contains("loopback"), "{error}");

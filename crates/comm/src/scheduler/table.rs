@@ -47,20 +47,23 @@ pub(super) const PUBLISHED_RANGES: [(Option<Traffic>, Range<u64>); 5] = [
     (None, MAX_LOOPBACK_BYTES_FOR_BANDWIDTH + 1..u64::MAX),
 ];
 
-/// All channels for a message, the published one first. Those that the authors did not have stand behind the
-/// one that they are most like: `vmm` moves bytes as `ipc` does, and `staged` is what is left within a host.
-/// Between hosts there is `rdma`, and then TCP.
+/// All channels for a message, the published ones first. `vmm` stands behind `ipc`, as which it moves bytes. The others, which
+/// the authors did not have, follow in their own order: `staged` is what is left within a host, and between hosts there is
+/// `rdma`, and then TCP.
 pub(super) fn published_order(bytes: u64, traffic: Traffic) -> [Channel; Channel::COUNT] {
-    use Channel::{Bar, Ipc, Loopback, Rdma, Staged, Tcp, Vmm};
+    use Channel::{Bar, Ipc, Loopback, Vmm};
     let limit = match traffic {
         Traffic::Latency => MAX_LOOPBACK_BYTES,
         Traffic::Bandwidth => MAX_LOOPBACK_BYTES_FOR_BANDWIDTH,
     };
-    match bytes {
-        0..=MAX_BAR_BYTES => [Bar, Loopback, Ipc, Vmm, Staged, Rdma, Tcp],
-        _ if bytes <= limit => [Loopback, Ipc, Vmm, Bar, Staged, Rdma, Tcp],
-        _ => [Ipc, Vmm, Loopback, Staged, Bar, Rdma, Tcp],
-    }
+    let first: &[Channel] = match bytes {
+        0..=MAX_BAR_BYTES => &[Bar, Loopback],
+        _ if bytes <= limit => &[Loopback, Ipc, Vmm, Bar],
+        _ => &[Ipc, Vmm, Loopback],
+    };
+    let mut order = Channel::ALL;
+    order.sort_by_key(|channel| first.iter().position(|one| one == channel).unwrap_or(first.len()));
+    order
 }
 
 /// What a table decides by, besides size and traffic.
@@ -235,8 +238,13 @@ mod tests {
 
     #[test]
     fn the_published_table_is_what_was_published() {
+        use Channel::{Bar, Ipc, Loopback, Rdma, Staged, Tcp, Vmm};
         let table = Table::published();
         assert_eq!("published".parse(), Ok(table.clone()));
+        let latency = |bytes| published_order(bytes, Traffic::Latency);
+        assert_eq!(latency(16), [Bar, Loopback, Ipc, Vmm, Staged, Rdma, Tcp]);
+        assert_eq!(latency(16 << 10), [Loopback, Ipc, Vmm, Bar, Staged, Rdma, Tcp]);
+        assert_eq!(latency(32 << 10), [Ipc, Vmm, Loopback, Staged, Bar, Rdma, Tcp]);
         for bytes in (0..40).flat_map(|power| [(1_u64 << power) - 1, 1 << power, (1 << power) + 1]) {
             for traffic in [Traffic::Latency, Traffic::Bandwidth] {
                 let order = published_order(bytes, traffic);

@@ -54,11 +54,7 @@ pub struct MpiArguments {
         hide_possible_values = true
     )]
     pub memory: Vec<Memory>,
-    /// Channels, each measured by itself: auto (Causeway chooses), ipc, vmm, staged, bar, loopback, rdma and
-    /// tcp (as between hosts, here through this host's own network), none (without the interposer: how the
-    /// MPI itself does it, if it takes memory on GPUs). With one channel by itself, messages of 79 bytes and
-    /// more go by it; with auto, those from CAUSEWAY_COMM_THRESHOLD on.
-    #[arg(long, value_name = "CHANNELS", value_delimiter = ',', default_value = "auto,ipc,vmm,staged")]
+    #[arg(long, help = channel_help(), value_name = "CHANNELS", value_delimiter = ',', default_value = "auto,ipc,vmm,staged")]
     pub channel: Vec<Channel>,
     /// Placement of the ranks: same (all in the same namespaces), isolated (each in namespaces of its own for
     /// processes, IPC, mounts and host name; needs root and unshare).
@@ -167,6 +163,22 @@ pub enum Memory {
     Opencl,
     OpenclWriteOnly,
     OpenclReadOnly,
+}
+
+/// Help of `--channel`: with the names of all channels.
+fn channel_help() -> String {
+    use causeway_comm::Channel;
+    let (between_hosts, within_host): (Vec<_>, Vec<_>) = Channel::ALL.into_iter().partition(|one| one.is_between_hosts());
+    let names = |channels: Vec<Channel>, separator| {
+        channels.into_iter().map(Channel::name).collect::<Vec<_>>().join(separator)
+    };
+    format!(
+        "Channels, each measured by itself: auto (Causeway chooses), {}, {} (as between hosts, here through this host's own \
+         network), none (without the interposer: how the MPI itself does it, if it takes memory on GPUs). With one channel by \
+         itself, messages of 79 bytes and more go by it; with auto, those from CAUSEWAY_COMM_THRESHOLD on",
+        names(within_host, ", "),
+        names(between_hosts, " and ")
+    )
 }
 
 /// What carries the messages of a measurement: `auto`, `none`, or the name of a channel.
