@@ -155,9 +155,9 @@ impl Library {
     }
 
     /// Puts numbers in the place of the handles in an argument's memory.
-    fn handles_to_numbers(&self, frame: &mut Frame, place: usize) -> Option<()> {
-        let filled = frame.filled(place);
-        let (handles, _) = frame.memory_mut(place)?.get_mut(..filled)?.as_chunks_mut::<8>();
+    fn handles_to_numbers(&self, frame: &mut Frame, index: usize) -> Option<()> {
+        let filled = frame.filled(index);
+        let (handles, _) = frame.memory_mut(index)?.get_mut(..filled)?.as_chunks_mut::<8>();
         for handle in handles {
             *handle = self.number(u64::from_ne_bytes(*handle))?.to_le_bytes();
         }
@@ -203,19 +203,19 @@ impl Monitor for Library {
         let Some(address) = self.address(function.name) else { return status::FUNCTION_NOT_FOUND };
         let mut processes = None;
         let mut words = Vec::with_capacity(function.arguments.len());
-        for (place, argument) in function.arguments.iter().enumerate() {
+        for (index, argument) in function.arguments.iter().enumerate() {
             words.push(match argument.mode {
-                Mode::Value(_) => frame.number(place),
-                Mode::Device => match self.handle(frame.number(place)) {
+                Mode::Value(_) => frame.number(index),
+                Mode::Device => match self.handle(frame.number(index)) {
                     Some(handle) => handle,
                     None => return status::INVALID_ARGUMENT,
                 },
                 Mode::Processes(entry, counter) => {
                     let counter = function.position(counter);
-                    let list = processes.insert(ProcessList::new(place, counter, entry.size));
+                    let list = processes.insert(ProcessList::new(index, counter, entry.size));
                     list.entries.as_mut_ptr() as u64
                 }
-                _ => frame.address(place) as u64,
+                _ => frame.address(index) as u64,
             });
         }
         if let Some(list) = &mut processes {
@@ -234,10 +234,10 @@ impl Monitor for Library {
         if let Some(list) = processes {
             return list.give(frame, own);
         }
-        for (place, argument) in function.arguments.iter().enumerate() {
+        for (index, argument) in function.arguments.iter().enumerate() {
             if matches!(argument.mode, Mode::OutDevice | Mode::Devices(_))
-                && frame.memory(place).is_some()
-                && self.handles_to_numbers(frame, place).is_none()
+                && frame.memory(index).is_some()
+                && self.handles_to_numbers(frame, index).is_none()
             {
                 return status::INSUFFICIENT_RESOURCES;
             }
@@ -248,7 +248,7 @@ impl Monitor for Library {
 
 /// All processes of a device, of which the client gets its own.
 struct ProcessList {
-    place: usize,
+    index: usize,
     counter: usize,
     entry: usize,
     count: u32,
@@ -256,9 +256,9 @@ struct ProcessList {
 }
 
 impl ProcessList {
-    fn new(place: usize, counter: usize, entry: usize) -> Self {
+    fn new(index: usize, counter: usize, entry: usize) -> Self {
         let entries = vec![0; (MAX_PROCESSES * entry).div_ceil(8)];
-        Self { place, counter, entry, count: MAX_PROCESSES as u32, entries }
+        Self { index, counter, entry, count: MAX_PROCESSES as u32, entries }
     }
 
     /// Writes the client's own processes, by the numbers that they have on its machine.
@@ -273,6 +273,6 @@ impl ProcessList {
                 given.extend(rest);
             }
         }
-        frame.put_list(self.place, &given)
+        frame.put_list(self.index, &given)
     }
 }

@@ -95,9 +95,9 @@ pub struct SoftwareGpu {
 fn location(bytes: u64) -> u64 {
     let first = PREFERRED_BASE.next_multiple_of(bytes);
     // Up to 64 TiB; programs, libraries and stacks lie above.
-    let places = (0..).map(|number| first + number * bytes).take_while(|base| base + bytes <= 1 << 46);
+    let bases = (0..).map(|number| first + number * bytes).take_while(|base| base + bytes <= 1 << 46);
     device_memory::first_free_address(
-        places,
+        bases,
         |base| Some(base..base + bytes),
         &device_memory::ranges_taken_by_client(),
     )

@@ -109,16 +109,16 @@ impl Monitor for Software {
     fn carry_out(&self, function: &'static Function, frame: &mut Frame, own: &[OwnProcess]) -> Status {
         // The first device that the call names, or else the first there is.
         let mut number_of_device = None;
-        for (place, argument) in function.arguments.iter().enumerate() {
+        for (index, argument) in function.arguments.iter().enumerate() {
             match argument.mode {
-                Mode::Device if frame.number(place) >= self.devices.len() as u64 => {
+                Mode::Device if frame.number(index) >= self.devices.len() as u64 => {
                     return status::INVALID_ARGUMENT;
                 }
                 Mode::Device => {
-                    number_of_device.get_or_insert(frame.number(place) as u32);
+                    number_of_device.get_or_insert(frame.number(index) as u32);
                 }
                 Mode::Versioned(newest)
-                    if frame.memory(place).is_some_and(|memory| memory.len() != newest.size) =>
+                    if frame.memory(index).is_some_and(|memory| memory.len() != newest.size) =>
                 {
                     return status::ARGUMENT_VERSION_MISMATCH;
                 }
@@ -205,9 +205,9 @@ fn resident(process: u32) -> u64 {
 
 /// Domain, bus, device and function of a PCI address, whose domain may be left out.
 fn parse_pci(text: &str) -> Option<(u32, u32, u32, u32)> {
-    let (place, function) = text.split_once('.').unwrap_or((text, "0"));
+    let (address, function) = text.split_once('.').unwrap_or((text, "0"));
     let parts: Vec<_> =
-        place.split(':').map(|part| u32::from_str_radix(part, 16)).collect::<Result<_, _>>().ok()?;
+        address.split(':').map(|part| u32::from_str_radix(part, 16)).collect::<Result<_, _>>().ok()?;
     let function = u32::from_str_radix(function, 16).ok()?;
     match parts.as_slice() {
         [domain, bus, device] => Some((*domain, *bus, *device, function)),

@@ -140,14 +140,14 @@ pub fn parse_ranges(text: &str) -> Vec<Range<u64>> {
 /// The first of these places, each of which is some ranges, that has nothing of what is taken; the first of all where
 /// none is free.
 pub fn first_free_address<P: Copy, R: IntoIterator<Item = Range<u64>>>(
-    places: impl IntoIterator<Item = P>,
+    bases: impl IntoIterator<Item = P>,
     ranges: impl Fn(P) -> R,
     taken: &[Range<u64>],
 ) -> Option<P> {
-    let mut places = places.into_iter().peekable();
-    let first = places.peek().copied();
+    let mut bases = bases.into_iter().peekable();
+    let first = bases.peek().copied();
     let overlaps = |range: Range<u64>| taken.iter().any(|one| one.start < range.end && range.start < one.end);
-    places.find(|place| !ranges(*place).into_iter().any(overlaps)).or(first)
+    bases.find(|base| !ranges(*base).into_iter().any(overlaps)).or(first)
 }
 
 #[cfg(test)]

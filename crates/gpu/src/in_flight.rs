@@ -112,13 +112,13 @@ impl<M: HostMemory> InFlight<M> {
 
     fn start(
         gpu: &dyn Gpu,
-        place: &NativeLocation,
+        location: &NativeLocation,
         memory: M,
         stream: Native<Stream>,
         start: impl FnOnce() -> CuResult<()>,
     ) -> CuResult<Self> {
         let bytes = memory.bytes();
-        if place.bytes() != Some(bytes as u64) {
+        if location.bytes() != Some(bytes as u64) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         permit(gpu, stream)?;

@@ -276,8 +276,8 @@ fn allowed(process: u32, uses_rdma: bool) -> Result<BpfProgram, CallsError> {
 /// A rule for calls whose arguments, by their places, compare so. They are compared as 32 bits, which all of
 /// them are.
 fn arguments_match(arguments: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
-    let condition = |(place, comparison, value): &(u8, SeccompCmpOp, u64)| {
-        SeccompCondition::new(*place, SeccompCmpArgLen::Dword, comparison.clone(), *value)
+    let condition = |(argument, comparison, value): &(u8, SeccompCmpOp, u64)| {
+        SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, comparison.clone(), *value)
     };
     SeccompRule::new(arguments.iter().map(condition).collect::<Result<_, _>>()?)
 }

@@ -115,12 +115,12 @@ impl Announcement {
     pub fn to_bytes(self) -> [u8; ANNOUNCEMENT - HEADER] {
         let mut bytes = [0; ANNOUNCEMENT - HEADER];
         let ChunkHeader { transfer, offset, total, length } = self.chunk;
-        for (place, number) in [transfer, offset, total].into_iter().enumerate() {
-            bytes[place * 8..][..8].copy_from_slice(&number.to_le_bytes());
+        for (index, number) in [transfer, offset, total].into_iter().enumerate() {
+            bytes[index * 8..][..8].copy_from_slice(&number.to_le_bytes());
         }
         let stripes = self.stripes | if self.is_direct { DIRECT_STRIPES } else { 0 };
-        for (place, number) in [length, self.first, stripes].into_iter().enumerate() {
-            bytes[24 + place * 4..][..4].copy_from_slice(&number.to_le_bytes());
+        for (index, number) in [length, self.first, stripes].into_iter().enumerate() {
+            bytes[24 + index * 4..][..4].copy_from_slice(&number.to_le_bytes());
         }
         bytes
     }
@@ -128,12 +128,12 @@ impl Announcement {
     /// Reads the content of a message.
     pub fn parse(content: &[u8]) -> Result<Self, Violation> {
         let bytes: &[u8; ANNOUNCEMENT - HEADER] = content.try_into().map_err(|_| Violation::Message)?;
-        let long = |place: usize| {
+        let long = |offset: usize| {
             let mut number = [0; 8];
-            number.copy_from_slice(&bytes[place..place + 8]);
+            number.copy_from_slice(&bytes[offset..offset + 8]);
             u64::from_le_bytes(number)
         };
-        let short = |place: usize| (long(place) & 0xffff_ffff) as u32;
+        let short = |offset: usize| (long(offset) & 0xffff_ffff) as u32;
         let chunk = ChunkHeader { transfer: long(0), offset: long(8), total: long(16), length: short(24) };
         let stripes = short(32);
         let is_direct = stripes & DIRECT_STRIPES != 0;

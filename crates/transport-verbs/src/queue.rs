@@ -107,8 +107,8 @@ impl<T> SendQueue<T> {
         if id > self.posted {
             return Err(Violation::Completion);
         }
-        if let Ok(place) = self.reads.binary_search_by_key(&id, |(read, _)| *read)
-            && let Some((_, what)) = self.reads.remove(place)
+        if let Ok(index) = self.reads.binary_search_by_key(&id, |(read, _)| *read)
+            && let Some((_, what)) = self.reads.remove(index)
         {
             ended(what);
         }
@@ -332,9 +332,9 @@ mod tests {
                         }
                         prop_assert_eq!(ended(&mut queue, read), expected);
                     },
-                    _ => if let Some(place) = sends.iter().position(|(_, is_signalled)| *is_signalled) {
-                        let expected: Vec<u64> = sends.drain(..=place).map(|(id, _)| id).collect();
-                        let id = expected[place];
+                    _ => if let Some(index) = sends.iter().position(|(_, is_signalled)| *is_signalled) {
+                        let expected: Vec<u64> = sends.drain(..=index).map(|(id, _)| id).collect();
+                        let id = expected[index];
                         prop_assert_eq!(ended(&mut queue, id), expected);
                     },
                 }

@@ -68,8 +68,8 @@ impl ExposedRegions {
             } else {
                 FIRST_NUMBER
             };
-            if let Entry::Vacant(place) = self.regions.entry(self.last) {
-                place.insert((bytes, guard));
+            if let Entry::Vacant(entry) = self.regions.entry(self.last) {
+                entry.insert((bytes, guard));
                 return self.last;
             }
         }

@@ -110,7 +110,7 @@ pub fn requests(offset: usize, length: usize) -> impl ExactSizeIterator<Item = (
 /// ahead first, of equals the one whose turn it is.
 pub fn order(backlogs: &[usize], first: usize) -> Vec<usize> {
     let count = backlogs.len();
-    let mut order: Vec<usize> = (0..count).map(|place| (place + first) % count).collect();
+    let mut order: Vec<usize> = (0..count).map(|index| (index + first) % count).collect();
     order.sort_by_key(|index| backlogs[*index]);
     order
 }

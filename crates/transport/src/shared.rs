@@ -193,8 +193,8 @@ impl Shared {
 
     /// Takes note of a descriptor that a forked child is to close.
     pub fn note_descriptor(&self, descriptor: RawFd) {
-        let free = |place: &&AtomicI32| {
-            place.compare_exchange(NO_DESCRIPTOR, descriptor, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        let free = |slot: &&AtomicI32| {
+            slot.compare_exchange(NO_DESCRIPTOR, descriptor, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         };
         let noted = self.descriptors.iter().find(free);
         debug_assert!(noted.is_some(), "no transport holds more than {MAX_DESCRIPTORS} descriptors open");
@@ -202,8 +202,8 @@ impl Shared {
 
     /// A descriptor that was noted is about to be closed.
     pub fn forget_descriptor(&self, descriptor: RawFd) {
-        let forget = |place: &AtomicI32| {
-            place.compare_exchange(descriptor, NO_DESCRIPTOR, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        let forget = |slot: &AtomicI32| {
+            slot.compare_exchange(descriptor, NO_DESCRIPTOR, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         };
         // It is in one place alone.
         let _ = self.descriptors.iter().any(forget);

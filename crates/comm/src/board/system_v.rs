@@ -90,9 +90,9 @@ const MIN_STALE_AGE: libc::time_t = 60;
 /// so. What cannot be removed stays.
 fn sweep() {
     // SAFETY: plain data, all zeros are a value of it; the kernel writes less than this.
-    let mut places: libc::shmid_ds = unsafe { core::mem::zeroed() };
+    let mut info: libc::shmid_ds = unsafe { core::mem::zeroed() };
     // SAFETY: the kernel writes the structure.
-    let last = unsafe { libc::shmctl(0, SHM_INFO, &raw mut places) };
+    let last = unsafe { libc::shmctl(0, SHM_INFO, &raw mut info) };
     for location in 0..=last.min(MAX_SEGMENT_INDEX) {
         // SAFETY: plain data, all zeros are a value of it.
         let mut found: libc::shmid_ds = unsafe { core::mem::zeroed() };

@@ -63,13 +63,13 @@ pub fn answer(monitor: &dyn Monitor, call: &Call, own: &[OwnProcess]) -> Outcome
     }
     let mut frame = Frame::new(function, &call.arguments);
     let status = monitor.carry_out(function, &mut frame, own);
-    let places = 0..function.arguments.len();
-    let written = places.filter_map(|place| {
-        let mode = function.arguments[place].mode;
+    let indices = 0..function.arguments.len();
+    let written = indices.filter_map(|index| {
+        let mode = function.arguments[index].mode;
         // What a function that fails leaves alone must stay as it is in the program's memory.
         let is_sent = mode.is_written() && (status == status::SUCCESS || mode.is_read());
-        let bytes = frame.memory(place).filter(|_| is_sent)?[..frame.filled(place)].to_vec();
-        Some(Written { argument: place as u32, bytes })
+        let bytes = frame.memory(index).filter(|_| is_sent)?[..frame.filled(index)].to_vec();
+        Some(Written { argument: index as u32, bytes })
     });
     Outcome { status, written: written.collect() }
 }

@@ -6,7 +6,7 @@ use super::context::{BarrierRequest, ClusterBarrierRequest, Reduction};
 const COUNT: usize = 16;
 
 /// The place of the barrier that a thread is at.
-fn place(request: &BarrierRequest) -> usize {
+fn barrier_index(request: &BarrierRequest) -> usize {
     request.barrier as usize % COUNT
 }
 
@@ -52,7 +52,7 @@ impl Barriers {
 
     /// Counts a thread: a lane of a warp, given as its bit.
     pub(super) fn arrive(&mut self, request: &BarrierRequest, warp: usize, lane: u32) {
-        let (index, warps) = (place(request), self.lanes.len() / COUNT);
+        let (index, warps) = (barrier_index(request), self.lanes.len() / COUNT);
         let slot = index * warps + warp;
         let lanes = &mut self.lanes[slot];
         if *lanes & lane != 0 {
@@ -112,7 +112,7 @@ impl Barriers {
 
     /// What a thread that waits at one of the `released` barriers gets.
     pub(super) fn warp_result(&self, released: u32, request: &BarrierRequest) -> Option<u64> {
-        let index = place(request);
+        let index = barrier_index(request);
         let barrier = &self.barriers[index];
         (released & 1 << index != 0).then(|| match request.reduction {
             Reduction::None => 0,

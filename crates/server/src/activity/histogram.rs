@@ -6,10 +6,10 @@ use std::time::Duration;
 /// ns.
 pub const BOUNDS: [u64; 14] = {
     let mut bounds = [1000; 14];
-    let mut place = 1;
-    while place < bounds.len() {
-        bounds[place] = bounds[place - 1] * 4;
-        place += 1;
+    let mut index = 1;
+    while index < bounds.len() {
+        bounds[index] = bounds[index - 1] * 4;
+        index += 1;
     }
     bounds
 };

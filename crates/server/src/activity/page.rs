@@ -136,7 +136,7 @@ impl Counts {
 
     /// Reads what a page has.
     fn of(page: &[u64; COUNTS]) -> Self {
-        let at = |place: CounterIndex| page[place as usize];
+        let at = |counter: CounterIndex| page[counter as usize];
         let histogram = |buckets: CounterIndex, sum: CounterIndex| {
             let mut histogram = Histogram { sum: at(sum), ..Histogram::default() };
             let first = buckets as usize;
@@ -211,8 +211,8 @@ impl Activity {
     }
 
     /// A load and a store, for counts of which one thread alone keeps track.
-    fn add_alone(&self, place: CounterIndex, value: u64) {
-        let word = &self.words()[place as usize];
+    fn add_alone(&self, counter: CounterIndex, value: u64) {
+        let word = &self.words()[counter as usize];
         word.store(word.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
     }
 

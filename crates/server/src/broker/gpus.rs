@@ -100,7 +100,7 @@ fn query_all(exchange: &mut Exchange) -> io::Result<Vec<DeviceStatus>> {
         // Total, free and used bytes.
         let memory =
             query(exchange, "nvmlDeviceGetMemoryInfo", vec![device.clone(), ArgumentValue::Buffer(24)])?;
-        let bytes = |place: usize| memory.as_ref().and_then(|outcome| wide(outcome, 1, place)).unwrap_or(0);
+        let bytes = |index: usize| memory.as_ref().and_then(|outcome| wide(outcome, 1, index)).unwrap_or(0);
         // Percent of the time in which kernels ran, and in which memory was used.
         let rates = query(exchange, "nvmlDeviceGetUtilizationRates", vec![device, ArgumentValue::Buffer(8)])?;
         let utilisation = rates.and_then(|outcome| number(&outcome, 1, 0)).map(|percent| percent as u32);
@@ -135,13 +135,13 @@ fn written(outcome: &Outcome, argument: u32) -> Option<&[u8]> {
 }
 
 /// The word at `place` of what was written.
-fn number(outcome: &Outcome, argument: u32, place: usize) -> Option<u64> {
-    let bytes = written(outcome, argument)?.get(place * 4..place * 4 + 4)?;
+fn number(outcome: &Outcome, argument: u32, index: usize) -> Option<u64> {
+    let bytes = written(outcome, argument)?.get(index * 4..index * 4 + 4)?;
     Some(u32::from_le_bytes(bytes.try_into().ok()?).into())
 }
 
 /// The double word at `place` of what was written.
-fn wide(outcome: &Outcome, argument: u32, place: usize) -> Option<u64> {
-    let bytes = written(outcome, argument)?.get(place * 8..place * 8 + 8)?;
+fn wide(outcome: &Outcome, argument: u32, index: usize) -> Option<u64> {
+    let bytes = written(outcome, argument)?.get(index * 8..index * 8 + 8)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }

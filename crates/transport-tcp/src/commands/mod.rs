@@ -284,7 +284,7 @@ impl CommandConnection {
         if resume.dialer.is_some() || resume.replay.lock().is_over {
             return shut_down(offered.outgoing.socket());
         }
-        let earlier = resume.offered.change(|place| place.replace(offered));
+        let earlier = resume.offered.change(|slot| slot.replace(offered));
         earlier.iter().for_each(|earlier| shut_down(earlier.outgoing.socket()));
         // The receiver may not have noticed that this one is lost.
         self.break_off();

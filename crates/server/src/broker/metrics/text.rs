@@ -57,8 +57,8 @@ impl Page {
     ) {
         let _ = write!(self.text, "{name}{suffix}");
         let bound = bound.map(|bound| ("le", bound));
-        for (place, (label, value)) in labels.iter().copied().chain(bound).enumerate() {
-            let _ = write!(self.text, "{}{label}=\"{}\"", if place == 0 { '{' } else { ',' }, escaped(value));
+        for (index, (label, value)) in labels.iter().copied().chain(bound).enumerate() {
+            let _ = write!(self.text, "{}{label}=\"{}\"", if index == 0 { '{' } else { ',' }, escaped(value));
         }
         if bound.is_some() || !labels.is_empty() {
             self.text.push('}');
@@ -83,9 +83,9 @@ impl Family<'_> {
     /// The samples of one histogram.
     pub fn times(&mut self, labels: Labels<'_>, times: &Histogram) -> &mut Self {
         let mut sum = 0_u64;
-        for (place, count) in times.buckets.iter().enumerate() {
+        for (index, count) in times.buckets.iter().enumerate() {
             sum = sum.wrapping_add(*count);
-            let bound = BOUNDS.get(place).map_or("+Inf".to_owned(), |bound| seconds(*bound).to_string());
+            let bound = BOUNDS.get(index).map_or("+Inf".to_owned(), |bound| seconds(*bound).to_string());
             self.page.line(&self.name, "_bucket", labels, Some(&bound), sum);
         }
         self.page.line(&self.name, "_sum", labels, None, seconds(times.sum));
