@@ -218,9 +218,9 @@ impl Function {
     ) -> CuResult<()> {
         type A = CUfunction_attribute;
         let settings = self.settings(device);
-        let most = (SHARED_PER_BLOCK_OPT_IN.saturating_sub(self.kernel.shared_bytes)).cast_signed();
+        let max = (SHARED_PER_BLOCK_OPT_IN.saturating_sub(self.kernel.shared_bytes)).cast_signed();
         match attribute {
-            A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES if (0..=most).contains(&value) => {
+            A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES if (0..=max).contains(&value) => {
                 settings.max_dynamic_shared.store(value, Relaxed);
                 Ok(())
             }

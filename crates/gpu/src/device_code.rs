@@ -10,19 +10,19 @@ use causeway_api::types::JitReport;
 use parking_lot::Mutex;
 
 /// The bytes of an entry, unpacked; nothing when they are damaged or more than `most`.
-pub fn unpack<'a>(entry: &Entry<'a>, most: u64) -> Option<Cow<'a, [u8]>> {
+pub fn unpack<'a>(entry: &Entry<'a>, max_bytes: u64) -> Option<Cow<'a, [u8]>> {
     match entry.packing {
-        Packing::Plain => (entry.payload.len() as u64 <= most).then_some(Cow::Borrowed(entry.payload)),
+        Packing::Plain => (entry.payload.len() as u64 <= max_bytes).then_some(Cow::Borrowed(entry.payload)),
         Packing::Lz4 => {
             let bytes =
-                usize::try_from(entry.unpacked_bytes).ok().filter(|_| entry.unpacked_bytes <= most)?;
+                usize::try_from(entry.unpacked_bytes).ok().filter(|_| entry.unpacked_bytes <= max_bytes)?;
             lz4_flex::block::decompress(entry.payload, bytes).ok().map(Cow::Owned)
         }
         Packing::Zstd => {
             let decoder = ruzstd::decoding::StreamingDecoder::new(entry.payload).ok()?;
             let mut unpacked = Vec::new();
-            let bytes = decoder.take(most.saturating_add(1)).read_to_end(&mut unpacked).ok()?;
-            (bytes as u64 <= most).then_some(Cow::Owned(unpacked))
+            let bytes = decoder.take(max_bytes.saturating_add(1)).read_to_end(&mut unpacked).ok()?;
+            (bytes as u64 <= max_bytes).then_some(Cow::Owned(unpacked))
         }
     }
 }

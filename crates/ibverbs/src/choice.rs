@@ -72,7 +72,7 @@ mod tests {
                 mtu: PathMtu::Mtu1024,
                 rate,
                 lid: 0,
-                most_message: 1 << 30,
+                max_message: 1 << 30,
                 gids: vec![GidEntry { index: 1, gid, kind: GidKind::RoceV2, interface: 2 }],
             }],
             sysfs: String::new(),

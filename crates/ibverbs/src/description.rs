@@ -63,7 +63,7 @@ pub struct Port {
     /// Its local identifier in an InfiniBand subnet; 0 on Ethernet.
     pub lid: u16,
     /// Bytes of the longest message.
-    pub most_message: u32,
+    pub max_message: u32,
     /// The entries of its table of GIDs that are in use.
     pub gids: Vec<GidEntry>,
 }
@@ -156,7 +156,7 @@ impl Device {
             mtu: PathMtu::from_code(port.active_mtu),
             rate: rate(port.active_width, port.active_speed),
             lid: port.lid,
-            most_message: port.max_msg_sz,
+            max_message: port.max_msg_sz,
             gids: self.gids(number, (port.gid_tbl_len.max(0) as u32).min(MAX_GIDS)),
         })
     }

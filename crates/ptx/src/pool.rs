@@ -19,7 +19,7 @@ pub struct Pool {
     threads: ForkJoinPool,
     /// The smallest priority number among the launches that can be joined; `i32::MAX` without one. A hint: who
     /// sees it late begins a block before it joins.
-    most_urgent: AtomicI32,
+    highest_priority: AtomicI32,
     joinable: Mutex<Vec<Joinable>>,
     /// Signalled when a thread that has joined a launch leaves it.
     left: Condvar,
@@ -51,7 +51,7 @@ impl Pool {
         let threads = ForkJoinPool::new(helpers, "gpu", block_signals);
         Self {
             threads: threads.expect("the system makes threads for the pool"),
-            most_urgent: AtomicI32::new(i32::MAX),
+            highest_priority: AtomicI32::new(i32::MAX),
             joinable: Mutex::default(),
             left: Condvar::new(),
         }
@@ -84,14 +84,14 @@ impl Pool {
         let work = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
         let mut joinable = self.joinable.lock();
         joinable.push(Joinable { priority, work, guests: 0, is_started: false });
-        self.notify_most_urgent(&joinable);
+        self.notify_highest_priority(&joinable);
         Open { pool: self, work }
     }
 
     /// Works on launches that are more urgent than one of this `priority`, for as long as those have blocks to
     /// begin. Called by threads that have begun no block of their own launch which others may wait for.
     pub(crate) fn join_more_urgent(&self, priority: i32) {
-        while self.most_urgent.load(Ordering::Relaxed) < priority {
+        while self.highest_priority.load(Ordering::Relaxed) < priority {
             let work = {
                 let mut joinable = self.joinable.lock();
                 let open =
@@ -106,9 +106,9 @@ impl Pool {
         }
     }
 
-    fn notify_most_urgent(&self, joinable: &[Joinable]) {
+    fn notify_highest_priority(&self, joinable: &[Joinable]) {
         let open = joinable.iter().filter(|launch| !launch.is_started);
-        self.most_urgent
+        self.highest_priority
             .store(open.map(|launch| launch.priority).min().unwrap_or(i32::MAX), Ordering::Relaxed);
     }
 }
@@ -126,7 +126,7 @@ impl Drop for Open<'_> {
         if let Some(launch) = joinable.iter_mut().find(|launch| is_this(launch)) {
             launch.is_started = true;
         }
-        self.pool.notify_most_urgent(&joinable);
+        self.pool.notify_highest_priority(&joinable);
         while joinable.iter().any(|launch| is_this(launch) && launch.guests > 0) {
             self.pool.left.wait(&mut joinable);
         }
@@ -147,7 +147,7 @@ impl Drop for Guest<'_> {
             launch.guests -= 1;
             launch.is_started = true;
         }
-        self.pool.notify_most_urgent(&joinable);
+        self.pool.notify_highest_priority(&joinable);
         self.pool.left.notify_all();
     }
 }

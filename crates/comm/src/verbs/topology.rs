@@ -171,7 +171,7 @@ mod tests {
             mtu: PathMtu::Mtu1024,
             rate,
             lid: 1,
-            most_message: 1 << 30,
+            max_message: 1 << 30,
             gids: vec![GidEntry { index: 0, gid, kind, interface: 2 }],
         };
         Description {

@@ -35,7 +35,7 @@ impl World {
             let Ok(fetcher) = fetcher.try_lock() else { continue };
             let Some(peer) = fetcher.known_peer_state() else { continue };
             peer.set_waiting(true);
-            waiting.told.push(Arc::clone(peer));
+            waiting.announced.push(Arc::clone(peer));
         }
     }
 
@@ -44,7 +44,7 @@ impl World {
         let mut waiting = lock(&self.shared.waiting);
         waiting.calls = waiting.calls.saturating_sub(1);
         if waiting.calls == 0 {
-            waiting.told.drain(..).for_each(|peer| peer.set_waiting(false));
+            waiting.announced.drain(..).for_each(|peer| peer.set_waiting(false));
         }
     }
 

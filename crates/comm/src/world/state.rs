@@ -111,7 +111,7 @@ impl Shared {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     pub(super) calls: u32,
-    pub(super) told: Vec<Arc<StateWords>>,
+    pub(super) announced: Vec<Arc<StateWords>>,
 }
 
 /// A payload that is being copied, and what has begun that.

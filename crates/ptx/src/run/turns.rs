@@ -83,7 +83,7 @@ impl Launch<'_> {
     ) {
         let blocks = self.cluster_blocks() as u32;
         let clusters = self.blocks() / u64::from(blocks);
-        let most = max_clusters(self.threads() as u64, blocks, workers);
+        let limit = max_clusters(self.threads() as u64, blocks, workers);
         let chunk = if self.waits { 1 } else { (clusters / (u64::from(workers) * 8)).clamp(1, 256) };
         let mut claims = Claims { launch: self, clusters, chunk, next: 0, end: 0 };
         let (mut is_more, mut is_memory) = (true, true);
@@ -94,7 +94,7 @@ impl Launch<'_> {
             }
             // Who has no block takes one, however many others have: the earliest block waits for none.
             let may_begin = is_more
-                && (polling.is_empty() || is_memory && self.progress.started.load(Ordering::Relaxed) < most);
+                && (polling.is_empty() || is_memory && self.progress.started.load(Ordering::Relaxed) < limit);
             let cluster = if may_begin { idle.pop().or_else(new_cluster) } else { None };
             is_memory &= cluster.is_some() || !may_begin;
             let (cluster, ran) = if let Some(mut cluster) = cluster {

@@ -64,32 +64,32 @@ impl Drop for SessionSlot {
 pub enum SessionRefused {
     /// There are as many as there may be.
     #[error(
-        "it serves {most} sessions, which are all that it may have: try again when one has ended, or start the server with a \
+        "it serves {max} sessions, which are all that it may have: try again when one has ended, or start the server with a \
          greater --max-sessions"
     )]
     InAll {
         /// How many there may be.
-        most: usize,
+        max: usize,
     },
     /// The peer has as many as one may have.
     #[error(
-        "it serves {most} sessions of {peer}, which are all that one peer may have: end one, or start the server with a greater \
+        "it serves {max} sessions of {peer}, which are all that one peer may have: end one, or start the server with a greater \
          --max-sessions-per-peer"
     )]
     OfPeer {
         /// How many one may have.
-        most: usize,
+        max: usize,
         /// The peer.
         peer: Source,
     },
     /// The client has as many as the server's list of clients gives it.
     #[error(
-        "it serves {most} sessions of {client}, which are all that its owner lets this client have: end one, or ask for a \
+        "it serves {max} sessions of {client}, which are all that its owner lets this client have: end one, or ask for a \
          greater limit (`causeway client limit --sessions`)"
     )]
     OfClient {
         /// How many it may have.
-        most: usize,
+        max: usize,
         /// The client.
         client: Source,
     },
@@ -118,7 +118,7 @@ pub enum DiagnosisRefused {
 impl Admission {
     /// With all slots free.
     pub fn new(limits: Limits) -> Self {
-        let slots = |most, of_source| Arc::new(Mutex::new(SessionSlots::new(most, of_source)));
+        let slots = |max, of_source| Arc::new(Mutex::new(SessionSlots::new(max, of_source)));
         Self {
             limits,
             network: Handshakes::new(limits.network_handshakes),
@@ -141,17 +141,17 @@ impl Admission {
     /// Lets a peer have one more session.
     pub fn take_session(&self, peer: Source) -> Result<SessionSlot, SessionRefused> {
         take(&self.sessions, peer).map_err(|full| match full {
-            Full::InAll => SessionRefused::InAll { most: self.limits.sessions },
-            Full::OfSource => SessionRefused::OfPeer { most: self.limits.sessions_per_peer, peer },
+            Full::InAll => SessionRefused::InAll { max: self.limits.sessions },
+            Full::OfSource => SessionRefused::OfPeer { max: self.limits.sessions_per_peer, peer },
         })
     }
 
     /// Lets a client that may have `most` sessions of its own have one more.
-    pub fn take_session_of(&self, client: Source, most: usize) -> Result<SessionSlot, SessionRefused> {
-        let taken = self.sessions.lock().take_of(client, most);
+    pub fn take_session_of(&self, client: Source, max: usize) -> Result<SessionSlot, SessionRefused> {
+        let taken = self.sessions.lock().take_of(client, max);
         taken.map_err(|full| match full {
-            Full::InAll => SessionRefused::InAll { most: self.limits.sessions },
-            Full::OfSource => SessionRefused::OfClient { most, client },
+            Full::InAll => SessionRefused::InAll { max: self.limits.sessions },
+            Full::OfSource => SessionRefused::OfClient { max, client },
         })?;
         Ok(SessionSlot { slots: Arc::clone(&self.sessions), source: client })
     }
@@ -182,7 +182,7 @@ mod tests {
         let first = admission.take_session(one).unwrap();
         let second = admission.take_session(one).unwrap();
         let refused = admission.take_session(one).unwrap_err();
-        assert_eq!(refused, SessionRefused::OfPeer { most: 2, peer: one });
+        assert_eq!(refused, SessionRefused::OfPeer { max: 2, peer: one });
         assert!(refused.to_string().contains("--max-sessions-per-peer"));
         let third = admission.take_session(other).unwrap();
         let refused = admission.take_session(other).unwrap_err();
@@ -198,7 +198,7 @@ mod tests {
         let requested = RequestedLimits { handshakes: 4, sessions: Some(1), sessions_per_peer: 64 };
         let admission = Admission::new(Limits::divide(1024, &requested).unwrap());
         let _only = admission.take_session(Source::User(1)).unwrap();
-        assert_eq!(admission.take_session(Source::User(1)).unwrap_err(), SessionRefused::InAll { most: 1 });
+        assert_eq!(admission.take_session(Source::User(1)).unwrap_err(), SessionRefused::InAll { max: 1 });
     }
 
     #[test]
