@@ -213,7 +213,7 @@ mod tests {
             assert!(help.contains(&format!("  {name}\n")), "{help}");
         }
         assert!(
-            help.contains("how many connections carry large copies: 1 to 32; if not set, 4, or 8"),
+            help.contains("number of connections that carry large copies: 1 to 32; if not set, 4; 8"),
             "{help}"
         );
         assert!(!help.contains('`') && !help.contains("CAUSEWAY_TEST") && !help.contains("CAUSEWAY_DRIVER"));

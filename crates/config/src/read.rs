@@ -271,7 +271,7 @@ mod tests {
         for (name, value, expected) in [
             ("CAUSEWAY_LANES", "foo", "give a number from 1 to 32"),
             ("CAUSEWAY_LANES", "33", "give a number from 1 to 32"),
-            ("CAUSEWAY_VIA", "pigeon", "give auto, tcp, shm or verbs"),
+            ("CAUSEWAY_VIA", "pigeon", "give auto, shm, verbs or tcp"),
             ("CAUSEWAY_SYNC", "maybe", "give on (or 1) or off (or 0)"),
             ("CAUSEWAY_VERBS_MTU", "1500", "give 256, 512, 1024, 2048 or 4096"),
             (
