@@ -12,28 +12,27 @@ use crate::sweep::Varied;
 /// Measure the RDMA devices of two machines: sends, RDMA reads and RDMA writes, by size, number of queue
 /// pairs, queue capacity and path MTU.
 ///
-/// Run `fabric-perf --listen` on one machine and `fabric-perf --to HOST` on the other. Beside the devices
-/// they use a TCP connection without encryption, on which they agree about queue pairs: listen only where you
-/// trust the network. Repetition i is measured with every setting before repetition i + 1 with any. The
-/// content of a message is compared before it is timed. Each message is split over all queue pairs. Gains are
-/// also averaged over bands of sizes.
+/// Run `fabric-perf --listen` on one machine and `fabric-perf --to HOST` on the other. They set up queue pairs
+/// over an unencrypted TCP connection: listen only on a trusted network. Repetition i is measured with every
+/// setting before repetition i + 1 with any. The content of messages is verified before they are timed. Each
+/// message is split over all queue pairs. Gains are also averaged over ranges of sizes.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, group = ArgGroup::new("side").required(true))]
 pub struct Arguments {
-    /// Be the end that is measured against, until it is ended. ADDRESS is this machine's own, and a port may
-    /// follow.
+    /// Listen for measurements as the responder, until terminated. ADDRESS is one of this machine's, with an
+    /// optional port.
     #[arg(long, value_name = "ADDRESS", group = "side", num_args = 0..=1, default_missing_value = "0.0.0.0")]
     pub listen: Option<String>,
-    /// Measure, with the machine on which `fabric-perf --listen` runs.
+    /// Measure against the machine on which `fabric-perf --listen` runs.
     #[arg(long, value_name = "HOST", group = "side")]
     pub to: Option<String>,
-    /// This machine's RDMA device, such as mlx5_0. If not given: the one that has the address of the TCP
-    /// connection, or else the fastest.
+    /// This machine's RDMA device, such as mlx5_0. Default: the device with the address of the TCP connection,
+    /// otherwise the fastest.
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
-    /// What is varied: default (one queue pair, capacity 128, the port's MTU), queue-pairs (1 to 4), capacity
+    /// Settings to vary: default (one queue pair, capacity 128, the port's MTU), queue-pairs (1 to 4), capacity
     /// (2 to 256), mtu (256 to 4096, one queue pair), mtu-of-two (the same with two), both (1 queue pair of
-    /// capacity 2, and 2 of 128). If not given: all, and with perftest default alone.
+    /// capacity 2, and 2 of 128). Default: all; with perftest only default.
     #[arg(long, value_name = "SWEEPS", value_enum, value_delimiter = ',', hide_possible_values = true)]
     sweep: Vec<Varied>,
     /// Operations: send, read, write.
@@ -46,9 +45,9 @@ pub struct Arguments {
         hide_possible_values = true
     )]
     operation: Vec<Operation>,
-    /// What carries them, in turns: verbs (queue pairs, with nothing between), links (Causeway's own: their
-    /// messages beside sends, and their memory beside writes), perftest (`ib_send_bw` and its like, which
-    /// must be installed on both machines; the ratio of the others to it is printed).
+    /// Software to measure, in turns: verbs (queue pairs, used directly), links (Causeway's links: their
+    /// messages, compared with sends, and their memory transfers, compared with writes), perftest
+    /// (`ib_send_bw` and the like, which must be installed on both machines; ratios to it are printed).
     #[arg(
         long,
         value_name = "TOOLS",
@@ -58,7 +57,7 @@ pub struct Arguments {
         hide_possible_values = true
     )]
     pub through: Vec<Tool>,
-    /// What is asked of them: bandwidth, latency.
+    /// Quantities to measure: bandwidth, latency.
     #[arg(
         long,
         value_name = "QUANTITIES",
@@ -68,18 +67,18 @@ pub struct Arguments {
         hide_possible_values = true
     )]
     quantity: Vec<Quantity>,
-    /// Sizes of messages: a list of sizes and ranges, such as 64,4K,64K..1M; in a range each size is twice
-    /// the one before. If not given: 2..8M, with --quick every second of them.
+    /// Message sizes: a list of sizes and ranges, such as 64,4K,64K..1M; in a range each size is twice the
+    /// previous one. Default: 2..8M, with --quick every second of them.
     #[arg(long, value_name = "SIZES", value_parser = sizes)]
     sizes: Option<Sizes>,
-    /// Repetitions of each size with each setting. If not given: 100, with --quick 10.
+    /// Repetitions of each size with each setting. Default: 100, with --quick 10.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     repetitions: Option<u32>,
-    /// A short look: 10 repetitions, fewer sizes.
+    /// Short measurement: 10 repetitions, fewer sizes.
     #[arg(long)]
     quick: bool,
-    /// A folder for the results: a table as CSV, everything with the single samples as JSON, plots as SVG. It
-    /// is made when it is not there.
+    /// Folder for the results: a table as CSV, all results and samples as JSON, plots as SVG. It is created if
+    /// it does not exist.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
@@ -87,7 +86,7 @@ pub struct Arguments {
 fn sizes(text: &str) -> Result<Sizes, String> {
     let sizes: Sizes = text.parse().map_err(|error: SizesError| error.to_string())?;
     if sizes.bytes().iter().any(|bytes| *bytes > MAX_MESSAGE_BYTES) {
-        return Err("messages are measured up to 8 MiB".to_owned());
+        return Err("the largest message size is 8 MiB".to_owned());
     }
     Ok(sizes)
 }

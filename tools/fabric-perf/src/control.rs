@@ -170,7 +170,7 @@ pub enum ControlError {
     Ended,
     /// It says something else than was asked.
     #[error(
-        "the other end of the benchmark sent {0}, which does not belong here: is it another version of causeway, or another program?"
+        "unexpected message from the other end of the benchmark: {0}; is it another version of fabric-perf, or another program?"
     )]
     Unexpected(String),
     /// It cannot do what was asked.

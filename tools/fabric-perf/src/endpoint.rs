@@ -43,13 +43,13 @@ pub enum EndpointError {
     Device(#[from] DeviceError),
     /// There is no device.
     #[error(
-        "this machine has no RDMA device with an active port{}: `causeway doctor` says what is there and what is missing",
+        "this machine has no RDMA device with an active port{}: run `causeway doctor` for details",
         .0.as_ref().map(|name| format!(" that is called {name}")).unwrap_or_default()
     )]
     NoDevice(Option<String>),
     /// The device has no reliable connections that can be made by numbers.
     #[error(
-        "the RDMA device {0} is iWARP, whose queue pairs cannot be joined by their numbers: what goes over it is measured through links"
+        "the RDMA device {0} is an iWARP device, whose queue pairs cannot be connected by number: measure it with `--through links`"
     )]
     Iwarp(String),
     /// Memory cannot be registered.
@@ -62,13 +62,13 @@ pub enum EndpointError {
     #[error(transparent)]
     Post(#[from] PostError),
     /// The completion queue fails.
-    #[error("completions cannot be taken: {0}")]
+    #[error("cannot poll for completions: {0}")]
     Poll(#[from] io::Error),
     /// A request has failed.
-    #[error("a message was not carried: {0}")]
+    #[error("a message failed: {0}")]
     Failed(Status),
     /// Nothing happens.
-    #[error("nothing has come over the queue pairs for {0} seconds")]
+    #[error("no message has arrived over the queue pairs for {0} seconds")]
     Silent(u64),
 }
 

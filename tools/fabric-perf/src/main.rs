@@ -16,7 +16,7 @@
 //! | `initiator` | The end that measures: `fabric-perf --to HOST` |
 //! | `measure_error` | Errors of a measurement |
 //! | `endpoints` | Endpoint pair: connection of both ends, and one repetition from the initiator |
-//! | `responder` | The end that is measured against: `fabric-perf --listen` |
+//! | `responder` | Responder: `fabric-perf --listen` |
 //! | `perftest` | perftest's programs, run beside, and their parsed results |
 //! | `results` | Results between two cards, and their conclusions |
 //! | `averages` | Averages over bands of sizes: what a setting gains |
@@ -62,7 +62,7 @@ use responder::{ListenError, listen};
 #[derive(Debug, Error)]
 enum FabricPerfError {
     /// An address makes no sense.
-    #[error("`{text}` is no address of a machine: {cause}")]
+    #[error("`{text}` is not an address of a machine: {cause}")]
     Address { text: String, cause: io::Error },
     /// Nobody is served.
     #[error(transparent)]
@@ -74,7 +74,7 @@ enum FabricPerfError {
     #[error(transparent)]
     Files(#[from] FilesError),
     /// Nobody reads the tables.
-    #[error("the results cannot be printed: {0}")]
+    #[error("cannot print the results: {0}")]
     Print(io::Error),
 }
 

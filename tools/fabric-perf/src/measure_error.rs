@@ -15,7 +15,7 @@ use crate::perftest::PerftestError;
 #[derive(Debug, Error)]
 pub enum MeasureError {
     /// Nobody answers.
-    #[error("{to} cannot be reached: {cause}. Start `fabric-perf --listen` there first")]
+    #[error("cannot connect to {to}: {cause}. Start `fabric-perf --listen` there first")]
     Connect {
         /// Where.
         to: SocketAddr,
@@ -58,7 +58,7 @@ pub enum MeasureError {
     #[error(transparent)]
     Perftest(#[from] PerftestError),
     /// Bytes were wrong.
-    #[error("WRONG CONTENT: {case} with {setting}: what came is not what was sent")]
+    #[error("WRONG CONTENT: {case} with {setting}: the received data differs from the sent data")]
     Wrong {
         /// What was carried.
         case: Case,

@@ -30,7 +30,7 @@ pub enum PerftestError {
         host: String,
     },
     /// It does not start.
-    #[error("{program} cannot be run: {cause}")]
+    #[error("cannot run {program}: {cause}")]
     Start {
         /// The program.
         program: &'static str,
@@ -38,7 +38,7 @@ pub enum PerftestError {
         cause: io::Error,
     },
     /// It fails.
-    #[error("{program} has failed: {output}")]
+    #[error("{program} failed: {output}")]
     Failed {
         /// The program.
         program: &'static str,

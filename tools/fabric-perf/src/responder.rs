@@ -1,4 +1,4 @@
-//! The end that is measured against: `fabric-perf --listen`.
+//! Responder: `fabric-perf --listen`.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ const MAX_JOINED_CONNECTIONS: usize = 64;
 #[derive(Debug, Error)]
 pub enum ListenError {
     /// The address cannot be listened at.
-    #[error("{address} cannot be listened at: {cause}")]
+    #[error("cannot listen at {address}: {cause}")]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -29,7 +29,7 @@ pub enum ListenError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// No connection can be taken.
-    #[error("no connection can be taken: {0}")]
+    #[error("cannot accept a connection: {0}")]
     Accept(io::Error),
 }
 
@@ -69,7 +69,7 @@ enum ServeError {
     Link(#[from] LinkFailure),
     #[error(transparent)]
     Perftest(#[from] perftest::PerftestError),
-    #[error("the address of the connection is not known: {0}")]
+    #[error("cannot determine the address of the connection: {0}")]
     Address(#[from] io::Error),
     #[error("{0}")]
     Senseless(&'static str),

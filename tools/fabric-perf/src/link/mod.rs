@@ -42,10 +42,10 @@ const LOOKING: Duration = Duration::from_millis(10);
 #[derive(Debug, Error)]
 pub enum LinkFailure {
     /// The two ends do not come together.
-    #[error("no link over verbs could be made: {0}")]
+    #[error("cannot establish a link over verbs: {0}")]
     Upgrade(#[from] UpgradeError),
     /// The connections beside it fail.
-    #[error("the connections for a link over verbs could not be made: {0}")]
+    #[error("cannot open the connections for a link over verbs: {0}")]
     Connection(#[from] std::io::Error),
     /// Memory is not registered.
     #[error(transparent)]
@@ -54,7 +54,7 @@ pub enum LinkFailure {
     #[error("the link over verbs was lost: {0}")]
     Lost(#[from] LinkError),
     /// The other end says something else.
-    #[error("the other end of the link over verbs answered something else than it was asked")]
+    #[error("unexpected reply from the other end of the link over verbs")]
     Senseless,
 }
 
