@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting of Rust and of the MPI part's C (.clang-format), clippy and documentation with warnings denied, each back end
+# The length of files, formatting of Rust and of the MPI part's C (.clang-format), clippy and documentation with warnings denied, each back end
 # without the other, what the dependencies are (deny.toml), whether modules use only what is below them (layers.toml), the
 # book and all links between documents, and the Python programs (ruff.toml). Runs all, fails if any fails.
 set -uo pipefail
@@ -33,6 +33,13 @@ format_c() {
     find mpi tests/mpi -name '*.[ch]' -exec "$cache/clang-format/bin/clang-format" --dry-run --Werror {} +
 }
 
+# Longer files are read by nobody; what a tool has made may have any length.
+short_files() {
+    ! git ls-files '*.rs' '*.[ch]' '*.cuh' '*.py' | grep -v '^crates/api/src/sys\.rs$' | xargs wc -l |
+        awk '$1 > 600 && $2 != "total" { print $2 " has " $1 " lines, more than 600" }' | grep . >&2
+}
+
+step short_files
 step cargo fmt --all --check
 step format_c
 step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
