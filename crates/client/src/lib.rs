@@ -20,7 +20,7 @@
 //! | `log` | Lines on the program's standard error, each beginning with `causeway:` |
 //! | `statistics` | Counts of what the program did, written as JSON to the file that `CAUSEWAY_STATS` names |
 //! | `files` | Files of the library: the cache folder, from which old files are evicted, and reports, which only the program's user may read |
-//! | `locks` | The locks of this library, in the order in which a thread may take them |
+//! | `locks` | The locks of this library, in the order in which a thread may take them: `causeway_sync::ranked` checks it in debug builds |
 //! | `trace` | Trace recorder |
 
 mod abi;

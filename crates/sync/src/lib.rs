@@ -45,6 +45,7 @@
 //! | `gate` | Gate: many threads pass it at almost no cost, and one closes it and waits for those that are inside |
 //! | `monitor` | Monitor, latch and delegated lock: state behind a lock, and threads that sleep until it is as they need it, until so many parts are done, or that leave their work to the lock's holder |
 //! | `parker` | Parking of one thread: until there is work (`Parker`), or until the end of one numbered use of a slot (`WaitSlot`) |
+//! | `ranked` | Ranked locks: mutexes, read-write locks and monitors that check the lock order in debug builds |
 //! | `queue` | Queue and offers: items that pass between threads, in turn or by number |
 //! | `wake_flag` | Wake flag: a futex in shared memory with which one process wakes the other |
 //! | `worker_threads` | Worker threads: a fork-join pool, whose threads join others in a piece of work and leave it before its end, as OpenMP's teams do; and a thread that is started when it is first needed |
@@ -65,6 +66,7 @@ mod gate;
 mod monitor;
 mod parker;
 pub mod queue;
+pub mod ranked;
 #[cfg(not(loom))]
 pub mod spin;
 #[cfg(not(loom))]
