@@ -1,10 +1,10 @@
 //! Which contexts exist, and which one a thread's calls mean.
 
 use crate::functions::Functions;
+use crate::locks::{Mutex, rank};
 use causeway_api::handle::{Context, Native};
 use causeway_api::sys::{CUdevice, CUresult};
 use causeway_gpu::CuResult;
-use causeway_sync::face::Mutex;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -74,9 +74,9 @@ pub(crate) fn ended() {
 /// The contexts that exist now.
 #[derive(Default)]
 pub(crate) struct Contexts {
-    live: Mutex<Vec<Native<Context>>>,
+    live: Mutex<rank::Leaf, Vec<Native<Context>>>,
     /// The primary contexts by device, each with the number of times that it is retained.
-    primary: Mutex<HashMap<CUdevice, (Native<Context>, usize)>>,
+    primary: Mutex<rank::Leaf, HashMap<CUdevice, (Native<Context>, usize)>>,
 }
 
 impl Contexts {

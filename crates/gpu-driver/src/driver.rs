@@ -5,6 +5,7 @@ use crate::events::Events;
 use crate::functions::Functions;
 use crate::graphs::{Graphs, Link};
 use crate::load::{self, LoadError};
+use crate::locks::{Mutex, rank};
 use crate::output::Output;
 use crate::registered::{HostRanges, Registrations};
 use crate::resources::{Resources, Textures};
@@ -16,7 +17,6 @@ use causeway_api::handle::{Context, Native, Stream};
 use causeway_gpu::CuResult;
 use causeway_gpu::device_code::Reports;
 use causeway_gpu::host_memory::{AfterFailure, SetAside};
-use causeway_sync::face::Mutex;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -35,7 +35,7 @@ pub struct Driver {
     pub(crate) graphs: Graphs,
     pub(crate) output: Arc<Output>,
     pub(crate) reports: Reports,
-    pub(crate) links: Mutex<HashMap<u64, Link>>,
+    pub(crate) links: Mutex<rank::Leaf, HashMap<u64, Link>>,
     pub(crate) textures: Textures,
     pub(crate) resources: Resources,
     /// The addresses kept for memory that host and device share.

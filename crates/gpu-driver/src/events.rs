@@ -2,19 +2,19 @@
 
 use crate::context;
 use crate::functions::Functions;
+use crate::locks::{Mutex, rank};
 use causeway_api::handle::{Context, Event, Native, Stream};
 use causeway_api::sys::{CUevent_flags, CUstream_flags};
 use causeway_gpu::CuResult;
-use causeway_sync::face::Mutex;
 use rustc_hash::FxHashMap;
 
 /// Unused events of our own, and how many waits each event of the program has.
 #[derive(Default)]
 pub(crate) struct Events {
-    free: Mutex<FxHashMap<Native<Context>, Vec<Native<Event>>>>,
-    watched: Mutex<FxHashMap<Native<Event>, Watched>>,
+    free: Mutex<rank::Leaf, FxHashMap<Native<Context>, Vec<Native<Event>>>>,
+    watched: Mutex<rank::Leaf, FxHashMap<Native<Event>, Watched>>,
     /// Streams of our own that hold on to records of events that are recorded anew, by context.
-    retaining: Mutex<FxHashMap<Native<Context>, Native<Stream>>>,
+    retaining: Mutex<rank::Leaf, FxHashMap<Native<Context>, Native<Stream>>>,
 }
 
 #[derive(Default)]

@@ -7,9 +7,9 @@ use causeway_api::handle::{Graph, Native};
 use causeway_api::sys::{CUgraphEdgeData, CUgraphNode, CUresult};
 use causeway_api::types::GraphEdge;
 use causeway_gpu::CuResult;
-use causeway_sync::face::Mutex;
 
 use crate::jit::Options;
+use crate::locks::{Mutex, rank};
 
 /// What the driver calls the parts of a graph.
 #[derive(Default)]
@@ -24,7 +24,7 @@ struct Parts {
 /// The graphs of a session.
 #[derive(Default)]
 pub(crate) struct Graphs {
-    parts: Mutex<HashMap<Native<Graph>, Parts>>,
+    parts: Mutex<rank::Leaf, HashMap<Native<Graph>, Parts>>,
 }
 
 // SAFETY: the driver's handles of nodes are names that any thread may use.

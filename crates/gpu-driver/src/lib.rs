@@ -23,6 +23,7 @@
 //! | `suspend` | Checkpoints of this process by the driver: all of its device memory, contexts included, goes to the host's memory and comes back at the same addresses |
 //! | `monitor` | NVIDIA's management library, loaded at run time |
 //! | `reservations` | Reservations of addresses by NVIDIA's driver: where they are to lie, so that they are the same in every process |
+//! | `locks` | The locks of this crate, in the order in which a thread may take them: `causeway_sync::ranked` checks it in debug builds |
 //!
 //! Handles have been checked before they come here; addresses in device memory are checked by the driver and
 //! the GPU.
@@ -37,6 +38,7 @@ mod gpu;
 mod graphs;
 mod jit;
 mod load;
+mod locks;
 pub mod monitor;
 mod output;
 mod pinned;

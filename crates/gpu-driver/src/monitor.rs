@@ -1,11 +1,11 @@
 //! NVIDIA's management library, loaded at run time.
 
+use crate::locks::{Mutex, rank};
 use causeway_api::nvml::status::{self, Status};
 use causeway_api::nvml::{DeviceNumber, Function, MAX_ARGUMENTS, Mode};
 use causeway_config::read::PROCESS;
 use causeway_config::table::NVML;
 use causeway_gpu::monitor::{Frame, Monitor, OwnProcess};
-use causeway_sync::face::Mutex;
 use core::ffi::c_void;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -69,9 +69,9 @@ unsafe impl Sync for Address {}
 /// NVIDIA's library.
 pub struct Library {
     library: &'static libloading::Library,
-    addresses: Mutex<HashMap<&'static str, Option<Address>>>,
+    addresses: Mutex<rank::Leaf, HashMap<&'static str, Option<Address>>>,
     /// The handles of devices that clients have been told of, by their numbers.
-    devices: Mutex<Vec<u64>>,
+    devices: Mutex<rank::Leaf, Vec<u64>>,
 }
 
 impl Library {

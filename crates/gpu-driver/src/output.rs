@@ -22,6 +22,7 @@ use std::os::unix::fs::FileExt;
 pub(crate) struct Output {
     /// Whether a module that may print has been loaded; others are spared the synchronising call.
     prints: AtomicBool,
+    /// It has no rank: the sink, which is the worker's, is called under it, so that the text keeps its order.
     capture: Mutex<Option<Capture>>,
 }
 

@@ -7,11 +7,10 @@ use std::sync::{Arc, Weak};
 use causeway_api::handle::{Context, Native};
 use causeway_api::sys::CU_MEMHOSTREGISTER_PORTABLE;
 use causeway_gpu::{CuResult, Registration};
-use causeway_sync::face::Mutex;
-use parking_lot::RwLock;
 
 use crate::context;
 use crate::functions::Functions;
+use crate::locks::{Mutex, RwLock, rank};
 
 /// What lives as long as a registration does, or its context.
 struct Known {
@@ -21,7 +20,7 @@ struct Known {
 
 /// All registrations, so that they hear of the end of their contexts.
 #[derive(Default)]
-pub(crate) struct Registrations(Mutex<Vec<Weak<Known>>>);
+pub(crate) struct Registrations(Mutex<rank::Leaf, Vec<Weak<Known>>>);
 
 impl Registrations {
     /// Registers memory in `context`, for all contexts.
@@ -91,7 +90,7 @@ impl Drop for Registered {
 /// Memory of this process that kernels reach, by its address on the device.
 #[derive(Default)]
 pub(crate) struct HostRanges {
-    ranges: RwLock<BTreeMap<u64, Range>>,
+    ranges: RwLock<rank::Leaf, BTreeMap<u64, Range>>,
     /// Whether there ever was any, so that sessions without pay one load.
     is_used: AtomicBool,
 }

@@ -2,18 +2,18 @@
 
 use std::collections::HashSet;
 
+use crate::locks::{Mutex, rank};
 use causeway_api::handle::{Context, Native};
 use causeway_api::sys::{CUdevResource, CUresult};
 use causeway_api::types::DeviceResource;
 use causeway_gpu::CuResult;
-use causeway_sync::face::Mutex;
 
 /// The API has no call that gives a resource back, so there is an end to how many a client may ask for.
 const MAX_RESOURCES: usize = 1 << 16;
 
 /// The resources that the client knows, by number.
 #[derive(Default)]
-pub(crate) struct Resources(Mutex<Vec<CUdevResource>>);
+pub(crate) struct Resources(Mutex<rank::Leaf, Vec<CUdevResource>>);
 
 impl Resources {
     pub(crate) fn keep(&self, resource: CUdevResource) -> CuResult<DeviceResource> {
@@ -38,8 +38,8 @@ impl Resources {
 /// context counts its own from 1.
 #[derive(Default)]
 pub(crate) struct Textures {
-    pub(crate) textures: Mutex<HashSet<Object>>,
-    pub(crate) surfaces: Mutex<HashSet<Object>>,
+    pub(crate) textures: Mutex<rank::Leaf, HashSet<Object>>,
+    pub(crate) surfaces: Mutex<rank::Leaf, HashSet<Object>>,
 }
 
 /// A context and the number of an object in it.

@@ -5,11 +5,11 @@
 //! are the parts of a *slab*, which is registered as a whole.
 
 use crate::functions::Functions;
+use crate::locks::{Mutex, rank};
 use crate::pinned::Pages;
 use causeway_api::handle::{Context, Native};
 use causeway_api::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUresult};
 use causeway_gpu::{CuResult, Staging};
-use causeway_sync::face::Mutex;
 use core::sync::atomic::{AtomicBool, Ordering};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -76,7 +76,7 @@ impl Block {
 /// The blocks that nobody uses now.
 pub(crate) struct StagingPool {
     functions: &'static Functions,
-    cached: Mutex<CachedBlocks>,
+    cached: Mutex<rank::Leaf, CachedBlocks>,
 }
 
 #[derive(Default)]

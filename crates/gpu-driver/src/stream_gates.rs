@@ -9,11 +9,11 @@ use causeway_api::sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUresult, CUstreamWaitValue_flags,
 };
 use causeway_gpu::{CuResult, Gate};
-use causeway_sync::face::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::context;
 use crate::functions::Functions;
+use crate::locks::{Mutex, rank};
 use crate::pinned::Pages;
 
 /// Words of a page, which is registered as a whole.
@@ -40,7 +40,7 @@ impl Word {
 
 /// The words that no gate uses now, by context.
 pub(crate) struct GateValues {
-    free: Mutex<FxHashMap<Native<Context>, Vec<Word>>>,
+    free: Mutex<rank::Leaf, FxHashMap<Native<Context>, Vec<Word>>>,
 }
 
 impl GateValues {
@@ -151,7 +151,7 @@ impl GateValues {
 /// The streams that the session has made.
 #[derive(Default)]
 pub(crate) struct Streams {
-    made: Mutex<FxHashMap<Native<Stream>, Native<Context>>>,
+    made: Mutex<rank::Leaf, FxHashMap<Native<Stream>, Native<Context>>>,
 }
 
 impl Streams {

@@ -4,10 +4,10 @@
 //! stacks. GPUs reach all of the 47 bits that processes have.
 
 use crate::functions::Functions;
+use crate::locks::{Mutex, rank};
 use causeway_api::snapshot::Window;
 use causeway_api::sys::CUresult;
 use causeway_gpu::{CuResult, device_memory};
-use causeway_sync::face::Mutex;
 use core::ops::Range;
 
 /// Where the windows of a process lie.
@@ -106,7 +106,7 @@ fn reserve(address: usize, bytes: usize) -> bool {
 
 /// Whether a window has been reserved with the driver, which is done when it is first needed.
 #[derive(Default)]
-pub(crate) struct WindowState(pub(crate) Mutex<Option<CuResult<()>>>);
+pub(crate) struct WindowState(pub(crate) Mutex<rank::Leaf, Option<CuResult<()>>>);
 
 /// Reserves addresses with the driver. It gives none of which a mapping had a part when it started (580,
 /// H100, 2026-11-24).

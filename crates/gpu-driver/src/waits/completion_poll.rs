@@ -6,7 +6,7 @@ use crate::context;
 use causeway_api::sys::CUresult;
 use causeway_gpu::CuResult;
 use causeway_sync::Key;
-use causeway_sync::face::{self, MutexGuard, Stopwatch};
+use causeway_sync::face::{self, Stopwatch};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -82,7 +82,7 @@ impl Shared {
     }
 
     /// Keeps other threads from looking and delivering, unless one is at it.
-    fn deliver_alone(&self) -> Option<MutexGuard<'_, ()>> {
+    fn deliver_alone(&self) -> Option<face::MutexGuard<'_, ()>> {
         self.turn.try_lock()
     }
 

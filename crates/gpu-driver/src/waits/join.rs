@@ -1,12 +1,12 @@
 //! One completion for several waits.
 
+use crate::locks::{Mutex, rank};
 use causeway_gpu::{Completion, CuResult};
-use causeway_sync::face::Mutex;
 use std::sync::Arc;
 
 /// Gets the first error of several waits, once all are over.
 pub(crate) struct Join {
-    state: Mutex<State>,
+    state: Mutex<rank::Leaf, State>,
 }
 
 struct State {

@@ -17,12 +17,13 @@ pub(crate) use join::Join;
 use super::events::Events;
 use super::functions::Functions;
 use super::output::Output;
+use crate::locks::{Mutex, rank};
 use causeway_api::handle::{Context, Event, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_gpu::idle_poller::{self, IdlePoller, Pollable};
 use causeway_gpu::{Completion, CuResult};
 use causeway_sync::PollPause;
-use causeway_sync::face::{self, AtomicBool, AtomicUsize, JoinHandle, Mutex};
+use causeway_sync::face::{self, AtomicBool, AtomicUsize, JoinHandle};
 use core::sync::atomic::Ordering;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -70,13 +71,14 @@ struct Shared {
     output: Arc<Output>,
     events: Arc<Events>,
     /// What was asked for and the thread has not seen yet.
-    arrivals: Mutex<Arrivals>,
+    arrivals: Mutex<rank::Leaf, Arrivals>,
     /// Where the thread sleeps between two looks.
     pause: PollPause,
-    /// Held by who looks and delivers, so that completions keep their order; before any other lock.
-    turn: Mutex<()>,
+    /// Held by who looks and delivers, so that completions keep their order. It has no rank: completions take locks of the worker
+    /// under it, and no thread waits for it.
+    turn: face::Mutex<()>,
     /// What is waited for. Locked before `arrivals` when both are.
-    lanes: Mutex<Lanes>,
+    lanes: Mutex<rank::Waits, Lanes>,
     /// Urgent waits whose completion has not been called.
     pending: AtomicUsize,
     /// An urgent wait has come from a thread with an idle poller, and the thread of the waits has not been
@@ -110,7 +112,7 @@ impl Waits {
             events,
             arrivals: Mutex::default(),
             pause: PollPause::new(),
-            turn: Mutex::default(),
+            turn: face::Mutex::default(),
             lanes: Mutex::default(),
             pending: AtomicUsize::new(0),
             unannounced: AtomicBool::new(false),
