@@ -30,6 +30,7 @@
 //! | `moving` | Migration of a rank to another container: epochs of its messages, and the gate that they pass, closed during a move |
 //! | `job` | Job: nonce, ranks, proofs |
 //! | `tracer` | Traffic classification: latency-bound or bandwidth-bound |
+//! | `locks` | The locks of this crate, in the order in which a thread may take them: `causeway_sync::ranked` checks it in debug builds |
 
 pub mod board;
 pub mod bootstrap;
@@ -44,6 +45,7 @@ pub mod doctor;
 pub mod identity;
 pub mod job;
 pub mod live;
+mod locks;
 pub mod matching;
 pub mod moving;
 pub mod pair;

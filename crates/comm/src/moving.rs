@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use causeway_sync::Monitor;
+use crate::locks::{Monitor, rank};
 use thiserror::Error;
 
 /// What may not be done now.
@@ -152,7 +152,7 @@ impl Epoch {
 
 /// Whether messages may start, for all threads of a rank.
 #[derive(Debug, Default)]
-pub(crate) struct Gate(Monitor<Epoch>);
+pub(crate) struct Gate(Monitor<rank::Leaf, Epoch>);
 
 /// A message that has started, until it is dropped.
 #[derive(Debug)]

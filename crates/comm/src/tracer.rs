@@ -6,10 +6,11 @@
 //! once changes only when that count is at least twice the other, so that mixed traffic does not make the
 //! scheduler change channels all the time. Then both counts begin anew.
 
+use crate::locks::{Mutex, MutexGuard, rank};
 use core::fmt;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Operations of one kind that end a period, if the user says nothing else.
 pub const DEFAULT_THRESHOLD: u32 = 64;
@@ -119,7 +120,7 @@ impl Tracer {
 #[derive(Debug)]
 pub(crate) struct Tracers {
     threshold: u32,
-    peers: Mutex<HashMap<u32, Arc<Tracer>>>,
+    peers: Mutex<rank::Leaf, HashMap<u32, Arc<Tracer>>>,
 }
 
 impl Tracers {
@@ -147,8 +148,8 @@ impl Tracers {
         self.peers().contains_key(&peer)
     }
 
-    fn peers(&self) -> MutexGuard<'_, HashMap<u32, Arc<Tracer>>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn peers(&self) -> MutexGuard<'_, rank::Leaf, HashMap<u32, Arc<Tracer>>> {
+        self.peers.lock()
     }
 }
 

@@ -2,13 +2,14 @@
 //! unexpected messages. `mpi/causeway_comm.h` declares and describes the functions.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use causeway_sync::fork;
 
 use super::{WORLD, fail, world};
 use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
+use crate::locks::{Mutex, rank};
 use crate::matching::{Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Unexpected, classify};
 use crate::report::{self, Inline};
 use crate::settings::Settings;
@@ -39,7 +40,7 @@ pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ran
             if let Some(error) = joined.profile_error() {
                 report::print([error.to_string()]);
             }
-            *WORLD.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(joined));
+            *WORLD.write() = Some(Arc::new(joined));
             0
         }
         Err(error) => fail(error),
@@ -66,7 +67,7 @@ pub extern "C" fn causeway_comm_leave() {
     if fork::is_child() {
         return;
     }
-    let left = WORLD.write().unwrap_or_else(PoisonError::into_inner).take();
+    let left = WORLD.write().take();
     if let Some(world) = &left {
         world.forget_names();
         if let Err(error) = world.keep_profile() {
@@ -376,7 +377,7 @@ pub extern "C" fn causeway_comm_fetch_state(number: u64) -> c_int {
 }
 
 /// Unexpected messages, which probes have received: the caller's addresses.
-static UNEXPECTED: Mutex<Option<Unexpected<usize>>> = Mutex::new(None);
+static UNEXPECTED: Mutex<rank::Leaf, Option<Unexpected<usize>>> = Mutex::new(None);
 
 fn pattern(communicator: u64, source: c_int, tag: c_int) -> Pattern {
     let known = |number: c_int| (number >= 0).then_some(number);
@@ -391,7 +392,7 @@ pub extern "C" fn causeway_comm_queue_unexpected(
     tag: c_int,
     message: *mut c_void,
 ) {
-    let mut list = UNEXPECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut list = UNEXPECTED.lock();
     list.get_or_insert_default().push(communicator, source, tag, message as usize);
 }
 
@@ -404,7 +405,7 @@ pub extern "C" fn causeway_comm_take_unexpected(
     tag: c_int,
     is_removed: c_int,
 ) -> *mut c_void {
-    let mut list = UNEXPECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut list = UNEXPECTED.lock();
     let found = list.as_mut().and_then(|list| {
         let pattern = pattern(communicator, source, tag);
         if is_removed != 0 { list.take(pattern) } else { list.find(pattern).copied() }

@@ -20,17 +20,18 @@ mod verbs;
 use core::cell::RefCell;
 use core::ffi::{c_char, c_int};
 use std::ffi::CString;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use causeway_sync::fork;
 
+use crate::locks::{RwLock, rank};
 use crate::world::World;
 
 /// The version of the functions that `mpi/causeway_comm.h` declares: another one for each change of them.
 const VERSION: u32 = 8;
 
 /// This process's part, while it has one.
-static WORLD: RwLock<Option<Arc<World>>> = RwLock::new(None);
+static WORLD: RwLock<rank::Leaf, Option<Arc<World>>> = RwLock::new(None);
 
 thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
@@ -42,7 +43,7 @@ pub(crate) fn world() -> Option<Arc<World>> {
     if fork::is_child() {
         return None;
     }
-    WORLD.read().unwrap_or_else(PoisonError::into_inner).clone()
+    WORLD.read().clone()
 }
 
 /// Stores the message of an error for [`causeway_comm_error`].

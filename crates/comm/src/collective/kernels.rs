@@ -7,11 +7,11 @@
 
 use core::ffi::CStr;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use crate::collective::element::{Element, Number, Operation};
 use crate::collective::ptx::{Value, Writer};
 use crate::cuda::{CudaError, DeviceMemory, Driver, Function, Scope};
+use crate::locks::{Mutex, rank};
 
 /// What a kernel has besides that does nothing where a word is not 0: a parameter, and its first
 /// instructions. The word is written by kernels before it in its stream.
@@ -348,9 +348,11 @@ pub enum Name {
     },
 }
 
+type Loaded = HashMap<(u64, Name), Function>;
+
 /// Kernels that are loaded, by context (`Scope::life`) and name. Modules go with their context, and not every
 /// driver says that it has ended: a launch that fails is tried again with a module that is loaded anew.
-static LOADED: Mutex<Option<HashMap<(u64, Name), Function>>> = Mutex::new(None);
+static LOADED: Mutex<rank::Leaf, Option<Loaded>> = Mutex::new(None);
 
 /// Runs a kernel with one thread for each of `work` items, as far as there are so many, and waits for its
 /// end.
@@ -369,7 +371,7 @@ pub unsafe fn run(
 ) -> Result<(), CudaError> {
     let blocks = work.div_ceil(u64::from(THREADS)).clamp(1, MAX_BLOCKS) as u32;
     let key = (scope.life(), name);
-    let lock = || LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || LOADED.lock();
     let known = lock().get_or_insert_default().get(&key).copied();
     if let Some(function) = known {
         // SAFETY: the caller passes the kernel's parameters, with which it stays within memory that is not

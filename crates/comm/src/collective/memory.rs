@@ -1,12 +1,11 @@
 //! Memory of this rank in a call: ranges, the buffers of a reduction, what peers may open, and scratch
 //! memory, on a GPU and pinned on the host, from stores.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::collective::kernels::memory_at;
 use crate::cuda::{Bounce, CudaError, DeviceMemory, Driver, Pinned, Scope};
+use crate::locks::{Mutex, MutexGuard, rank};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
 use crate::world::World;
 
@@ -166,10 +165,10 @@ struct CachedBuffer {
     memory: Bounce,
 }
 
-static STORE: Mutex<Vec<CachedBuffer>> = Mutex::new(Vec::new());
+static STORE: Mutex<rank::Leaf, Vec<CachedBuffer>> = Mutex::new(Vec::new());
 
-fn store() -> MutexGuard<'static, Vec<CachedBuffer>> {
-    STORE.lock().unwrap_or_else(PoisonError::into_inner)
+fn store() -> MutexGuard<'static, rank::Leaf, Vec<CachedBuffer>> {
+    STORE.lock()
 }
 
 /// Memory on a GPU that peers can import.
@@ -240,10 +239,10 @@ struct CachedHostBuffer {
     memory: MmapMut,
 }
 
-static HOST_STORE: Mutex<Vec<CachedHostBuffer>> = Mutex::new(Vec::new());
+static HOST_STORE: Mutex<rank::Leaf, Vec<CachedHostBuffer>> = Mutex::new(Vec::new());
 
-fn host_store() -> MutexGuard<'static, Vec<CachedHostBuffer>> {
-    HOST_STORE.lock().unwrap_or_else(PoisonError::into_inner)
+fn host_store() -> MutexGuard<'static, rank::Leaf, Vec<CachedHostBuffer>> {
+    HOST_STORE.lock()
 }
 
 /// Memory of the host. What it holds is what its last user has left.

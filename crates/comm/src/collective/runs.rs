@@ -6,11 +6,12 @@
 
 use core::fmt::Write as _;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::collective::kernels::{self, Name, memory_at};
 use crate::collective::memory::Temporary;
 use crate::cuda::{self, CudaError, Scope};
+use crate::locks::{Mutex, MutexGuard, rank};
 
 /// The longest piece.
 const CHUNK_BYTES: u64 = 4096;
@@ -192,10 +193,10 @@ impl Table {
 type Tables = HashMap<(u64, u64), Arc<Table>>;
 
 /// Tables that are on GPUs, by list and context (`Scope::life`).
-static TABLES: Mutex<Option<Tables>> = Mutex::new(None);
+static TABLES: Mutex<rank::ElementTables, Option<Tables>> = Mutex::new(None);
 
-fn tables() -> MutexGuard<'static, Option<Tables>> {
-    TABLES.lock().unwrap_or_else(PoisonError::into_inner)
+fn tables() -> MutexGuard<'static, rank::ElementTables, Option<Tables>> {
+    TABLES.lock()
 }
 
 /// Forgets the tables of a list of runs that will not be used any more.

@@ -6,13 +6,14 @@
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::choice::{Initiator, InitiatorPolicy, QUEUE};
 use super::costs::{Batch, Costs};
 use super::gpu::{GpuError, Lane};
 use super::layout::{CLASSES, NetworkChoice, SCOPES, TeamState};
+use crate::locks::{Mutex, MutexGuard, rank};
 
 /// Batches that were timed before the table is looked at: twice as many each time.
 const FIRST_INTERVAL: u32 = 16;
@@ -26,7 +27,7 @@ pub const SCRATCH_BYTES: u64 = (SCOPES * 16) as u64;
 
 /// What a team's proxies know of costs.
 #[derive(Debug, Clone)]
-pub struct SharedCosts(Arc<Mutex<Costs>>);
+pub struct SharedCosts(Arc<Mutex<rank::Costs, Costs>>);
 
 impl SharedCosts {
     /// What is known at the beginning.
@@ -35,8 +36,8 @@ impl SharedCosts {
     }
 
     /// The costs; a panic of another thread leaves nothing half done.
-    pub fn lock(&self) -> MutexGuard<'_, Costs> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn lock(&self) -> MutexGuard<'_, rank::Costs, Costs> {
+        self.0.lock()
     }
 }
 

@@ -3,18 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::gpu::{GpuError, Lane};
 use crate::device::choice::Copies;
+use crate::locks::{Mutex, rank};
 use crate::profile::{CopyCosts, Profile};
 
 /// How long copies are waited for. Whoever is as slow keeps the estimate.
 const MEASUREMENT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What is known of GPUs, by their numbers.
-static KNOWN: Mutex<BTreeMap<u64, Option<Copies>>> = Mutex::new(BTreeMap::new());
+static KNOWN: Mutex<rank::Leaf, BTreeMap<u64, Option<Copies>>> = Mutex::new(BTreeMap::new());
 
 /// Where what is found out of a kind of GPU is kept for later jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub fn once(
     measure: impl FnOnce() -> Result<Option<Copies>, GpuError>,
 ) -> Result<Option<Copies>, GpuError> {
     // Held meanwhile: two that measure at the same time would find each other.
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.lock();
     if let Some(found) = known.get(&gpu) {
         return Ok(*found);
     }
@@ -70,7 +70,7 @@ pub fn once(
 
 /// What copies of a GPU have turned out to cost, for the next team of this process and for later jobs.
 pub fn correct(gpu: u64, stored: Option<&StoredCalibration>, copies: Copies) {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(gpu, Some(copies));
+    KNOWN.lock().insert(gpu, Some(copies));
     stored.iter().for_each(|stored| stored.keep(copies));
 }
 

@@ -8,22 +8,20 @@
 
 mod join;
 
-pub use join::PeerLocations;
-
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use thiserror::Error;
 
 use super::gpu::Block;
-use crate::board::{Board, BoardError};
+use crate::board::{Board, BoardError, BoardLocations};
 use crate::bootstrap::{ByteStream, Connection, MESSAGE_BYTES};
 use crate::device::windows::{
     ALL_VERBS, Announcement, GOODBYE, GPU, JOINED, KEY, LINK, NIC, NO_KEY, NONE, VERBS, message,
 };
 use crate::job::JobError;
+use crate::locks::{Mutex, rank};
 use crate::verbs::{ENDPOINT_BYTES, EndpointAddress};
 
 /// How long ranks wait for each other to join, and to make a window.
@@ -80,6 +78,15 @@ pub enum PeerError {
     },
 }
 
+/// Where ranks look for each other.
+#[derive(Debug, Clone)]
+pub struct PeerLocations {
+    /// Of those on this host.
+    pub boards: BoardLocations,
+    /// Hosts at which others may be.
+    pub hosts: Vec<String>,
+}
+
 /// The other ranks of a team, each in a process of its own.
 #[derive(Debug)]
 pub struct Peers {
@@ -87,7 +94,7 @@ pub struct Peers {
     /// By rank; none for this one.
     connections: Vec<Option<Connection>>,
     /// Streams for the proxies of ranks over a network, until they are taken.
-    streams: Mutex<Vec<(u32, ByteStream)>>,
+    streams: Mutex<rank::Leaf, Vec<(u32, ByteStream)>>,
     _board: Board,
 }
 
@@ -129,7 +136,7 @@ impl Peers {
     /// # Errors
     /// When a rank has gone.
     pub fn take_streams(&self, is_spread: bool) -> Result<Vec<(u32, ByteStream)>, PeerError> {
-        let taken = &mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = &mut *self.streams.lock();
         let mut streams = core::mem::take(taken);
         if !is_spread {
             return Ok(streams);
@@ -422,7 +429,6 @@ fn receive_announcement(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::board::BoardLocations;
 
     fn block() -> Block {
         let descriptor = Some(std::fs::File::open("/dev/null").unwrap().into());

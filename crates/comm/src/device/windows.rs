@@ -2,12 +2,13 @@
 //! announcement of one to the other ranks, in messages of 16 bytes. Pure.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use crate::bootstrap::MESSAGE_BYTES;
 use crate::device::failure::Status;
 use crate::device::remote::frame::Position;
 use crate::device::request::RemoteRange;
+use crate::locks::{RwLock, rank};
 
 /// A window as one rank's proxy reaches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,14 +27,14 @@ pub struct MappedWindow {
 /// The windows of a rank, by number. They come and go while the proxy runs.
 #[derive(Debug, Default)]
 pub struct Windows {
-    list: RwLock<Arc<Vec<Option<MappedWindow>>>>,
+    list: RwLock<rank::Leaf, Arc<Vec<Option<MappedWindow>>>>,
     changes: AtomicU64,
 }
 
 impl Windows {
     /// Adds or takes away a window.
     pub fn set(&self, id: usize, window: Option<MappedWindow>) {
-        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.list.write();
         let list = Arc::make_mut(&mut list);
         if list.len() <= id {
             list.resize(id + 1, None);
@@ -43,7 +44,7 @@ impl Windows {
     }
 
     fn list(&self) -> Arc<Vec<Option<MappedWindow>>> {
-        Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.list.read())
     }
 }
 

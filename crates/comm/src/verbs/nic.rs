@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use causeway_config::ValueError;
 use causeway_config::read::PROCESS;
@@ -19,6 +19,7 @@ use thiserror::Error;
 
 use super::topology::choose_nearest;
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
+use crate::locks::{Mutex, rank};
 
 /// A port of a device, which is open.
 #[derive(Debug, Clone)]
@@ -44,8 +45,8 @@ pub(crate) struct NicSelector {
 impl RdmaDevice {
     /// The one that is wanted. Opened once for each such wish.
     pub(super) fn open(selector: &NicSelector) -> Result<Self, RdmaError> {
-        static OPEN: Mutex<Vec<(NicSelector, RdmaDevice)>> = Mutex::new(Vec::new());
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        static OPEN: Mutex<rank::Leaf, Vec<(NicSelector, RdmaDevice)>> = Mutex::new(Vec::new());
+        let mut open = OPEN.lock();
         if let Some((_, nic)) = open.iter().find(|(known, _)| known == selector) {
             return Ok(nic.clone());
         }

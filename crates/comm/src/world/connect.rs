@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use causeway_sync::threads;
 
-use super::state::{Listener, Outgoing, PEER_TIMEOUT, Shared, World, lock};
+use super::state::{Listener, Outgoing, PEER_TIMEOUT, Shared, World};
 use crate::bootstrap::{self, Connection};
 use crate::channels::protocol::Message;
 use crate::transfer::serve::{End, serve};
@@ -61,7 +61,7 @@ impl World {
         }
         let own = self.shared.offers.state_words(peer)?;
         let fetcher = self.fetcher(peer).ok()?;
-        let theirs = lock(&fetcher).state_words().ok()??;
+        let theirs = fetcher.lock().state_words().ok()??;
         Some(ControlSlots { own, theirs })
     }
 
@@ -169,7 +169,7 @@ impl World {
             }
         };
         let thread = threads::spawn(&format!("comm-{peer}"), look);
-        thread.map(|thread| lock(&self.threads).push((Some(peer), thread))).is_ok()
+        thread.map(|thread| self.threads.lock().push((Some(peer), thread))).is_ok()
     }
 }
 
@@ -260,7 +260,7 @@ impl Shared {
     /// Connects to a peer of this host.
     fn connect(&self, peer: u32) -> Option<Connection> {
         let (own, scan) = {
-            let board = lock(&self.board);
+            let board = self.board.lock();
             let scan = board.scan();
             if scan.local_count() as u64 == u64::from(self.job.ranks()) {
                 // Nobody else will look for it. What cannot be removed now is removed at the end.
@@ -291,7 +291,7 @@ impl Shared {
         if !self.settings.uses_network() {
             return None;
         }
-        let own = lock(&self.board).slot().clone();
+        let own = self.board.lock().slot().clone();
         let connection = bootstrap::connect_over_network(&self.job, &own, peer, &self.settings.hosts).ok()?;
         connection.set_timeout(Some(PEER_TIMEOUT)).ok()?;
         connection.send_with_descriptor(Message::StateWords { are_known: false }, None).ok()?;

@@ -2,17 +2,15 @@
 
 use core::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use causeway_config::ValueError;
-use causeway_sync::{Monitor, threads};
+use causeway_sync::threads;
 use thiserror::Error;
 
-use super::state::{
-    Completion, ContainerCheck, DisconnectListeners, Outgoing, Shared, UserData, World, lock,
-};
+use super::state::{Completion, ContainerCheck, DisconnectListeners, Outgoing, Shared, UserData, World};
 use crate::board::{Board, BoardError, BoardLocations};
 use crate::bootstrap::{BootstrapListener, Stop};
 use crate::channels::Channel;
@@ -20,6 +18,7 @@ use crate::channels::bar::EagerCopies;
 use crate::identity::Identity;
 use crate::job::{Job, JobError};
 use crate::live::Live;
+use crate::locks::{Monitor, Mutex};
 use crate::moving::Gate;
 use crate::profile::{Profile, ProfileError};
 use crate::report::{Algorithm, Inline, MessagePath};
@@ -128,7 +127,7 @@ impl World {
 
     /// Counts a collective call of this name, and the bytes that this rank sends and receives in it.
     pub fn count_call(&self, name: &str, algorithm: Algorithm, bytes: u64) {
-        lock(&self.shared.report).count_call(name, algorithm, bytes);
+        self.shared.report.lock().count_call(name, algorithm, bytes);
     }
 
     /// Why the profile of earlier jobs is not used, if there is one and it is not.
@@ -142,10 +141,10 @@ impl World {
     /// When the file cannot be written.
     pub fn keep_profile(&self) -> Result<(), ProfileError> {
         let Some(path) = self.shared.settings.profile.as_deref() else { return Ok(()) };
-        let mut profile = lock(&self.shared.profile).clone();
+        let mut profile = self.shared.profile.lock().clone();
         let before = profile.clone();
         for fetcher in self.shared.incoming.lock().values() {
-            lock(fetcher).learn_into(&mut profile);
+            fetcher.lock().learn_into(&mut profile);
         }
         if profile == before { Ok(()) } else { profile.save(path) }
     }
@@ -157,13 +156,13 @@ impl World {
 
     /// How many messages were received by a channel so far, or sent with the MPI where there is none.
     pub fn messages(&self, channel: Option<Channel>) -> u64 {
-        lock(&self.shared.report).messages(channel)
+        self.shared.report.lock().messages(channel)
     }
 
     /// Leaves nothing behind in the folders of the boards. To be called when all ranks have joined.
     pub fn forget_names(&self) {
         // What cannot be removed is another rank's to remove.
-        let _ = lock(&self.shared.board).forget_names();
+        let _ = self.shared.board.lock().forget_names();
     }
 
     /// What there is to tell at the end, if the user wants to hear it.
@@ -172,21 +171,21 @@ impl World {
         let pairs = || {
             let incoming = self.shared.incoming.lock();
             let mut peers: Vec<_> =
-                incoming.iter().map(|(peer, fetcher)| (*peer, lock(fetcher).between())).collect();
+                incoming.iter().map(|(peer, fetcher)| (*peer, fetcher.lock().between())).collect();
             peers.sort_unstable();
             peers
                 .into_iter()
                 .map(|(peer, between)| format!("rank {rank} and {peer}: the peer is {between}"))
                 .collect()
         };
-        let lines = |pairs: Vec<String>| [pairs, lock(&self.shared.report).lines(rank)].concat();
+        let lines = |pairs: Vec<String>| [pairs, self.shared.report.lock().lines(rank)].concat();
         self.shared.settings.explain.then(|| lines(pairs()))
     }
 }
 
 /// Lets other ranks in at the sockets of the boards on which this one is, in a thread.
 pub(super) fn accept(shared: &Arc<Shared>) -> std::io::Result<(Stop, JoinHandle<()>)> {
-    let mut listener = BootstrapListener::open(&shared.job, &lock(&shared.board))?;
+    let mut listener = BootstrapListener::open(&shared.job, &shared.board.lock())?;
     if shared.settings.uses_network() {
         listener.open_to_hosts();
     }
@@ -206,7 +205,7 @@ impl Drop for World {
     fn drop(&mut self) {
         // It may watch the peers.
         drop(self.user_data.take());
-        let acceptor = lock(&self.acceptor).take();
+        let acceptor = self.acceptor.lock().take();
         if let Some((stop, _)) = &acceptor {
             stop.stop();
         }
@@ -223,7 +222,7 @@ impl Drop for World {
         if let Some((_, thread)) = acceptor {
             let _ = thread.join();
         }
-        for (peer, thread) in core::mem::take(&mut *lock(&self.threads)) {
+        for (peer, thread) in core::mem::take(&mut *self.threads.lock()) {
             // One that waits for a peer's answer ends by itself, when it sees that the rank has left.
             if thread.is_finished() || peer.is_none_or(|peer| !looked_for.contains(&peer)) {
                 // One that has panicked has said so.

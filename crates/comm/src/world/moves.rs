@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use super::connect::RESPONSE_TIMEOUT;
 use super::join::accept;
-use super::state::{ContainerCheck, Outgoing, PEER_TIMEOUT, World, lock};
+use super::state::{ContainerCheck, Outgoing, PEER_TIMEOUT, World};
 use crate::board::{Board, BoardError, BoardLocations};
 use crate::identity::{Identity, Namespaces};
 use crate::moving::MoveError;
@@ -59,7 +59,7 @@ impl World {
         let moved = self.drain_and_move();
         if moved.is_err() {
             // Who cannot be told reads the slot.
-            let _ = lock(&self.shared.board).announce_stay();
+            let _ = self.shared.board.lock().announce_stay();
         }
         self.shared.gate.resume();
         moved
@@ -69,7 +69,7 @@ impl World {
     pub(super) fn follow_process(&self) {
         let now = Instant::now();
         let before = {
-            let mut container_check = lock(&self.shared.container_check);
+            let mut container_check = self.shared.container_check.lock();
             if now.saturating_duration_since(container_check.checked_at) < CHECK_INTERVAL {
                 return;
             }
@@ -87,10 +87,10 @@ impl World {
     fn drain_and_move(&self) -> Result<(), MoveFailed> {
         let shared = &self.shared;
         // What is seen of it on a board is for people; peers are told.
-        let _ = lock(&shared.board).announce_move();
+        let _ = shared.board.lock().announce_move();
         let until = Instant::now() + PEER_TIMEOUT;
         let is_drained = shared.gate.wait_until_drained(PEER_TIMEOUT);
-        let is_in_flight = || !lock(&shared.in_flight).is_idle() || shared.offers.are_being_fetched();
+        let is_in_flight = || !shared.in_flight.lock().is_idle() || shared.offers.are_being_fetched();
         while is_drained && is_in_flight() && Instant::now() < until {
             std::thread::sleep(DRAIN_INTERVAL);
         }
@@ -106,23 +106,23 @@ impl World {
     /// now.
     fn join_again(&self) -> Result<(), MoveFailed> {
         let shared = &self.shared;
-        if let Some((stop, thread)) = lock(&self.acceptor).take() {
+        if let Some((stop, thread)) = self.acceptor.lock().take() {
             stop.stop();
             // One that has panicked has said so.
             let _ = thread.join();
         }
         let identity = Identity::of_this_process(shared.settings.placement.as_ref())?;
-        *lock(&shared.container_check) =
+        *shared.container_check.lock() =
             ContainerCheck { namespaces: identity.namespaces, checked_at: Instant::now() };
         {
-            let mut board = lock(&shared.board);
+            let mut board = shared.board.lock();
             // It is the same process: a peer that has read the slot before knows it.
             let identity = Identity { process: board.slot().identity.process, ..identity };
             board.leave();
             let locations = BoardLocations::defaults(shared.settings.folder.clone());
             *board = Board::join(&shared.job, shared.rank, 0, identity, &locations)?;
         }
-        *lock(&self.acceptor) = Some(accept(shared)?);
+        *self.acceptor.lock() = Some(accept(shared)?);
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl World {
                 }
             };
             match threads::spawn(&format!("comm-{peer}"), look) {
-                Ok(thread) => lock(&self.threads).push((Some(peer), thread)),
+                Ok(thread) => self.threads.lock().push((Some(peer), thread)),
                 Err(_) => shared.lose(peer),
             }
         }
@@ -164,8 +164,8 @@ impl World {
         for (peer, fetcher) in incoming {
             // Before the peer hears of it: its next connection takes what this one leaves.
             shared.retire(peer, &fetcher);
-            let mut locked = lock(&fetcher);
-            locked.learn_into(&mut lock(&shared.profile));
+            let mut locked = fetcher.lock();
+            locked.learn_into(&mut shared.profile.lock());
             locked.leave();
         }
     }

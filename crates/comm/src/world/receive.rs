@@ -1,15 +1,16 @@
 //! Receives: fetch of announced messages, and the thread that sees their copies end.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_sync::threads;
 
-use super::state::{Copying, PEER_TIMEOUT, Shared, World, lock};
+use super::state::{Copying, PEER_TIMEOUT, Shared, World};
 use crate::bootstrap::Connection;
 use crate::channels::receiver::FetchRequest;
 use crate::channels::{Channel, TransferError};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver};
+use crate::locks::{Mutex, rank};
 use crate::matching::Descriptor;
 use crate::pair::{ConnectedPeer, Pair};
 use crate::report::MessagePath;
@@ -25,14 +26,14 @@ impl World {
     /// A thread waits in a call of the MPI from now on, in which this rank fetches nothing: the peers whose
     /// messages it has fetched before know that.
     pub fn begin_wait(&self) {
-        let mut waiting = lock(&self.shared.waiting);
+        let mut waiting = self.shared.waiting.lock();
         waiting.calls += 1;
         if waiting.calls > 1 {
             return;
         }
         for fetcher in self.shared.incoming.lock().values() {
             // Another thread may be fetching.
-            let Ok(fetcher) = fetcher.try_lock() else { continue };
+            let Some(fetcher) = fetcher.try_lock() else { continue };
             let Some(peer) = fetcher.known_peer_state() else { continue };
             peer.set_waiting(true);
             waiting.announced.push(Arc::clone(peer));
@@ -41,7 +42,7 @@ impl World {
 
     /// The thread has come back.
     pub fn end_wait(&self) {
-        let mut waiting = lock(&self.shared.waiting);
+        let mut waiting = self.shared.waiting.lock();
         waiting.calls = waiting.calls.saturating_sub(1);
         if waiting.calls == 0 {
             waiting.announced.drain(..).for_each(|peer| peer.set_waiting(false));
@@ -128,7 +129,7 @@ impl World {
             Outcome::InFlight(pending_fetch) => {
                 let queue = pending_fetch.life();
                 let copying = Copying { fetcher, pending_fetch };
-                let number = lock(&self.shared.in_flight).add(queue, copying, start);
+                let number = self.shared.in_flight.lock().add(queue, copying, start);
                 self.shared.completion.copy_started();
                 Ok(Some(number))
             }
@@ -165,9 +166,9 @@ impl World {
     /// When the copy has failed.
     pub fn fetch_end(&self, number: u64) -> Option<Result<(), TransferError>> {
         let (now, in_flight) = (Instant::now(), &self.shared.in_flight);
-        let ended = lock(in_flight).end(number, now, Copying::is_done, Copying::notify_sender);
+        let ended = in_flight.lock().end(number, now, Copying::is_done, Copying::notify_sender);
         let (Copying { fetcher, pending_fetch: ended }, took) = ended?;
-        let mut fetcher = lock(&fetcher);
+        let mut fetcher = fetcher.lock();
         let outcome = fetcher.end(&ended, took);
         if outcome.is_ok() {
             self.shared.count(fetcher.peer(), MessagePath::Fetched(ended.fetched), ended.bytes);
@@ -224,14 +225,14 @@ impl World {
     fn with_fetcher<T>(
         &self,
         peer: u32,
-        mut act: impl FnMut(&Arc<Mutex<Fetcher>>, &mut Fetcher) -> Result<T, TransferError>,
+        mut act: impl FnMut(&Arc<Mutex<rank::Fetcher, Fetcher>>, &mut Fetcher) -> Result<T, TransferError>,
     ) -> Result<T, TransferError> {
         self.follow_process();
         let until = Instant::now() + PEER_TIMEOUT;
         loop {
             let running = self.shared.gate.start();
             let fetcher = self.fetcher(peer)?;
-            let mut locked = lock(&fetcher);
+            let mut locked = fetcher.lock();
             match act(&fetcher, &mut locked) {
                 Err(TransferError::Moved(_)) if Instant::now() < until => {
                     drop(locked);
@@ -244,7 +245,7 @@ impl World {
     }
 
     /// What this rank has of a peer that has sent word of a message: its connection may come in a moment.
-    pub(super) fn fetcher(&self, peer: u32) -> Result<Arc<Mutex<Fetcher>>, TransferError> {
+    pub(super) fn fetcher(&self, peer: u32) -> Result<Arc<Mutex<rank::Fetcher, Fetcher>>, TransferError> {
         let arrived = self.shared.incoming.wait_for(ARRIVAL_TIMEOUT, |incoming| incoming.get(&peer).cloned());
         arrived.ok_or(TransferError::NoConnection(peer))
     }
@@ -252,11 +253,11 @@ impl World {
 
 impl Shared {
     /// A peer is not reached by this any more, and comes again.
-    pub(super) fn retire(&self, peer: u32, fetcher: &Arc<Mutex<Fetcher>>) {
+    pub(super) fn retire(&self, peer: u32, fetcher: &Arc<Mutex<rank::Fetcher, Fetcher>>) {
         self.incoming.change(|incoming| {
             if incoming.get(&peer).is_some_and(|current| Arc::ptr_eq(current, fetcher)) {
                 incoming.remove(&peer);
-                lock(&self.retired).insert(peer, Arc::clone(fetcher));
+                self.retired.lock().insert(peer, Arc::clone(fetcher));
             }
         });
     }
@@ -266,7 +267,7 @@ impl Shared {
         if connection.set_timeout(Some(PEER_TIMEOUT)).is_err() {
             return;
         }
-        let board = lock(&self.board);
+        let board = self.board.lock();
         let pair = if connection.is_network() {
             Pair::remote()
         } else {
@@ -275,17 +276,17 @@ impl Shared {
         drop(board);
         let allowed: Vec<Channel> = self.settings.channels.clone();
         let live = Arc::clone(&self.live);
-        let profile = lock(&self.profile).clone();
+        let profile = self.profile.lock().clone();
         let table = self.table.clone();
         // A peer that has moved has its words still.
-        let before = [self.incoming.lock().get(&peer).cloned(), lock(&self.retired).remove(&peer)];
-        let state_words = before.iter().flatten().find_map(|before| lock(before).take_state_words());
+        let before = [self.incoming.lock().get(&peer).cloned(), self.retired.lock().remove(&peer)];
+        let state_words = before.iter().flatten().find_map(|before| before.lock().take_state_words());
         let fetcher =
             Arc::new(Mutex::new(Fetcher::new(connection, pair, allowed, live, table, profile, state_words)));
         let replaced = self.incoming.change(|incoming| incoming.insert(peer, fetcher));
         if let Some(replaced) = replaced {
             // Where the peer takes that for the connection of both it comes again.
-            lock(&replaced).give_up();
+            replaced.lock().give_up();
         }
     }
 }
@@ -309,7 +310,7 @@ impl World {
                 cuda::bind_thread(node);
                 watch(&shared);
             });
-            thread.map(|thread| lock(&self.threads).push((None, thread))).is_ok()
+            thread.map(|thread| self.threads.lock().push((None, thread))).is_ok()
         })
     }
 }
@@ -328,7 +329,7 @@ fn watch(shared: &Shared) {
     let mut is_running = completion.sleep();
     while is_running {
         is_running = completion.pause(interval);
-        let mut in_flight = lock(&shared.in_flight);
+        let mut in_flight = shared.in_flight.lock();
         let has_ended = in_flight.collect(Instant::now(), Copying::is_done, Copying::notify_sender);
         let is_idle = in_flight.is_idle();
         drop(in_flight);

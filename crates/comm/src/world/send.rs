@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::state::{Outgoing, PEER_TIMEOUT, World, lock};
+use super::state::{Outgoing, PEER_TIMEOUT, World};
 use crate::channels::{Channel, bar};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver};
 use crate::matching::{Descriptor, Source};
@@ -173,12 +173,12 @@ impl World {
     /// Whether a peer has opened a buffer of this rank before. It may have closed it since, and opens it
     /// again.
     pub fn is_open_at(&self, peer: u32, buffer: u64) -> bool {
-        lock(&self.shared.open_at).contains(&(peer, buffer))
+        self.shared.open_at.lock().contains(&(peer, buffer))
     }
 
     /// A peer has opened a buffer.
     pub fn note_open(&self, peer: u32, buffer: u64) {
-        let mut open = lock(&self.shared.open_at);
+        let mut open = self.shared.open_at.lock();
         // Those of memory that has been freed stay.
         if open.len() > MAX_PENDING_NOTES {
             open.clear();
@@ -188,7 +188,7 @@ impl World {
 
     /// Something went wrong with what was open.
     pub fn forget_open(&self) {
-        lock(&self.shared.open_at).clear();
+        self.shared.open_at.lock().clear();
     }
 
     /// No peer opens memory any more that was shown under this number.
@@ -224,7 +224,7 @@ impl World {
         // SAFETY: the program leaves the memory alone until it hears of the offer's end.
         let copy = |offer: &Offer, share| unsafe { DetachedCopy::copy(offer.address, offer.bytes, share) };
         let Some((peer, bytes)) = self.shared.offers.detach(operation, min_wait, copy) else { return false };
-        lock(&self.shared.report).count_detached(peer, bytes);
+        self.shared.report.lock().count_detached(peer, bytes);
         true
     }
 

@@ -5,11 +5,9 @@ use core::any::Any;
 use core::fmt;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use causeway_sync::Monitor;
 
 use crate::board::Board;
 use crate::bootstrap::{Connection, Stop};
@@ -18,6 +16,7 @@ use crate::cuda::CudaError;
 use crate::identity::Namespaces;
 use crate::job::Job;
 use crate::live::Live;
+use crate::locks::{Monitor, Mutex, MutexGuard, rank};
 use crate::moving::Gate;
 use crate::profile::{Profile, ProfileError};
 use crate::report::{MessagePath, Report};
@@ -33,14 +32,17 @@ use crate::transfer::state_words::StateWords;
 /// How long a peer may say nothing in the middle of a transfer. One that ends is noticed at once.
 pub(super) const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Threads, with the peer that each serves.
+type Threads = Vec<(Option<u32>, JoinHandle<()>)>;
+
 /// A rank's part in its job.
 #[derive(Debug)]
 pub struct World {
     pub(super) shared: Arc<Shared>,
     /// Who lets other ranks in, and what ends that.
-    pub(super) acceptor: Mutex<Option<(Stop, JoinHandle<()>)>>,
+    pub(super) acceptor: Mutex<rank::Leaf, Option<(Stop, JoinHandle<()>)>>,
     /// Threads, and the peer whose each is.
-    pub(super) threads: Mutex<Vec<(Option<u32>, JoinHandle<()>)>>,
+    pub(super) threads: Mutex<rank::Leaf, Threads>,
     pub(super) profile_error: Option<ProfileError>,
     pub(super) user_data: OnceLock<UserData>,
 }
@@ -59,50 +61,50 @@ pub(super) struct Shared {
     pub(super) job: Job,
     pub(super) rank: u32,
     pub(super) settings: Settings,
-    pub(super) board: Mutex<Board>,
+    pub(super) board: Mutex<rank::Leaf, Board>,
     /// Whether messages may start: not while this rank moves.
     pub(super) gate: Gate,
     /// How often it has moved. Counted with the peers locked.
     pub(super) moves: AtomicU64,
     /// Where this process was when it was looked at last.
-    pub(super) container_check: Mutex<ContainerCheck>,
+    pub(super) container_check: Mutex<rank::Leaf, ContainerCheck>,
     pub(super) offers: Offers,
     /// Short messages that the processor copies.
     pub(super) eager: EagerCopies,
     /// Peers that have come to hand messages over.
-    pub(super) incoming: Monitor<HashMap<u32, Arc<Mutex<Fetcher>>>>,
+    pub(super) incoming: Monitor<rank::Incoming, HashMap<u32, Arc<Mutex<rank::Fetcher, Fetcher>>>>,
     /// Those of peers that have moved, or that this rank has moved away from, whose next connection is to
     /// come.
-    pub(super) retired: Mutex<HashMap<u32, Arc<Mutex<Fetcher>>>>,
+    pub(super) retired: Mutex<rank::Leaf, HashMap<u32, Arc<Mutex<rank::Fetcher, Fetcher>>>>,
     /// Calls of the MPI in which this rank waits, and who knows of that.
-    pub(super) waiting: Mutex<Waiting>,
+    pub(super) waiting: Mutex<rank::WaitingCalls, Waiting>,
     /// Payloads that are being copied.
-    pub(super) in_flight: Mutex<InFlight<Copying>>,
+    pub(super) in_flight: Mutex<rank::CopiesInFlight, InFlight<Copying>>,
     /// Who looks at them.
     pub(super) completion: Completion,
     /// Peers to which this rank hands messages over.
-    pub(super) outgoing: Monitor<HashMap<u32, Outgoing>>,
+    pub(super) outgoing: Monitor<rank::Leaf, HashMap<u32, Outgoing>>,
     /// Who hears of peers that go.
     pub(super) disconnect_listeners: Arc<DisconnectListeners>,
     /// Buffers of this rank that peers have open, as far as it knows.
-    pub(super) open_at: Mutex<HashSet<(u32, u64)>>,
+    pub(super) open_at: Mutex<rank::Leaf, HashSet<(u32, u64)>>,
     /// What is counted of the traffic with peers.
     pub(super) tracers: Tracers,
     /// The user's, by which channels are chosen.
     pub(super) table: Option<Arc<Table>>,
     /// The rank has ended its part.
     pub(super) has_left: AtomicBool,
-    pub(super) report: Mutex<Report>,
+    pub(super) report: Mutex<rank::Leaf, Report>,
     /// What others see of the rank while it runs.
     pub(super) live: Arc<Live>,
     /// What was known of channels when this rank joined, and what it has found out since.
-    pub(super) profile: Mutex<Profile>,
+    pub(super) profile: Mutex<rank::Leaf, Profile>,
 }
 
 impl Shared {
     /// Counts a message to or from a peer.
     pub(super) fn count(&self, peer: u32, path: MessagePath, bytes: u64) {
-        lock(&self.report).count(peer, path, bytes);
+        self.report.lock().count(peer, path, bytes);
         self.live.count(path, bytes);
     }
 }
@@ -117,7 +119,7 @@ pub(super) struct Waiting {
 /// A payload that is being copied, and what has begun that.
 #[derive(Debug)]
 pub(super) struct Copying {
-    pub(super) fetcher: Arc<Mutex<Fetcher>>,
+    pub(super) fetcher: Arc<Mutex<rank::Fetcher, Fetcher>>,
     pub(super) pending_fetch: Box<PendingFetch>,
 }
 
@@ -157,16 +159,12 @@ pub(super) enum Outgoing {
     },
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// What the thread and those who begin copies know of each other.
 #[derive(Debug, Default)]
 pub(super) struct Completion {
     /// Whether the thread could be started, when that has been tried.
     pub(super) is_started: OnceLock<bool>,
-    state: Monitor<CompletionState>,
+    state: Monitor<rank::Leaf, CompletionState>,
 }
 
 #[derive(Debug, Default)]
@@ -206,7 +204,7 @@ type DisconnectCallback = Box<dyn Fn(u32) + Send + Sync>;
 
 /// Those that hear of it.
 #[derive(Default)]
-pub(super) struct DisconnectListeners(Mutex<Listeners>);
+pub(super) struct DisconnectListeners(Mutex<rank::DisconnectListeners, Listeners>);
 
 #[derive(Default)]
 struct Listeners {
@@ -221,8 +219,8 @@ impl fmt::Debug for DisconnectListeners {
 }
 
 impl DisconnectListeners {
-    fn lock(&self) -> MutexGuard<'_, Listeners> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, rank::DisconnectListeners, Listeners> {
+        self.0.lock()
     }
 
     /// A peer has gone. Returns when all that hear of it have done what they do then.

@@ -1,12 +1,13 @@
 //! Eager copies: short messages that the processor copies out of a GPU's memory, and into it. No call of the
 //! GPU's driver is needed for them, which takes longer than such a message, unless the BAR is slow (`cost`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::cost::{CopyCosts, CopyMethod};
 use super::window::{Direction, Window, Windows, usable};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
+use crate::locks::{Mutex, MutexGuard, rank};
 
 /// The most bytes that are read. Each read waits for the bus.
 const MAX_READ_BYTES: u64 = 256;
@@ -34,7 +35,7 @@ enum Unmapped {
 /// The processor's copies of a process.
 #[derive(Debug, Default)]
 pub(crate) struct EagerCopies {
-    state: Mutex<State>,
+    state: Mutex<rank::Leaf, State>,
 }
 
 #[derive(Debug, Default)]
@@ -57,8 +58,8 @@ struct EagerCopy {
 }
 
 impl EagerCopies {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, rank::Leaf, State> {
+        self.state.lock()
     }
 
     /// Whether the processor reads a message out of a GPU's memory, which is mapped for that from its fourth

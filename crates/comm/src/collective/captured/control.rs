@@ -8,7 +8,7 @@ use core::any::Any;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::barrier::{
@@ -17,6 +17,7 @@ use super::barrier::{
 };
 use super::recording::{Kind, Step};
 use crate::cuda::{Bounce, CudaError, Driver, Function, PinnedWord, Scope};
+use crate::locks::{Mutex, rank};
 use crate::world::{Listener, World};
 
 /// Where the word lies.
@@ -120,18 +121,14 @@ pub struct Control {
     own: Bounce,
     me: usize,
     ranks: usize,
-    functions: Mutex<HashMap<Kind, Function>>,
-    held: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
+    functions: Mutex<rank::Leaf, HashMap<Kind, Function>>,
+    held: Mutex<rank::Leaf, Vec<Box<dyn Any + Send + Sync>>>,
 }
 
 impl fmt::Debug for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Control").field("number", &self.number).field("me", &self.me).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Control {
@@ -186,7 +183,7 @@ impl Control {
 
     /// Keeps something as long as graphs may be launched.
     pub fn keep(&self, what: impl IntoIterator<Item = Box<dyn Any + Send + Sync>>) {
-        lock(&self.held).extend(what);
+        self.held.lock().extend(what);
     }
 
     /// How a graph of this group has failed, if one has.
@@ -220,12 +217,12 @@ impl Control {
     /// # Errors
     /// What the driver says.
     pub fn prepare(&self, kind: Kind) -> Result<Function, CudaError> {
-        if let Some(function) = lock(&self.functions).get(&kind) {
+        if let Some(function) = self.functions.lock().get(&kind) {
             return Ok(*function);
         }
         let scope = Scope::of_context(self.driver, self.context)?;
         let function = scope.load(&kind.text(), super::super::kernels::ENTRY)?;
-        lock(&self.functions).insert(kind, function);
+        self.functions.lock().insert(kind, function);
         Ok(function)
     }
 
@@ -263,7 +260,7 @@ pub struct Owner {
 /// What the groups of a rank keep. There are several for a group whose graphs are of several contexts, or
 /// whose other ranks have begun anew.
 #[derive(Debug, Default)]
-pub struct Controls(Mutex<Vec<(Owner, Arc<Control>)>>);
+pub struct Controls(Mutex<rank::Leaf, Vec<(Owner, Arc<Control>)>>);
 
 impl Controls {
     /// Those of a rank's part in a job.
@@ -273,7 +270,7 @@ impl Controls {
 
     /// The one that graphs of a group use which are captured now, in a context.
     pub fn find(&self, owner: &Owner, context: u64) -> Option<Arc<Control>> {
-        let controls = lock(&self.0);
+        let controls = self.0.lock();
         let mut found =
             controls.iter().rev().filter(|(other, control)| other == owner && control.context == context);
         found.next().map(|(_, control)| Arc::clone(control))
@@ -281,7 +278,7 @@ impl Controls {
 
     /// One more.
     pub fn add(&self, owner: Owner, control: &Arc<Control>) {
-        lock(&self.0).push((owner, Arc::clone(control)));
+        self.0.lock().push((owner, Arc::clone(control)));
     }
 
     /// How a graph of a group has failed, if one has.
@@ -289,7 +286,7 @@ impl Controls {
     /// # Errors
     /// What the driver says.
     pub fn failure(&self, owner: &Owner) -> Result<Option<Failure>, CudaError> {
-        let all: Vec<_> = lock(&self.0).iter().filter(|(other, _)| other == owner).cloned().collect();
+        let all: Vec<_> = self.0.lock().iter().filter(|(other, _)| other == owner).cloned().collect();
         for (_, control) in all {
             if let Some(failure) = control.failure()? {
                 return Ok(Some(failure));
@@ -300,7 +297,7 @@ impl Controls {
 
     /// No graph of a group is launched any more.
     pub fn release(&self, owner: &Owner) {
-        let mut controls = lock(&self.0);
+        let mut controls = self.0.lock();
         let (disconnected, left) =
             core::mem::take(&mut *controls).into_iter().partition(|(other, _)| other == owner);
         *controls = left;

@@ -1,29 +1,20 @@
 //! Joining a team: each rank connects to the higher ones, and waits for the lower ones.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::{JOIN_TIMEOUT, PeerError, Peers};
-use crate::board::{Board, BoardLocations};
+use super::{JOIN_TIMEOUT, PeerError, PeerLocations, Peers};
+use crate::board::Board;
 use crate::bootstrap::{self, BootstrapListener, ByteStream, Connection, SocketAddress};
 use crate::device::windows::{CONTROL, LINK, message};
 use crate::identity::Identity;
 use crate::job::Job;
+use crate::locks::Mutex;
 
 /// How long a rank that has connected over a network may take to say for what.
 const PURPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often a rank that is not there yet is looked for.
 const RETRY: Duration = Duration::from_millis(10);
-
-/// Where ranks look for each other.
-#[derive(Debug, Clone)]
-pub struct PeerLocations {
-    /// Of those on this host.
-    pub boards: BoardLocations,
-    /// Hosts at which others may be.
-    pub hosts: Vec<String>,
-}
 
 /// A rank that was met, and over a network what its proxy says.
 type PeerConnections = (Connection, Option<ByteStream>);

@@ -57,13 +57,13 @@ impl Rank {
             Operation::Signal { value, .. } => Some(*value),
             _ => None,
         });
-        let late = self.lane.0.lock().unwrap();
+        let late = self.lane.0.lock();
         (late.queued.iter().filter_map(|(_, from)| from.err()).collect(), of_link.collect())
     }
 
     /// The lane has done all that it was asked for.
     fn pass(&self) {
-        let mut late = self.lane.0.lock().unwrap();
+        let mut late = self.lane.0.lock();
         late.passed = late.marks;
     }
 }

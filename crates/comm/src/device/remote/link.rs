@@ -2,13 +2,13 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use causeway_sync::descriptors::EventFd;
 
 use super::frame::{MAX_PAYLOAD, Position};
 use super::stream::LinkError;
 use crate::device::request::Atomic;
+use crate::locks::{Mutex, MutexGuard, rank};
 
 /// What a proxy asks for. Its ranges were checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,14 +84,14 @@ pub struct Inbox {
 /// A link.
 #[derive(Debug, Default)]
 pub struct Link {
-    inbox: Mutex<Inbox>,
+    inbox: Mutex<rank::Leaf, Inbox>,
     completed: AtomicU64,
 }
 
 impl Link {
     /// What has been posted and not taken. Held for the time of a push or a pop.
-    pub fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn inbox(&self) -> MutexGuard<'_, rank::Leaf, Inbox> {
+        self.inbox.lock()
     }
 
     /// Has `take_first` take the first operation up to `max` times. It returns what is left of that, or `None` where it

@@ -1,7 +1,7 @@
 //! This rank's own parts of windows, as other ranks' proxies reach them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_ibverbs::{MemoryRegion, Segment};
@@ -9,6 +9,7 @@ use causeway_ibverbs::{MemoryRegion, Segment};
 use super::frame::{Frame, Position};
 use crate::device::failure::Status;
 use crate::device::gpu::Block;
+use crate::locks::{Mutex, MutexGuard, rank};
 
 /// How often it is looked whether a part is still used.
 const RELEASE_INTERVAL: Duration = Duration::from_micros(50);
@@ -46,12 +47,12 @@ impl PartRange {
 
 /// The parts, by how many windows the team had made before.
 #[derive(Debug, Default)]
-pub struct Parts(Mutex<BTreeMap<u32, Arc<Part>>>);
+pub struct Parts(Mutex<rank::Leaf, BTreeMap<u32, Arc<Part>>>);
 
 impl Parts {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Arc<Part>>> {
+    fn lock(&self) -> MutexGuard<'_, rank::Leaf, BTreeMap<u32, Arc<Part>>> {
         // A panic of another thread leaves nothing half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Adds a part, before other ranks hear of it.

@@ -14,7 +14,7 @@ mod windows;
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -37,10 +37,11 @@ use super::verbs::Doorbell;
 use super::windows::KnownWindows;
 use crate::bootstrap::ByteStream;
 use crate::cuda::bind_thread;
+use crate::locks::Mutex;
 use crate::verbs::{LinkNic, NicSelector};
 use member::{HostPlan, Member, Members, bytes_of};
 pub use member::{Kind, NetworkPolicy, Options, TeamError};
-use serving::{Core, lock, serve, serve_links};
+use serving::{Core, serve, serve_links};
 use verbs::KernelVerbs;
 use windows::{CONTROL, TeamWindows};
 
@@ -375,7 +376,7 @@ impl Team {
     /// Why the team has ended, if it has. Kernels' waits end soon after; a new team is needed.
     pub fn failure(&self) -> Option<Failure> {
         self.core.look();
-        lock(&self.core.ended).clone()
+        self.core.ended.lock().clone()
     }
 
     /// Ends all waits of the team's kernels.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::device::failure::{Failure, Refused};
@@ -11,6 +11,7 @@ use crate::device::peers::Peers;
 use crate::device::proxy::Proxy;
 use crate::device::remote::link::Links;
 use crate::device::remote::serving::Service;
+use crate::locks::{Mutex, rank};
 
 /// What the proxies' threads share.
 pub struct Core {
@@ -26,12 +27,7 @@ pub struct Core {
     /// Whether the thread of the links is to end, behind those of the proxies.
     pub stop_links: AtomicBool,
     /// Why it has ended.
-    pub ended: Mutex<Option<Failure>>,
-}
-
-/// What a mutex holds; a panic of another thread leaves nothing half done here.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    pub ended: Mutex<rank::Leaf, Option<Failure>>,
 }
 
 impl Core {
@@ -42,7 +38,7 @@ impl Core {
 
     /// Ends all waits; the first reason counts.
     pub fn end(&self, failure: Failure) {
-        let mut ended = lock(&self.ended);
+        let mut ended = self.ended.lock();
         if ended.is_none() {
             *ended = Some(failure);
             // Kernels of other processes end their waits as well.
@@ -58,7 +54,7 @@ impl Core {
 
     /// Whether the team has ended.
     pub fn has_ended(&self) -> bool {
-        lock(&self.ended).is_some()
+        self.ended.lock().is_some()
     }
 
     /// Looks whether a kernel has found something wrong.

@@ -2,13 +2,13 @@
 //! processes; announced to kernels and proxies.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_ibverbs::MemoryRegion;
 
 use super::member::{Members, bytes_of};
-use super::serving::{Core, lock};
+use super::serving::Core;
 use crate::device::choice::InitiatorPolicy;
 use crate::device::gpu::{Block, GpuError};
 use crate::device::layout::{self, MAX_RANKS, MAX_WINDOW_BYTES, MAX_WINDOWS, WindowState};
@@ -18,6 +18,7 @@ use crate::device::team::member::{Kind, TeamError};
 use crate::device::team::verbs::KernelVerbs;
 use crate::device::verbs::Registered;
 use crate::device::windows::{Announcement, MappedWindow};
+use crate::locks::{Mutex, rank};
 use crate::verbs::LinkNic;
 
 /// The window of barriers and messages.
@@ -68,8 +69,8 @@ pub struct TeamWindows {
     /// What kernels have of it, if they post to it.
     verbs: Option<Arc<KernelVerbs>>,
     /// Windows that were made so far, which ranks of other processes make as well.
-    made: Mutex<u32>,
-    list: Mutex<Vec<Option<WindowOf>>>,
+    made: Mutex<rank::WindowCreation, u32>,
+    list: Mutex<rank::Windows, Vec<Option<WindowOf>>>,
 }
 
 impl TeamWindows {
@@ -170,7 +171,7 @@ impl TeamWindows {
         bytes: u64,
         blocks: Result<Vec<Block>, TeamError>,
     ) -> Result<u32, TeamError> {
-        let mut made = lock(&self.made);
+        let mut made = self.made.lock();
         let (number, in_host) = (*made, kind == Kind::Host);
         let announcement = Announcement { number, in_host, bytes };
         *made += 1;
@@ -269,7 +270,7 @@ impl TeamWindows {
             None => self.add(kind, bytes, blocks),
             Some(peers) => self.add_with_peers(peers, kind, bytes, Ok(blocks)),
         }?;
-        if let Some(Some(window)) = lock(&self.list).get_mut(id as usize) {
+        if let Some(Some(window)) = self.list.lock().get_mut(id as usize) {
             window.is_registered = true;
         }
         Ok(id)
@@ -309,7 +310,7 @@ impl TeamWindows {
         (parts, blocks): (Vec<Vec<u64>>, Vec<Arc<Block>>),
         keys: Keys,
     ) -> Result<u32, TeamError> {
-        let mut windows = lock(&self.list);
+        let mut windows = self.list.lock();
         let id = windows.iter().position(Option::is_none).unwrap_or(windows.len());
         if id >= MAX_WINDOWS {
             return Err(TeamError::Windows);
@@ -366,7 +367,7 @@ impl TeamWindows {
     /// # Errors
     /// When there is none of this number, or the program's memory is still copied after the limit.
     pub fn free(&self, id: u32) -> Result<(), TeamError> {
-        let mut windows = lock(&self.list);
+        let mut windows = self.list.lock();
         let window = windows.get_mut(id as usize).filter(|_| id != CONTROL).and_then(Option::take);
         let window = window.ok_or(TeamError::NoSuchWindow(id))?;
         for member in &self.members.all {
@@ -390,7 +391,7 @@ impl TeamWindows {
     /// When there is none of this number, or the rank is not this process's.
     pub fn handle(&self, rank: u32, id: u32) -> Result<layout::Window, TeamError> {
         let member = self.members.get(rank)?;
-        let windows = lock(&self.list);
+        let windows = self.list.lock();
         let window = windows.get(id as usize).and_then(Option::as_ref).ok_or(TeamError::NoSuchWindow(id))?;
         let base = window.parts[(rank - self.members.first) as usize][rank as usize];
         let state = member.window_at(id);
@@ -399,7 +400,7 @@ impl TeamWindows {
 
     /// Whether a window is memory of the host.
     pub fn is_in_host(&self, id: u32) -> bool {
-        let windows = lock(&self.list);
+        let windows = self.list.lock();
         windows.get(id as usize).and_then(Option::as_ref).is_some_and(|window| window.in_host)
     }
 }

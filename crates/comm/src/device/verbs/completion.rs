@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use causeway_ibverbs::mlx5::{CompletionQueueLayout, completion_queue_layout};
 
@@ -12,6 +12,7 @@ use crate::device::verbs::doorbell::Mapped;
 use crate::device::verbs::error::VerbsError;
 use crate::device::verbs::layout::{self, MAX_QUEUE_PAIRS, MAX_SLOTS, operation};
 use crate::device::verbs::nic::Nic;
+use crate::locks::{Mutex, MutexGuard, rank};
 
 /// A queue pair whose completions come here.
 #[derive(Clone, Copy)]
@@ -26,7 +27,7 @@ pub(super) struct Inner {
     pub(super) queue: causeway_ibverbs::CompletionQueue,
     pub(super) nic: Nic,
     layout: CompletionQueueLayout,
-    attached: Mutex<Vec<Attached>>,
+    attached: Mutex<rank::Leaf, Vec<Attached>>,
     block: Block,
     /// What kernels use of the library's memory.
     _pages: [Arc<Mapped>; 2],
@@ -168,8 +169,8 @@ impl CompletionQueue {
         self.0.block.address
     }
 
-    fn attached(&self) -> MutexGuard<'_, Vec<Attached>> {
-        self.0.attached.lock().unwrap_or_else(PoisonError::into_inner)
+    fn attached(&self) -> MutexGuard<'_, rank::Leaf, Vec<Attached>> {
+        self.0.attached.lock()
     }
 
     fn write_attached(&self, attached: &[Attached]) -> Result<(), VerbsError> {

@@ -7,11 +7,12 @@
 //! Doorbell and queue pages are mapped for kernels, each once: doorbell records of several queues lie in one.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use crate::device::gpu::{Block, Gpu, GpuError, HostPages};
 use crate::device::verbs::error::VerbsError;
+use crate::locks::{Mutex, MutexGuard, rank};
 
 /// Who rings the doorbell of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,13 +35,13 @@ struct Forwarded {
 
 #[derive(Default)]
 struct Shared {
-    list: Mutex<Vec<Forwarded>>,
+    list: Mutex<rank::Leaf, Vec<Forwarded>>,
     stop: AtomicBool,
 }
 
 impl Shared {
-    fn list(&self) -> MutexGuard<'_, Vec<Forwarded>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    fn list(&self) -> MutexGuard<'_, rank::Leaf, Vec<Forwarded>> {
+        self.list.lock()
     }
 
     fn forward(&self) -> bool {
@@ -67,7 +68,7 @@ impl Shared {
 #[derive(Default)]
 pub(super) struct Forwarder {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<rank::DoorbellThread, Option<JoinHandle<()>>>,
 }
 
 impl Forwarder {
@@ -75,7 +76,7 @@ impl Forwarder {
     pub(super) fn add(&self, word: u64, register: u64) -> Result<(), VerbsError> {
         /// Looks without anything to do, after which the processor is somebody else's.
         const LOOKS: u32 = 256;
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock();
         if thread.is_none() {
             let shared = Arc::clone(&self.shared);
             let run = move || {
@@ -111,7 +112,7 @@ impl Forwarder {
 impl Drop for Forwarder {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.get_mut().take();
         // It does not panic; if it did there would be nothing left to end.
         let _ = thread.map(JoinHandle::join);
     }
@@ -137,7 +138,7 @@ impl Mapped {
 /// The pages of a card's library that kernels use.
 pub(super) struct Pages {
     gpu: Arc<dyn Gpu>,
-    mapped: Mutex<Vec<Weak<Mapped>>>,
+    mapped: Mutex<rank::Leaf, Vec<Weak<Mapped>>>,
 }
 
 impl Pages {
@@ -149,7 +150,7 @@ impl Pages {
     pub(super) fn map(&self, address: u64, bytes: u64, kind: HostPages) -> Result<Arc<Mapped>, GpuError> {
         let start = address / PAGE * PAGE;
         let end = (address + bytes).next_multiple_of(PAGE);
-        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mapped = self.mapped.lock();
         mapped.retain(|one| one.strong_count() != 0);
         let known = mapped.iter().filter_map(Weak::upgrade);
         if let Some(found) = known.into_iter().find(|one| one.start <= start && end <= one.end) {

@@ -4,15 +4,15 @@
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_sync::Monitor;
 use memmap2::{MmapMut, MmapOptions};
 
 use super::short::ShortMessages;
 use super::state_words::{STATE_WORDS, StateWords};
 use crate::cuda::{DeviceMemory, Driver, Pinned, Scope, synchronize};
+use crate::locks::{Monitor, Mutex, MutexGuard, rank};
 
 /// Bytes that a rank has in such memory at most, of several messages.
 const MAX_DETACHED_BYTES: u64 = 64 << 20;
@@ -70,8 +70,8 @@ pub enum OfferState {
 /// All offers of a rank.
 #[derive(Debug, Default)]
 pub(crate) struct Offers {
-    table: Monitor<Table>,
-    short: Mutex<ShortMessages>,
+    table: Monitor<rank::Offers, Table>,
+    short: Mutex<rank::Leaf, ShortMessages>,
     detached: DetachedBytes,
 }
 
@@ -392,8 +392,8 @@ impl Offers {
     }
 
     /// Where both locks are held the table's is taken first.
-    fn short(&self) -> MutexGuard<'_, ShortMessages> {
-        self.short.lock().unwrap_or_else(PoisonError::into_inner)
+    fn short(&self) -> MutexGuard<'_, rank::Leaf, ShortMessages> {
+        self.short.lock()
     }
 }
 
