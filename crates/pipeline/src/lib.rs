@@ -26,10 +26,10 @@ pub mod plan;
 pub mod profile;
 pub mod table;
 
+pub use causeway_config::TransportKind;
 pub use cut::{Piece, Shape, cut, cut_tapered};
 pub use lanes::{DEFAULT_LANES, MAX_LANES};
 pub use language::{PipelineError, UserTableError, VARIABLE};
 pub use plan::{Direction, INLINE_BYTES, Plan, chunk_bytes};
 pub use profile::{Measured, Profile, ProfileError};
 pub use table::{Change, NONTEMPORAL_UP_TO, Rule, Table, built_in, for_distance};
-pub use causeway_config::TransportKind;

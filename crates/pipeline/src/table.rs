@@ -6,8 +6,8 @@ use std::time::Duration;
 use causeway_config::rules;
 
 use super::plan::{Direction, Plan};
-use causeway_config::TransportKind;
 use crate::lanes::{is_long, lanes_by_distance};
+use causeway_config::TransportKind;
 
 /// All lanes that a session has.
 const ALL: usize = Plan::MAX_LANES;

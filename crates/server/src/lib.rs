@@ -23,6 +23,7 @@
 //! | `back_end` | Back end: selection, fallback to the software GPU where NVIDIA's driver is unusable, and opening |
 //! | `fuzzing` | The bodies of the fuzz targets of this crate |
 //! | `fair_queue` | Fair queue of a device: whose sessions may run kernels on it, by shares, when several peers have some to run |
+//! | `locks` | The locks of this crate, in the order in which a thread may take them: `causeway_sync::ranked` checks it in debug builds |
 
 mod activity;
 mod admission;
@@ -35,6 +36,7 @@ mod fair_queue;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod heartbeat;
+mod locks;
 mod monitor;
 mod protocol;
 mod state_file;

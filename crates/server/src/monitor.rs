@@ -12,15 +12,15 @@ use std::time::Duration;
 use causeway_connection::channel::{Connection, Socket, end_after_goodbye, shut_down};
 use causeway_connection::exchange::Exchange;
 use causeway_gpu::monitor::{Monitor, OwnProcess, answer, limit_memory};
-use causeway_sync::{self as sync, threads};
+use causeway_sync::threads;
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::handshake::Response;
 use causeway_wire::text::Printable;
-use parking_lot::Mutex;
 
 use crate::activity::ActivityPage;
 use crate::admission::{Full, SessionSlots, Source};
 use crate::back_end::{self, GpuChoice};
+use crate::locks::{self, Mutex, rank};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToMonitor, WorkerOf};
 
@@ -39,12 +39,12 @@ struct Shared {
     /// What the broker says.
     control: Control,
     /// What answers, once it has been opened.
-    monitor: Mutex<Option<Arc<dyn Monitor>>>,
+    monitor: Mutex<rank::Leaf, Option<Arc<dyn Monitor>>>,
     /// Whose the workers are, by their processes. What the broker says is received under this lock: whoever
     /// has it and finds no message waiting knows all that has been said.
-    workers: sync::Monitor<HashMap<u32, MonitoredSession>>,
-    clients: Mutex<SessionSlots>,
-    connections: Mutex<Connections>,
+    workers: locks::Monitor<rank::MonitoredWorkers, HashMap<u32, MonitoredSession>>,
+    clients: Mutex<rank::Leaf, SessionSlots>,
+    connections: Mutex<rank::Leaf, Connections>,
 }
 
 /// The connections of clients whose proof may cease to count.
@@ -78,7 +78,7 @@ pub fn run(gpu: GpuChoice, control: Control) -> ExitCode {
         gpu,
         control,
         monitor: Mutex::new(None),
-        workers: sync::Monitor::default(),
+        workers: locks::Monitor::default(),
         clients: Mutex::new(SessionSlots::new(MAX_CLIENTS, MAX_CLIENTS_PER_PEER)),
         connections: Mutex::default(),
     });

@@ -4,8 +4,8 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Value, types};
 
 use super::access::MemoryAccess;
-use super::halves::half_of;
 use super::form::Form;
+use super::halves::half_of;
 use super::memory::{has_cache_policy, lanes_of};
 use super::registers::machine_type;
 use super::spaces::AccessSpace;

@@ -3,8 +3,8 @@
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
-use super::halves::half_of;
 use super::form::Form;
+use super::halves::half_of;
 use super::{Lowered, Refusal, Translator, invalid};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
 

@@ -7,15 +7,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown};
 
 use super::handshake_slots::{HandshakeSlots, Number};
 use super::source::Source;
+use crate::locks::{Mutex, rank};
 
 /// The callers of one kind that shake hands.
 #[derive(Debug, Clone)]
-pub struct Handshakes(Arc<Mutex<Table>>);
+pub struct Handshakes(Arc<Mutex<rank::Leaf, Table>>);
 
 #[derive(Debug)]
 struct Table {

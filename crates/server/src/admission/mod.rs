@@ -23,7 +23,7 @@ pub mod source;
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::locks::{Mutex, rank};
 use thiserror::Error;
 
 pub use handshakes::{HandshakeSlot, Handshakes};
@@ -42,14 +42,14 @@ pub struct Admission {
     pub network: Handshakes,
     /// Callers at sockets of this host.
     pub local: Handshakes,
-    sessions: Arc<Mutex<SessionSlots>>,
-    diagnoses: Arc<Mutex<SessionSlots>>,
+    sessions: Arc<Mutex<rank::Leaf, SessionSlots>>,
+    diagnoses: Arc<Mutex<rank::Leaf, SessionSlots>>,
 }
 
 /// A session slot that is taken; released when dropped.
 #[derive(Debug)]
 pub struct SessionSlot {
-    slots: Arc<Mutex<SessionSlots>>,
+    slots: Arc<Mutex<rank::Leaf, SessionSlots>>,
     source: Source,
 }
 
@@ -165,7 +165,7 @@ impl Admission {
     }
 }
 
-fn take(slots: &Arc<Mutex<SessionSlots>>, source: Source) -> Result<SessionSlot, Full> {
+fn take(slots: &Arc<Mutex<rank::Leaf, SessionSlots>>, source: Source) -> Result<SessionSlot, Full> {
     slots.lock().take(source)?;
     Ok(SessionSlot { slots: Arc::clone(slots), source })
 }

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use crate::admission::source::Source;
+use crate::locks::{Mutex, rank};
 use crate::token_bucket::TokenBucket;
 
 /// Why there is no slot.
@@ -83,7 +82,7 @@ const MAX_PEERS: usize = 1024;
 #[derive(Debug)]
 pub struct Attempts {
     since: Instant,
-    peers: Mutex<HashMap<Source, TokenBucket>>,
+    peers: Mutex<rank::Leaf, HashMap<Source, TokenBucket>>,
 }
 
 impl Default for Attempts {

@@ -9,9 +9,9 @@ use std::{fs, io};
 
 use causeway_access::Key;
 use causeway_access::keys::file::{self, KeyFileError};
-use parking_lot::Mutex;
 
 use crate::admission::Origin;
+use crate::locks::{Mutex, rank};
 
 /// What a caller over a network must prove.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub enum Access {
 pub struct ServerKey {
     access: Access,
     /// That of the file as it was when it was read last.
-    read: Mutex<Option<(Version, Key)>>,
+    read: Mutex<rank::Leaf, Option<(Version, Key)>>,
 }
 
 /// What tells one version of a file from the next.

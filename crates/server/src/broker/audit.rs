@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use causeway_access::ClientName;
 use causeway_wire::handshake::{ClientHello, SessionId};
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::refusal::Refusal;
 use super::totals::{Outcome, via_label};
 use crate::activity::Counts;
 use crate::admission::{Origin, Source};
+use crate::locks::{Mutex, rank};
 
 /// Lines about refused attempts in a period, of one source and of all: who needs no key to be refused must not fill the
 /// disk. A line has some 250 bytes, so these are 90 MB a day at most.
@@ -35,7 +35,7 @@ const REFUSAL_PERIOD: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct AuditLog {
     path: Option<PathBuf>,
-    refusals: Mutex<RefusalBudget>,
+    refusals: Mutex<rank::Leaf, RefusalBudget>,
     /// Whether the last line could not be written, which the log says once.
     has_failed: AtomicBool,
 }

@@ -8,9 +8,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use crate::admission::Source;
+use crate::locks::{Mutex, rank};
 use crate::protocol::messages::Carried;
 use crate::token_bucket::TokenBucket;
 
@@ -31,7 +30,7 @@ type Name = (Source, bool, bool);
 #[derive(Debug)]
 pub struct Bandwidth {
     since: Instant,
-    buckets: Mutex<HashMap<Name, TokenBucket>>,
+    buckets: Mutex<rank::Leaf, HashMap<Name, TokenBucket>>,
 }
 
 impl Default for Bandwidth {

@@ -8,11 +8,11 @@ use causeway_access::keys::limits::ClientLimits;
 use causeway_access::{ClientName, Key};
 use causeway_wire::handshake::{KeyId, NewKey};
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use thiserror::Error;
 
 use super::access::Version;
 use crate::admission::Source;
+use crate::locks::{Mutex, rank};
 
 /// Why a key is not enrolled.
 #[derive(Debug, Error)]
@@ -32,7 +32,7 @@ pub struct AcceptedClients {
     /// Nothing where nobody has a key of its own.
     path: Option<PathBuf>,
     /// As the file was when it could be used last.
-    read: Mutex<UsedList>,
+    read: Mutex<rank::Leaf, UsedList>,
 }
 
 /// A list of clients that could be used, and the version of the file that cannot.

@@ -8,10 +8,10 @@ use std::collections::hash_map::Entry;
 
 use causeway_config::Size;
 use causeway_wire::handshake::SessionId;
-use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::admission::Source;
+use crate::locks::{Mutex, rank};
 
 /// How much there is of what a session asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Accounts {
 
 /// The accounts of all sessions of one broker.
 #[derive(Debug, Default)]
-pub struct DeviceMemory(Mutex<Accounts>);
+pub struct DeviceMemory(Mutex<rank::Leaf, Accounts>);
 
 impl DeviceMemory {
     /// Lets a session have more, if its peer may and there is enough.

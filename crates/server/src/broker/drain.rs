@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
 
 use crate::admission::Origin;
+use crate::locks::{Mutex, rank};
 
 /// Whether the server is being drained.
 #[derive(Debug)]
 pub struct Drain {
     started: AtomicBool,
-    deadline: Mutex<Option<Instant>>,
+    deadline: Mutex<rank::Leaf, Option<Instant>>,
     drained: (Sender<()>, Receiver<()>),
 }
 

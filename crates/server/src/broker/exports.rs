@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use causeway_wire::handshake::SessionId;
-use parking_lot::Mutex;
 
+use crate::locks::{Mutex, rank};
 use crate::protocol::messages::Token;
 
 /// The most bytes that an export may have.
@@ -30,7 +30,7 @@ pub struct Exported {
 pub struct ExportRegistry {
     capacity: usize,
     max_per_session: usize,
-    contents: Mutex<Contents>,
+    contents: Mutex<rank::Leaf, Contents>,
 }
 
 #[derive(Default)]

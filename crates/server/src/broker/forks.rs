@@ -8,9 +8,9 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use causeway_wire::handshake::{LaneToken, SessionId};
-use parking_lot::Mutex;
 
 use crate::admission::{SessionSlot, Source};
+use crate::locks::{Mutex, rank};
 
 /// A session that is to begin with the state of another one.
 pub struct Fork {
@@ -31,7 +31,7 @@ struct Awaited {
 
 /// The forks whose program has not come yet. There are no more than sessions, as each has its place already.
 #[derive(Default)]
-pub struct Forks(Mutex<Vec<Awaited>>);
+pub struct Forks(Mutex<rank::Leaf, Vec<Awaited>>);
 
 impl Forks {
     /// How long a program may take to come for its session.

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::SessionId;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Condvar;
 
 use crate::admission::Source;
 use crate::fair_queue::{Action, FairQueue};
+use crate::locks::{Mutex, MutexGuard, rank};
 use crate::protocol::control::Control;
 use crate::protocol::messages::ToWorker;
 
@@ -31,7 +32,7 @@ struct State {
 
 struct Slots {
     since: Instant,
-    state: Mutex<State>,
+    state: Mutex<rank::Leaf, State>,
     changed: Condvar,
 }
 
@@ -132,9 +133,9 @@ impl Slots {
             match state.queues.values().filter_map(FairQueue::next_deadline).min() {
                 Some(end) => {
                     let left = end.saturating_sub(now).max(Duration::from_micros(100));
-                    self.changed.wait_for(&mut state, left);
+                    self.changed.wait_for(state.inner(), left);
                 }
-                None => self.changed.wait(&mut state),
+                None => self.changed.wait(state.inner()),
             }
         }
     }

@@ -3,9 +3,8 @@
 //! Only workers start it: those that are kept ready say how that went, and so do those that have to turn their
 //! client away.
 
+use crate::locks::{Mutex, rank};
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 
 /// How long what one client met counts where no worker is kept ready: there the next client alone finds out
 /// whether it is better now, and it may not come as long as the server does not call itself ready.
@@ -14,7 +13,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 /// How starting the GPU went the last time.
 #[derive(Debug)]
 pub struct GpuState {
-    last: Mutex<Last>,
+    last: Mutex<rank::Leaf, Last>,
     /// Whether a worker is kept ready, so that one will say how it is.
     is_tried: bool,
 }

@@ -12,9 +12,9 @@ use causeway_connection::exchange::Exchange;
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::status::DeviceStatus;
 use causeway_wire::text::Printable;
-use parking_lot::Mutex;
 
 use super::monitor::Monitor;
+use crate::locks::{Mutex, rank};
 
 /// For how long an answer counts.
 const FRESH: Duration = Duration::from_millis(900);
@@ -34,7 +34,7 @@ const TEXT: u32 = 96;
 /// What is known of the devices.
 #[derive(Default)]
 pub struct Gpus {
-    state: Mutex<State>,
+    state: Mutex<rank::DeviceStatus, State>,
 }
 
 #[derive(Default)]

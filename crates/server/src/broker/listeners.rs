@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 use causeway_access::VsockAddress;
 use causeway_connection::vsock::{VsockListener, why_no_listener};
 use causeway_sync::threads;
-use parking_lot::Mutex;
 
 use super::config::BrokerConfig;
 use super::error::StartError;
@@ -18,6 +17,7 @@ use super::hot_restart::InheritedSockets;
 use super::network_listener::NetworkListener;
 use super::shared::Shared;
 use super::{listen, metrics};
+use crate::locks::{Mutex, rank};
 use crate::protocol::messages::ListenerAddress;
 
 /// Sockets for callers from the network, bound and not accepted at yet.
@@ -89,9 +89,9 @@ impl NetworkSocket {
 /// The sockets of a running broker. Callers are accepted while this is open.
 pub struct Listeners {
     shared: Arc<Shared>,
-    network: Mutex<NetworkSockets>,
-    accepting: Mutex<Option<Acceptor>>,
-    serving_metrics: Mutex<Option<Acceptor>>,
+    network: Mutex<rank::Leaf, NetworkSockets>,
+    accepting: Mutex<rank::Leaf, Option<Acceptor>>,
+    serving_metrics: Mutex<rank::Leaf, Option<Acceptor>>,
 }
 
 /// A thread that accepts while this lives.
@@ -157,9 +157,10 @@ impl Listeners {
 
     /// Accepts nobody any more; who calls waits in the kernel's queue.
     pub fn close(&self) {
-        // Taken out first: the thread is waited for without the lock.
-        let ended = (self.accepting.lock().take(), self.serving_metrics.lock().take());
-        drop(ended);
+        // Taken out first: the threads are waited for without the locks.
+        let accepting = self.accepting.lock().take();
+        let serving_metrics = self.serving_metrics.lock().take();
+        drop((accepting, serving_metrics));
     }
 
     /// Whether callers are accepted.

@@ -18,19 +18,19 @@ use causeway_access::private_folder;
 use causeway_access::target::random_bytes;
 use causeway_connection::unix;
 use causeway_wire::handshake::Locality;
-use parking_lot::Mutex;
 
 use super::hot_restart::InheritedSockets;
+use crate::locks::{Mutex, rank};
 use crate::protocol::messages::ListenerAddress;
 
 /// The sockets; those in folders are removed when this is dropped.
 #[derive(Debug, Default)]
 pub struct LocalSockets {
-    listeners: Mutex<Vec<Arc<LocalListener>>>,
+    listeners: Mutex<rank::Leaf, Vec<Arc<LocalListener>>>,
     names: Vec<String>,
-    paths: Mutex<Vec<PathBuf>>,
+    paths: Mutex<rank::Leaf, Vec<PathBuf>>,
     /// Files of sockets that are inherited, which are the other process's until it gives them up.
-    inherited: Mutex<Vec<PathBuf>>,
+    inherited: Mutex<rank::Leaf, Vec<PathBuf>>,
     /// Where this server's own socket lies, and those of others that serve the same user.
     folder: Option<PathBuf>,
 }

@@ -123,6 +123,7 @@ pub use hot_restart::{HandOverError, TakeOverError};
 
 use crate::admission::{Admission, Attempts, Limits, RequestedLimits, SessionSlots, raise_limit};
 use crate::back_end;
+use crate::locks::Mutex;
 use crate::protocol::control::Control;
 use access::ServerKey;
 use audit::AuditLog;
@@ -140,7 +141,6 @@ use hot_restart::{Inheritance, InheritedSockets, Relatives, follow_parent};
 use listeners::{Listeners, NetworkSockets};
 use local::LocalSockets;
 use monitor::Monitor;
-use parking_lot::Mutex;
 use prestarted::PrestartedWorkers;
 use sessions::Sessions;
 use shared::Shared;

@@ -22,7 +22,6 @@ use causeway_wire::codec::Decoder;
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{ClientHello, Response};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
-use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
@@ -33,6 +32,7 @@ use crate::activity::ActivityPage;
 use crate::admission::{HandshakeSlot, Origin, Source};
 use crate::back_end::GpuChoice;
 use crate::broker::spawn::Started;
+use crate::locks::{Mutex, rank};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
 
@@ -86,7 +86,7 @@ struct NewClient {
 
 /// The way to the monitor's process.
 pub struct Monitor {
-    events: Mutex<Option<Sender<Event>>>,
+    events: Mutex<rank::Leaf, Option<Sender<Event>>>,
 }
 
 impl Monitor {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use causeway_sync::Monitor;
-
+use crate::locks::{Monitor, rank};
 use crate::protocol::messages::{NotTakenUp, ToBroker, WrittenState};
 
 /// What has come of it so far.
@@ -31,7 +30,7 @@ pub struct MoveProgress {
 
 /// The progress of one session's move.
 #[derive(Debug, Default)]
-pub struct MoveState(Monitor<MoveProgress>);
+pub struct MoveState(Monitor<rank::Leaf, MoveProgress>);
 
 impl MoveState {
     /// Changes it, and wakes waiting threads.

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use causeway_sandbox::Purpose;
 use causeway_sync::threads;
-use parking_lot::Mutex;
 
 use super::gpu_state::GpuState;
 use super::spawn::Spawner;
 use crate::back_end::GpuChoice;
 use crate::broker::spawn::Started;
+use crate::locks::{Mutex, rank};
 use crate::protocol::messages::{self, ControlError, ToBroker, ToWorker};
 
 /// Keeps a worker ready.
@@ -24,11 +24,11 @@ pub struct PrestartedWorkers {
     gpu: GpuChoice,
     /// Whether one has been asked to start the GPU.
     is_requested: AtomicBool,
-    ready: Mutex<Ready>,
+    ready: Mutex<rank::PrestartedWorker, Ready>,
     /// Whether the one that is ready could not start the GPU.
     failed: AtomicBool,
     /// When one was last prepared because another one had failed.
-    tried: Mutex<Instant>,
+    tried: Mutex<rank::Leaf, Instant>,
 }
 
 /// How long a server waits with the next worker when one could not start the GPU.

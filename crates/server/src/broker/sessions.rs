@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use causeway_access::target::ticket_id;
 use causeway_pipeline::MAX_LANES;
-use causeway_sync::Monitor;
 use causeway_wire::handshake::{LaneHello, LaneToken, PeerHello, SessionId, TicketId, UpgradeHello};
 use causeway_wire::status::{Activity, GpuDirectStatus, ReleaseStatus, SessionOwner, SessionStatus};
 use causeway_wire::text::Printable;
@@ -19,6 +18,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use super::move_state::MoveState;
 use crate::activity::{ActivityPage, Counts};
 use crate::admission::{Origin, Source};
+use crate::locks::{Monitor, rank};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, RemainingSession, ToBroker, ToWorker, WorkerOf};
 
@@ -136,7 +136,7 @@ const _: () = assert!(MAX_LANES <= u32::BITS);
 
 /// The table of all sessions, whose end is waited for.
 #[derive(Default)]
-pub struct Sessions(Monitor<HashMap<SessionId, Session>>);
+pub struct Sessions(Monitor<rank::Sessions, HashMap<SessionId, Session>>);
 
 /// What is told of a session but what it does.
 fn status_of(session: SessionId, Session { about, release, is_gpudirect_on, .. }: &Session) -> SessionStatus {

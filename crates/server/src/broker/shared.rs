@@ -24,12 +24,12 @@ use super::sessions::Sessions;
 use super::spawn::Spawner;
 use super::totals::Totals;
 use crate::admission::{Admission, Attempts, Origin, SessionRefused, SessionSlot, SessionSlots, Source};
+use crate::locks::{Mutex, rank};
 use crate::protocol::messages::Token;
 use causeway_access::Key;
 use causeway_access::keys::clients::NotAccepted;
 use causeway_link::accept::Secrets;
 use causeway_wire::handshake::{KeyId, LaneToken, TicketId};
-use parking_lot::Mutex;
 
 impl Shared {
     /// Why a client would get no session now; nothing where it would.
@@ -134,7 +134,7 @@ pub struct Shared {
     /// How the devices are.
     pub gpus: Gpus,
     /// Who asks how the server is.
-    pub askers: Mutex<SessionSlots>,
+    pub askers: Mutex<rank::Leaf, SessionSlots>,
 }
 
 impl Shared {

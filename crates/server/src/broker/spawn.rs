@@ -13,20 +13,20 @@ use causeway_config::table::{ALL, SOCKET_DIR, for_worker};
 use causeway_sandbox::{Jail, Plan, Purpose};
 use causeway_sync::threads;
 use crossbeam_channel::{Sender, bounded, unbounded};
-use parking_lot::Mutex;
 
 use crate::back_end::devices;
 use crate::broker::config::BrokerConfig;
 use crate::broker::inherited::inherited;
 use crate::broker::totals::Totals;
 use crate::broker::worker_log::WorkerLog;
+use crate::locks::{Mutex, rank};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToWorker};
 
 /// Starts worker processes on a thread that lives as long as the broker: the kernel kills a worker when the
 /// *thread* that started it ends, which is how a worker dies with its broker whatever ends that.
 pub struct Spawner {
-    requests: Mutex<Option<Sender<Request>>>,
+    requests: Mutex<rank::Leaf, Option<Sender<Request>>>,
     plan: Arc<Plan>,
     totals: Arc<Totals>,
 }

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_link::TransportKind;
-use parking_lot::Mutex;
 
 use super::refusal::Refusal;
 use crate::activity::{Counts, Histogram};
+use crate::locks::{Mutex, rank};
 
 /// How a session has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,7 +44,7 @@ pub struct Totals {
     ended: [AtomicU64; Outcome::ALL.len()],
     worker_starts: AtomicU64,
     worker_failures: AtomicU64,
-    inner: Mutex<Inner>,
+    inner: Mutex<rank::Leaf, Inner>,
 }
 
 #[derive(Debug, Default)]

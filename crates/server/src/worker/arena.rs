@@ -4,12 +4,12 @@
 //! A segment is registered with the GPU when it is first used. Where that is refused, copies go through it
 //! all the same, only slower.
 
+use crate::locks::{Mutex, rank};
 use causeway_gpu::in_flight::{HostMemory, HostMemoryMut};
 use causeway_gpu::{Gpu, Registration, Staging};
 use causeway_link::{Lease, Piece, Region};
 use causeway_memory::pages::{self, Access};
 use causeway_transport::slots::SEGMENT;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -39,7 +39,7 @@ pub struct Arena {
 
 struct Half {
     region: Region,
-    segments: Vec<Mutex<Segment>>,
+    segments: Vec<Mutex<rank::Leaf, Segment>>,
 }
 
 enum Segment {

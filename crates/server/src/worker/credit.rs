@@ -5,7 +5,7 @@
 //! having some itself: each has a share that is its own.
 
 use super::session::Session;
-use parking_lot::Mutex;
+use crate::locks::{Mutex, rank};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ struct InFlight {
 
 /// Bytes of copies to the client that are under way. Clones share it.
 #[derive(Clone, Default)]
-pub struct Account(Arc<Mutex<InFlight>>);
+pub struct Account(Arc<Mutex<rank::Leaf, InFlight>>);
 
 impl Account {
     /// Whether another copy of a stream may start.

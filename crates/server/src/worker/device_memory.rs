@@ -3,6 +3,7 @@
 //! Counted is what a command asks for: allocations, arrays, managed memory of a device, imported allocations. What the
 //! driver takes for itself (contexts, code and its variables, local memory) is not.
 
+use crate::locks::{Mutex, rank};
 use crate::worker_process::Exchange;
 use causeway_api::calls::Request;
 use causeway_api::handle::{Context, Handle};
@@ -10,7 +11,6 @@ use causeway_api::sys::{CUDA_ARRAY3D_DESCRIPTOR, CUlimit, CUmemLocationType, CUr
 use causeway_api::types::{AllocationProperties, channel_bytes};
 use causeway_gpu::CuResult;
 use causeway_wire::codec::Decoder;
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ struct Table {
 /// The device memory that a session has.
 pub struct DeviceMemory {
     account: Arc<Account>,
-    table: Mutex<Table>,
+    table: Mutex<rank::Leaf, Table>,
 }
 
 impl DeviceMemory {

@@ -3,11 +3,11 @@
 
 use super::session::Session;
 use super::stream_task::{self, Stop};
+use crate::locks::{Mutex, rank};
 use causeway_api::handle::{Native, Stream};
 use causeway_gpu::CuResult;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{HOST_DONE_TRANSFER, WorkerMessage};
-use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const MAX_UNEXPECTED: usize = 1024;
 
 /// Streams that wait for host functions of the client, by the functions' tokens.
 #[derive(Default)]
-pub struct HostFunctions(Arc<Mutex<Stops>>);
+pub struct HostFunctions(Arc<Mutex<rank::Leaf, Stops>>);
 
 #[derive(Default)]
 struct Stops {

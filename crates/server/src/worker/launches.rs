@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use causeway_api::calls::Request;
 use causeway_api::handle::{Context, Handle};
 use causeway_gpu::Completion;
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use super::order::{self, CommandOrder};
 use super::session::Session;
+use crate::locks::{Mutex, rank};
 use crate::worker_process::Slots;
 
 /// How long the device works on what a stream holds, as far as is known.
@@ -116,7 +116,7 @@ struct State {
 
 struct Shared {
     slots: Arc<Slots>,
-    state: Mutex<State>,
+    state: Mutex<rank::Leaf, State>,
 }
 
 impl Shared {

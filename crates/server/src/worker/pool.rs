@@ -1,6 +1,7 @@
 //! A few threads for jobs that would hold up the command stream: slow driver calls, and sending bulk data.
 
-use causeway_sync::{Monitor, delays};
+use crate::locks::{Monitor, rank};
+use causeway_sync::delays;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +19,7 @@ pub struct Pool {
     max_threads: usize,
     started: AtomicUsize,
     /// Jobs that are queued or running.
-    load: Arc<Monitor<usize>>,
+    load: Arc<Monitor<rank::Leaf, usize>>,
     jobs: Sender<Job>,
     queue: Receiver<Job>,
 }

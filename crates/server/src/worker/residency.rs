@@ -4,10 +4,9 @@
 //! when it has no users can it be [closed](Residency::close), for the memory to leave. The first that enters then has
 //! it brought back, and all others wait for that.
 
+use crate::locks::{Monitor, rank};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use causeway_sync::Monitor;
 
 /// The gate's word: how many users there are, whether it is closed, and how many there have been.
 const USER: u64 = 1;
@@ -35,7 +34,7 @@ pub struct MemoryLost(pub Arc<str>);
 #[derive(Debug, Default)]
 pub struct Residency {
     gate: AtomicU64,
-    state: Monitor<State>,
+    state: Monitor<rank::Leaf, State>,
 }
 
 /// A user of the device, until this is dropped.

@@ -3,6 +3,7 @@
 use super::device_memory::DeviceMemory;
 use super::pool::Pool;
 use super::residency::Residency;
+use crate::locks::{Mutex, MutexGuard, rank};
 use crate::worker_process::Exchange;
 use causeway_api::calls::Opcode;
 use causeway_api::handle::{Context, Handle};
@@ -13,7 +14,6 @@ use causeway_gpu::{CuResult, Gpu};
 use causeway_link::Link;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{WorkerMessage, begin_reply};
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
@@ -63,7 +63,7 @@ pub struct Session {
     background: Pool,
     residency: Residency,
     queue: OnceLock<Weak<dyn Wake>>,
-    retired: Mutex<Vec<ImportedMemory>>,
+    retired: Mutex<rank::Leaf, Vec<ImportedMemory>>,
 }
 
 impl Session {
@@ -149,7 +149,7 @@ impl Session {
     }
 
     /// Memory that is to be unmapped.
-    pub fn retired(&self) -> MutexGuard<'_, Vec<ImportedMemory>> {
+    pub fn retired(&self) -> MutexGuard<'_, rank::Leaf, Vec<ImportedMemory>> {
         self.retired.lock()
     }
 

@@ -1,10 +1,10 @@
 //! Work of others that has its task in a stream, of a network card or of the client: it begins when the stream gets
 //! there, and the stream goes on when it is done.
 
+use crate::locks::{Mutex, rank};
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_gpu::{CuResult, Gate, Gpu};
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Where the stream is with a stop.
@@ -16,7 +16,7 @@ enum State {
 }
 
 /// A stop of a stream that is opened once; perhaps before it is known here, since streams are quick.
-pub struct Stop(Mutex<State>);
+pub struct Stop(Mutex<rank::Leaf, State>);
 
 impl Stop {
     /// Lets the stream go on.
@@ -41,7 +41,7 @@ impl Stop {
 /// What is done when the stream gets there, and what instead if it never will, because work before it has
 /// failed.
 struct StreamTask<S, R> {
-    parts: Mutex<Option<(S, R)>>,
+    parts: Mutex<rank::Leaf, Option<(S, R)>>,
     stop: Arc<Stop>,
 }
 

@@ -2,6 +2,7 @@
 
 use super::memory::HostMemory;
 use super::session::{Head, ReplyTime, Session, status};
+use crate::locks::{Mutex, rank};
 use causeway_api::calls::{
     Request, client_memory_unmap, context_destroy, cuArrayDestroy, cuMipmappedArrayDestroy, event_query,
     event_watch, green_context_destroy, memory_free, mirror_free, primary_context_reset, stream_query,
@@ -12,7 +13,6 @@ use causeway_gpu::in_flight::InFlight;
 use causeway_gpu::{Completion, CuResult};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::WorkerMessage;
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// A completion that answers the call with the outcome and nothing else.
@@ -73,9 +73,14 @@ pub fn free_memory(session: &Arc<Session>, head: Head, free: &memory_free) -> Cu
 
 /// Drops what a stream has used when it gets here.
 pub fn release_after(session: &Session, stream: Native<Stream>, used: impl Send + 'static) {
-    let used = Mutex::new(Some(used));
+    let used = Mutex::<rank::Leaf, _>::new(Some(used));
     // Where the back end does not say when that is, it is dropped now.
-    let _ = session.gpu().after_a_while(stream, Box::new(move |_| drop(used.lock().take())));
+    let release = move |_| {
+        // Dropped without the lock.
+        let used = used.lock().take();
+        drop(used);
+    };
+    let _ = session.gpu().after_a_while(stream, Box::new(release));
 }
 
 /// Drops a mirror behind the work of the command's context.
@@ -272,7 +277,7 @@ fn when_idle(
     head: Head,
     job: impl FnOnce(&Session) -> CuResult<()> + Send + 'static,
 ) -> CuResult<ReplyTime> {
-    let job = Arc::new(Mutex::new(Some(job)));
+    let job = Arc::new(Mutex::<rank::Leaf, _>::new(Some(job)));
     let idle = Arc::clone(session);
     let run = move |outcome: CuResult<()>| {
         let Some(job) = job.lock().take() else { return };

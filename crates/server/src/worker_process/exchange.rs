@@ -15,12 +15,12 @@ use causeway_link::{Direction, Pacer};
 use causeway_wire::codec::Decoder;
 use causeway_wire::handshake::{LaneToken, SessionId};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use parking_lot::Mutex;
 
 use super::callers::IncomingPeer;
 use super::slots::Slots;
 use crate::activity::Activity;
 use crate::heartbeat::ProgressCounter;
+use crate::locks::{Mutex, rank};
 use crate::protocol::control::Control;
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::protocol::messages::KeepaliveSeconds;
@@ -67,7 +67,7 @@ type Response = Option<(Vec<u8>, Option<OwnedFd>)>;
 pub struct Exchange {
     control: Arc<Control>,
     session: SessionId,
-    requests: Mutex<PendingRequests>,
+    requests: Mutex<rank::Leaf, PendingRequests>,
     incoming_peers: (Sender<IncomingPeer>, Receiver<IncomingPeer>),
     progress: ProgressCounter,
     activity: Activity,
@@ -76,7 +76,7 @@ pub struct Exchange {
     /// Whether there is a broker that says how much memory a session may have.
     is_accounted: bool,
     /// Until when no limit of device memory is known to hold.
-    unlimited_until: Mutex<Option<Instant>>,
+    unlimited_until: Mutex<rank::Leaf, Option<Instant>>,
     release_times: ReleaseTimes,
     release_requests: (Sender<u32>, Receiver<u32>),
     checkpoint_requests: (Sender<CheckpointRequest>, Receiver<CheckpointRequest>),

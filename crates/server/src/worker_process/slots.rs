@@ -9,9 +9,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use causeway_sync::threads;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Condvar;
 
 use crate::fair_queue::{DRAIN, LINGER};
+use crate::locks::{Mutex, MutexGuard, rank};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ToBroker};
 
@@ -105,7 +106,7 @@ struct State {
 /// The slots of one session, by the numbers of devices.
 pub struct Slots {
     control: Arc<Control>,
-    state: Mutex<State>,
+    state: Mutex<rank::Leaf, State>,
     /// A deadline may be earlier than before.
     changed: Condvar,
     /// Called when kernels that were refused are to be tried again.
@@ -276,9 +277,9 @@ impl Slots {
                 continue;
             }
             match state.devices.values().filter_map(Slot::deadline).min() {
-                None => self.changed.wait(&mut state),
+                None => self.changed.wait(state.inner()),
                 Some(end) => {
-                    self.changed.wait_until(&mut state, end);
+                    self.changed.wait_until(state.inner(), end);
                 }
             }
         }

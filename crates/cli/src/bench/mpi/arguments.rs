@@ -168,7 +168,8 @@ pub enum Memory {
 /// Help of `--channel`: with the names of all channels.
 fn channel_help() -> String {
     use causeway_comm::Channel;
-    let (between_hosts, within_host): (Vec<_>, Vec<_>) = Channel::ALL.into_iter().partition(|one| one.is_between_hosts());
+    let (between_hosts, within_host): (Vec<_>, Vec<_>) =
+        Channel::ALL.into_iter().partition(|one| one.is_between_hosts());
     let names = |channels: Vec<Channel>, separator| {
         channels.into_iter().map(Channel::name).collect::<Vec<_>>().join(separator)
     };

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
-use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown};
 
+use crate::locks::{Mutex, rank};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, RestartMessage, RestartQuery, RestartReply};
 
@@ -23,7 +23,7 @@ type Received = (RestartReply, Option<OwnedFd>);
 pub struct BrokerLink {
     control: Control,
     next: AtomicU32,
-    pending: Mutex<HashMap<u32, Sender<Received>>>,
+    pending: Mutex<rank::Leaf, HashMap<u32, Sender<Received>>>,
 }
 
 impl BrokerLink {

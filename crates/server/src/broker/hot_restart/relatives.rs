@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use causeway_connection::channel::Connection;
 use causeway_sandbox::User;
-use causeway_sync::Monitor;
 use causeway_wire::handshake::{LaneToken, TicketId};
 use causeway_wire::status::SessionStatus;
-use parking_lot::Mutex;
 
 use super::link::BrokerLink;
 use crate::admission::SessionSlot;
 use crate::broker::exports::Exported;
+use crate::locks::{Monitor, Mutex, rank};
 use crate::protocol::messages::{
     self, ControlError, RemainingSession, RestartMessage, RestartQuery, RestartReply, SessionRequest, Token,
 };
@@ -23,7 +22,7 @@ use crate::protocol::messages::{
 #[derive(Default)]
 pub struct Relatives {
     parent: Option<Parent>,
-    child: Mutex<Option<Arc<BrokerLink>>>,
+    child: Mutex<rank::ChildBroker, Option<Arc<BrokerLink>>>,
 }
 
 /// A session of the parent's, and the slot that it has among all.
@@ -33,9 +32,9 @@ type Held = (RemainingSession, Option<SessionSlot>);
 struct Parent {
     link: Arc<BrokerLink>,
     /// Its sessions by their workers, each with its part of all; nothing once it has ended.
-    sessions: Monitor<Option<HashMap<u32, Held>>>,
+    sessions: Monitor<rank::Leaf, Option<HashMap<u32, Held>>>,
     /// Its processes' users, which new ones must not have.
-    users: Mutex<Vec<User>>,
+    users: Mutex<rank::Leaf, Vec<User>>,
 }
 
 impl Relatives {

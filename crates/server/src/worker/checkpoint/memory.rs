@@ -12,8 +12,8 @@ use causeway_api::types::Region;
 use causeway_gpu::in_flight::InFlight;
 use causeway_gpu::{CuResult, NativeLocation, Staging, idle_poller};
 use crossbeam_channel::{Receiver, SendError, bounded};
-use parking_lot::Mutex;
 
+use crate::locks::{Mutex, rank};
 use crate::state_file::{Checksum, MAX_PIECE, PackedRecord, RawRecord};
 use crate::worker::session::{Session, describe};
 
@@ -151,7 +151,7 @@ pub fn write_all<E: Send>(
     mut next: impl FnMut() -> Result<RawRecord, E>,
     take: impl Fn(&RawRecord) -> Result<(), E> + Sync,
 ) -> Result<(Checksum, RawRecord), E> {
-    let outcome = Mutex::new(Ok(Checksum::default()));
+    let outcome = Mutex::<rank::Leaf, _>::new(Ok(Checksum::default()));
     let take_one = |record: &RawRecord| {
         let checksum = record.checksum();
         let taken = take(record);
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn every_record_of_memory_is_taken_up_once_before_what_follows() {
         let mut records = records();
-        let taken = Mutex::new(BTreeSet::new());
+        let taken = Mutex::<rank::Leaf, _>::new(BTreeSet::new());
         let (first, mut next) = (records.next().unwrap(), || Ok(records.next().unwrap()));
         let take = |record: &RawRecord| {
             assert!(taken.lock().insert(address(record)), "twice");

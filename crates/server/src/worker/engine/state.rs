@@ -21,9 +21,9 @@ use causeway_link::Link;
 use causeway_sync::Delegated;
 use causeway_wire::codec::DecodeError;
 use causeway_wire::handshake::Features;
-use parking_lot::Mutex;
 use thiserror::Error;
 
+use crate::locks::{Mutex, rank};
 use crate::worker::arena::Arena;
 use crate::worker::downloads::Downloads;
 use crate::worker::engine::event_renewal::RenewableEvents;
@@ -88,7 +88,7 @@ pub struct Engine {
     /// The one thread that looks for changes in many mirrors.
     pub(super) searcher: Pool,
     /// Objects whose making in the background has ended since the lock was last taken.
-    pub(super) made: Arc<Mutex<Vec<u64>>>,
+    pub(super) made: Arc<Mutex<rank::Leaf, Vec<u64>>>,
     /// Whether other processes have memory or events of the session, or it theirs.
     pub(super) is_shared: AtomicBool,
     /// Whether workers of other servers copy from the session, or it from them.

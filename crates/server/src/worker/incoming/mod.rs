@@ -10,13 +10,14 @@ mod tests;
 
 pub use table::Buffer;
 
+use crate::locks::{Mutex, rank};
 use crate::worker::arena::Arena;
 use causeway_api::sys::CUresult;
 use causeway_gpu::Gpu;
 use causeway_link::{Destination, Lease, TransferError};
 use causeway_pipeline::NONTEMPORAL_UP_TO;
 use memmap2::Mmap;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 use std::sync::Arc;
 use table::{QueuedBytes, Slot, Table};
 
@@ -27,7 +28,7 @@ const MAX_STAGED_BYTES: u64 = 64 << 20;
 /// The transfers of a session that have begun to arrive.
 #[derive(Clone, Default)]
 pub struct Incoming {
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<rank::IncomingTransfers, Table>>,
     /// Transfers may begin to come again.
     released: Arc<Condvar>,
 }
@@ -85,7 +86,7 @@ impl Incoming {
     fn begin(&self, number: u64, total: u64) -> Option<(bool, Arrival)> {
         let mut table = self.table.lock();
         while table.is_held {
-            self.released.wait(&mut table);
+            self.released.wait(table.inner());
         }
         if table.stale.contains(&number) {
             return None;

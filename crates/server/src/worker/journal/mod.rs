@@ -19,10 +19,10 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use crate::locks::{Mutex, rank};
 use std::sync::Arc;
 
 use causeway_api::calls::{Opcode, Request};
-use parking_lot::Mutex;
 
 pub use table::Entry;
 
@@ -31,7 +31,7 @@ use table::{Key, MemoryRange, Table};
 
 /// The journal of one session, where one is kept.
 #[derive(Default)]
-pub struct Journal(Option<Mutex<Table>>);
+pub struct Journal(Option<Mutex<rank::Leaf, Table>>);
 
 /// The last record of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

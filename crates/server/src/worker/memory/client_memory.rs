@@ -10,8 +10,8 @@ use causeway_api::handle::{Allocation, Context, Handle, Native};
 use causeway_api::sys::CUresult;
 use causeway_gpu::{CuResult, Gpu, Staging};
 use causeway_memory::{SealedMemory, SharedFile};
-use parking_lot::Mutex;
 
+use crate::locks::{Mutex, rank};
 use crate::worker::memory::cut_short;
 
 /// The memory of a session's client that this process has.
@@ -22,7 +22,7 @@ pub struct ClientMemory {
     /// Files.
     files: Waiting<OwnedFd>,
     /// By address.
-    mapped: Mutex<HashMap<u64, (Handle<Context>, Staging)>>,
+    mapped: Mutex<rank::Leaf, HashMap<u64, (Handle<Context>, Staging)>>,
 }
 
 impl ClientMemory {
@@ -127,7 +127,7 @@ impl ClientMemory {
 pub const MAX_QUEUED: usize = 256;
 
 /// What waits for a command that names its number; nothing where it could not be taken.
-pub struct Waiting<T>(Mutex<HashMap<u64, Option<T>>>);
+pub struct Waiting<T>(Mutex<rank::Leaf, HashMap<u64, Option<T>>>);
 
 impl<T> Default for Waiting<T> {
     fn default() -> Self {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use causeway_connection::channel::Connection;
 use causeway_link::transports::NotJoined;
 use causeway_link::{DeviceUse, Link, Upgrade};
-use causeway_sync::{Monitor, threads};
+use causeway_sync::threads;
 use causeway_wire::handshake::LaneToken;
 
+use crate::locks::{Monitor, rank};
 use crate::worker::peers::gpudirect::{PEER_TIMEOUT, gpudirect};
 use crate::worker::peers::source::{self, Offers};
 use crate::worker::rdma::DeviceBlocks;
@@ -86,7 +87,7 @@ impl Acceptor {
 
 /// The links of workers that have come with a ticket.
 #[derive(Default)]
-pub struct Links(Monitor<Vec<(LaneToken, Link)>>);
+pub struct Links(Monitor<rank::Leaf, Vec<(LaneToken, Link)>>);
 
 impl Links {
     /// The worker with this ticket is served by a link from now on.

@@ -5,6 +5,7 @@ use super::connect::connect;
 use super::destination::{self, Reader};
 use super::ipc_imports::{self, IpcImports};
 use super::source::{Offer, Offers};
+use crate::locks::{Mutex, rank};
 use crate::worker::peers::accept::Links;
 use crate::worker::pool::Pool;
 use crate::worker::rdma::DeviceBlocks;
@@ -18,7 +19,6 @@ use causeway_api::types::PeerTicket;
 use causeway_gpu::CuResult;
 use causeway_gpu::objects::Translate as _;
 use causeway_wire::codec::Encode;
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,13 +33,13 @@ pub struct PeerCopies {
     readers: Readers,
     imports: IpcImports,
     /// By context: the stream in which what was read is written to the device.
-    writing: Mutex<FxHashMap<u64, Native<Stream>>>,
+    writing: Mutex<rank::Leaf, FxHashMap<u64, Native<Stream>>>,
     /// The one thread that takes each copy's next step.
     event_loop: Arc<Pool>,
     is_expecting: Arc<AtomicBool>,
 }
 
-type Readers = Arc<Mutex<FxHashMap<u64, Arc<Reader>>>>;
+type Readers = Arc<Mutex<rank::PeerReaders, FxHashMap<u64, Arc<Reader>>>>;
 
 impl PeerCopies {
     /// Without any yet. `blocks` are those of device memory that cards of their links may come to reach.
@@ -59,7 +59,9 @@ impl PeerCopies {
     /// Ends all links to other workers.
     pub fn close(&self) {
         self.links.close();
-        self.readers.lock().values().for_each(|reader| reader.close());
+        // What they end with is told to copies, without the lock.
+        let readers: Vec<_> = self.readers.lock().values().cloned().collect();
+        readers.iter().for_each(|reader| reader.close());
     }
 
     /// Forgets a context that is about to end, and the streams in it with it.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_link::{DescriptorError, DeviceUse, Link};
-use causeway_sync::Monitor;
 use rustc_hash::FxHashMap;
 
+use crate::locks::{Monitor, rank};
 use crate::worker::rdma::{DeviceBlocks, GpuDirect};
 use crate::worker::session::Session;
 
@@ -38,7 +38,7 @@ const MAX_QUEUED: usize = 64;
 
 /// Descriptors of another worker's memory, by import; none where it could not be received.
 #[derive(Default)]
-pub struct Descriptors(Monitor<FxHashMap<u64, Option<OwnedFd>>>);
+pub struct Descriptors(Monitor<rank::Leaf, FxHashMap<u64, Option<OwnedFd>>>);
 
 impl Descriptors {
     /// Takes in what came for an import; false when too many wait.

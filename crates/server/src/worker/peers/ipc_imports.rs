@@ -4,6 +4,7 @@
 //! from it is a command in a stream like any other, which the device carries out by itself.
 
 use super::destination::Reader;
+use crate::locks::{Mutex, rank};
 use crate::worker::peers::accept::Links;
 use crate::worker::session::{Head, Session};
 use causeway_api::calls::{peer_copy_imported, peer_export, peer_import};
@@ -16,14 +17,13 @@ use causeway_gpu::in_flight::InFlight;
 use causeway_gpu::objects::Translate as _;
 use causeway_wire::codec::Encode;
 use causeway_wire::handshake::LaneToken;
-use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 /// Memory of other workers' devices, by the client's numbers.
 #[derive(Clone, Default)]
-pub struct IpcImports(Arc<Mutex<FxHashMap<u64, IpcImport>>>);
+pub struct IpcImports(Arc<Mutex<rank::IpcImports, FxHashMap<u64, IpcImport>>>);
 
 /// Memory of another worker's device that copies read.
 struct IpcImport {

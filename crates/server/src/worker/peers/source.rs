@@ -1,5 +1,6 @@
 //! Source side of copies between servers: offers and read requests.
 
+use crate::locks::{Mutex, rank};
 use crate::worker::arena::{Arena, DownloadBuffer};
 use crate::worker::pool::Pool;
 use crate::worker::rdma::GpuDirect;
@@ -13,7 +14,6 @@ use causeway_sync::threads;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{Messages, PeerMessage};
 use causeway_wire::remote_region::RemoteRegion;
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,7 +43,7 @@ impl Offered {
 
 /// What other workers may read, by the client's numbers.
 #[derive(Default)]
-pub struct Offers(Mutex<FxHashMap<u64, Offered>>);
+pub struct Offers(Mutex<rank::Leaf, FxHashMap<u64, Offered>>);
 
 impl Offers {
     /// The client has made an offer. Readings that came before it go on, on a thread of `event_loop`, also

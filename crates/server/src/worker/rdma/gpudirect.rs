@@ -4,13 +4,13 @@
 //! wants it, by the best path that the GPU and the card have in common; the registration goes before the
 //! block does. What cannot be registered is copied through staging, as is what does not lie in such a block.
 
+use crate::locks::{Mutex, rank};
 use crate::worker::session::describe;
 use causeway_api::calls::{memory_block_create, memory_block_release};
 use causeway_api::types::DeviceLocation;
 use causeway_gpu::Gpu;
 use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPaths};
 use causeway_link::{DeviceMemory, DeviceUse, Link};
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl<M: Clone> Blocks<M> {
 
 /// The blocks of a session, for all its links.
 #[derive(Default)]
-pub struct DeviceBlocks(Mutex<Blocks<DeviceMemory>>);
+pub struct DeviceBlocks(Mutex<rank::GpuDirectBlocks, Blocks<DeviceMemory>>);
 
 impl DeviceBlocks {
     /// A block has been made.
@@ -123,7 +123,7 @@ pub struct GpuDirect {
     link: Link,
     number: u32,
     usage: DeviceUse,
-    paths: Mutex<HashMap<i32, GpuDirectPaths>>,
+    paths: Mutex<rank::Leaf, HashMap<i32, GpuDirectPaths>>,
     blocks: Arc<DeviceBlocks>,
 }
 

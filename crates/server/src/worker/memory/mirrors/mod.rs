@@ -8,6 +8,7 @@
 pub mod carry;
 mod on_device;
 
+use crate::locks::{Mutex, rank};
 use causeway_api::calls::mirror_create;
 use causeway_api::handle::{Allocation, Context, Handle, Native};
 use causeway_api::sys::CUresult;
@@ -16,7 +17,6 @@ use causeway_gpu::{CuResult, Gpu, Shared, Staging};
 use causeway_memory::mirror::{Changes, find_changes, merge_changes, read_changes};
 use core::ops::Range;
 use on_device::OnDevice;
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A reply with more changes than this ends, and the client asks again.
@@ -64,7 +64,7 @@ pub struct Found {
 /// The mirrors of a session, by their addresses on the device.
 #[derive(Default)]
 pub struct Mirrors {
-    table: Mutex<Table>,
+    table: Mutex<rank::Leaf, Table>,
 }
 
 /// The mirrors, by address, and which of them are looked through for changes: all but those that no kernel can
@@ -349,6 +349,7 @@ mod tests {
     use super::on_device::tests::Bytes;
     use super::*;
     use causeway_gpu_software::{Options, SoftwareGpu};
+    use parking_lot::Mutex;
     use std::sync::Arc;
 
     const BASE: u64 = 0x10_0000;

@@ -1,6 +1,7 @@
 //! Destination side of one copy between servers: its pieces in flight, and its stream.
 
 use super::reader::{ReadRequest, Reader};
+use crate::locks::{Mutex, rank};
 use crate::worker::peers::destination::reader::{Arrived, Asker};
 use crate::worker::pool::Pool;
 use crate::worker::session::{Head, Session};
@@ -15,7 +16,6 @@ use causeway_link::{DeviceMemory, LinkError, TransportKind};
 use causeway_pipeline::{Direction, Piece, Plan, Shape, Table, cut};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::PeerMessage;
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// One copy.
@@ -31,7 +31,7 @@ struct Copy {
     writing: Native<Stream>,
     /// How many pieces are under way at a time.
     buffers: usize,
-    state: Mutex<State>,
+    state: Mutex<rank::Leaf, State>,
 }
 
 struct State {

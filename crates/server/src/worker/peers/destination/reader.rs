@@ -17,9 +17,9 @@ use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::message::{Messages, PeerMessage};
 use causeway_wire::remote_region::RemoteRegion;
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use crate::locks::{Mutex, rank};
 use crate::worker::arena::Arena;
 use crate::worker::peers::gpudirect::Descriptors;
 use crate::worker::pool::Pool;
@@ -38,8 +38,8 @@ pub struct Reader {
     event_loop: Arc<Pool>,
     next_transfer: AtomicU64,
     /// Which pieces were asked for, by the numbers of the transfers that bring them.
-    outstanding: Mutex<FxHashMap<u64, OutstandingRead>>,
-    queue: Mutex<FairQueue>,
+    outstanding: Mutex<rank::Leaf, FxHashMap<u64, OutstandingRead>>,
+    queue: Mutex<rank::Leaf, FairQueue>,
     /// Device memory that it exports.
     exported: Descriptors,
 }
