@@ -15,7 +15,7 @@ extern "C" {
 
 // The version of this header, and that of the library which is loaded. A program must not call a library of
 // another version than the header it was built with.
-#define CAUSEWAY_COMM_VERSION 8
+#define CAUSEWAY_COMM_VERSION 9
 uint32_t causeway_comm_version(void);
 
 // Bytes of a descriptor.

@@ -226,13 +226,9 @@ mod tests {
     }
 
     #[test]
-    fn documents_and_programs_name_all_channels() {
-        let names = Channel::ALL.map(Channel::name);
+    fn the_variable_names_all_channels() {
         let Values::Text(text) = COMM_CHANNELS.values else { panic!("a text") };
-        let benchmark = include_str!("../../../../mpi/bench/point_to_point.c");
-        let quoted = names.map(|name| format!("\"{name}\", ")).concat();
-        assert!(benchmark.contains(&quoted), "mpi/bench/point_to_point.c");
-        for name in names {
+        for name in Channel::ALL.map(Channel::name) {
             assert!(text.contains(&format!("`{name}`")), "CAUSEWAY_COMM_CHANNELS: {name}");
         }
     }

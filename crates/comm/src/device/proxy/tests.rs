@@ -57,8 +57,9 @@ impl Rank {
             Operation::Signal { value, .. } => Some(*value),
             _ => None,
         });
-        let late = self.lane.0.lock();
-        (late.queued.iter().filter_map(|(_, from)| from.err()).collect(), of_link.collect())
+        let of_link = of_link.collect();
+        drop(inbox);
+        (self.lane.0.lock().queued.iter().filter_map(|(_, from)| from.err()).collect(), of_link)
     }
 
     /// The lane has done all that it was asked for.
