@@ -127,8 +127,8 @@ pub struct Arguments {
     #[arg(long, value_name = "TIME", default_value_t = TimeSpan(ReleaseTimes::default().returns_within()))]
     pub(super) idle_return_timeout: TimeSpan,
     /// Address of the metrics endpoint, HOST:PORT or :PORT: /metrics in Prometheus' format, /metrics/otel and
-    /// /metrics/dcgm with the devices under others' names, /healthz and /readyz, without authentication. The
-    /// metrics contain no data of clients unless --metrics-sessions is given.
+    /// /metrics/dcgm with the devices under others' names, /healthz and /readyz, without authentication. Only
+    /// with --metrics-sessions do the metrics contain data of clients.
     #[arg(long, value_name = "ADDRESS")]
     pub(super) metrics: Option<String>,
     /// Include each open session in the metrics, with client, user and job: at most 64 sessions of one peer,
