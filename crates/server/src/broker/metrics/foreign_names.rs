@@ -13,8 +13,8 @@ pub const OTEL: &str = "/metrics/otel";
 /// Where the names of DCGM are.
 pub const DCGM: &str = "/metrics/dcgm";
 
-/// One value of a device; none where it is not known.
-type Value = fn(&DeviceStatus) -> Option<f64>;
+/// Name and text of a family, and its value of a device; none where it is not known.
+type Family = (&'static str, &'static str, fn(&DeviceStatus) -> Option<f64>);
 
 fn used(device: &DeviceStatus) -> f64 {
     device.memory_used as f64
@@ -29,8 +29,7 @@ fn mebibytes(bytes: u64) -> Option<f64> {
     Some((bytes >> 20) as f64)
 }
 
-/// Family, text, value.
-const OF_OTEL: [(&str, &str, Value); 4] = [
+const OF_OTEL: [Family; 4] = [
     ("hw_gpu_memory_limit_bytes", "Size of the GPU memory.", |device| Some(total(device))),
     ("hw_gpu_memory_usage_bytes", "GPU memory used.", |device| Some(used(device))),
     ("hw_gpu_memory_utilization_ratio", "Fraction of GPU memory used.", |device| {
@@ -41,8 +40,7 @@ const OF_OTEL: [(&str, &str, Value); 4] = [
     }),
 ];
 
-/// Family, text, value.
-const OF_DCGM: [(&str, &str, Value); 4] = [
+const OF_DCGM: [Family; 4] = [
     ("DCGM_FI_DEV_FB_TOTAL", "Memory of the GPU (in MiB).", |device| mebibytes(device.memory_total)),
     ("DCGM_FI_DEV_FB_USED", "Memory of the GPU that is used (in MiB).", |device| {
         mebibytes(device.memory_used)
@@ -55,32 +53,33 @@ const OF_DCGM: [(&str, &str, Value); 4] = [
 
 /// The devices by the names of OpenTelemetry.
 pub fn otel(devices: &[DeviceStatus]) -> Page {
-    let mut page = Page::default();
-    for (name, text, value) in OF_OTEL {
-        let mut family = page.gauge(name, text);
-        for device in devices {
-            let (uuid, index) = (device.uuid.to_string(), device.index.to_string());
-            let labels =
-                [("hw_type", "gpu"), ("hw_id", &*uuid), ("hw_name", &*index), ("hw_model", &*device.name)];
-            if let Some(value) = value(device) {
-                family.sample(&labels, value);
-            }
-        }
-    }
-    page
+    page(&OF_OTEL, devices, |device, uuid, index, sample| {
+        sample(&[("hw_type", "gpu"), ("hw_id", uuid), ("hw_name", index), ("hw_model", &device.name)]);
+    })
 }
 
 /// The devices by the names of DCGM, with the labels of its exporter.
 pub fn dcgm(devices: &[DeviceStatus], host: &str) -> Page {
+    page(&OF_DCGM, devices, |device, uuid, index, sample| {
+        sample(&[("gpu", index), ("UUID", uuid), ("modelName", &device.name), ("Hostname", host)]);
+    })
+}
+
+/// A page of these families; `label` hands over the labels of a device, whose UUID and index it gets as texts.
+fn page(
+    families: &[Family],
+    devices: &[DeviceStatus],
+    label: impl Fn(&DeviceStatus, &str, &str, &mut dyn FnMut(&[(&str, &str)])),
+) -> Page {
     let mut page = Page::default();
-    for (name, text, value) in OF_DCGM {
+    for (name, text, value) in families {
         let mut family = page.gauge(name, text);
         for device in devices {
             let (uuid, index) = (device.uuid.to_string(), device.index.to_string());
-            let labels =
-                [("gpu", &*index), ("UUID", &*uuid), ("modelName", &*device.name), ("Hostname", host)];
             if let Some(value) = value(device) {
-                family.sample(&labels, value);
+                label(device, &uuid, &index, &mut |labels| {
+                    family.sample(labels, value);
+                });
             }
         }
     }
