@@ -12,7 +12,7 @@ pub(super) struct Boost {
     pub(super) value: Complex,
 }
 
-/// The entries by rows, each row sorted by columns: places in the list of entries.
+/// The entries by rows, each row sorted by columns: indices of the list of entries.
 fn rows(entries: &[Entry], order: usize) -> Vec<Vec<usize>> {
     let mut rows = vec![Vec::new(); order];
     entries.iter().enumerate().for_each(|(at, entry)| rows[entry.row].push(at));
@@ -23,6 +23,11 @@ fn rows(entries: &[Entry], order: usize) -> Vec<Vec<usize>> {
 /// The entry of a row in a column.
 fn find(entries: &[Entry], row: &[usize], column: usize) -> Option<usize> {
     row.binary_search_by_key(&column, |at| entries[*at].column).ok().map(|index| row[index])
+}
+
+/// The value on a row's diagonal: zero if it has no entry there.
+fn pivot(entries: &[Entry], row: &[usize], number: usize) -> Complex {
+    find(entries, row, number).map_or([0.0; 2], |at| entries[at].value)
 }
 
 /// The first row without an entry on the diagonal.
@@ -40,7 +45,6 @@ pub(super) fn lu(
     is_stopped: &dyn Fn() -> bool,
 ) -> Option<usize> {
     let rows = rows(entries, order);
-    let mut pivots: Vec<Option<usize>> = Vec::with_capacity(order);
     let mut singular = None;
     for (own, line) in rows.iter().enumerate() {
         if is_stopped() {
@@ -49,8 +53,7 @@ pub(super) fn lu(
         let diagonal = line.partition_point(|at| entries[*at].column < own);
         for at in line[..diagonal].iter().copied() {
             let column = entries[at].column;
-            let pivot = pivots[column].map_or([0.0; 2], |pivot| entries[pivot].value);
-            let factor = over(entries[at].value, pivot);
+            let factor = over(entries[at].value, pivot(entries, &rows[column], column));
             entries[at].value = factor;
             let first_right = rows[column].partition_point(|other| entries[*other].column <= column);
             for other in &rows[column][first_right..] {
@@ -60,16 +63,14 @@ pub(super) fn lu(
                 }
             }
         }
-        let pivot = find(entries, line, own);
-        if let (Some(pivot), Some(boost)) = (pivot, boost)
-            && square(entries[pivot].value).sqrt() <= boost.tolerance
+        if let (Some(at), Some(boost)) = (find(entries, line, own), boost)
+            && square(entries[at].value).sqrt() <= boost.tolerance
         {
-            entries[pivot].value = boost.value;
+            entries[at].value = boost.value;
         }
-        if singular.is_none() && pivot.is_none_or(|pivot| entries[pivot].value == [0.0; 2]) {
+        if singular.is_none() && pivot(entries, line, own) == [0.0; 2] {
             singular = Some(own);
         }
-        pivots.push(pivot);
     }
     singular
 }
@@ -88,23 +89,17 @@ pub(super) fn cholesky(entries: &mut [Entry], order: usize, is_stopped: &dyn Fn(
             let column = entries[at].column;
             let mut sum = entries[at].value;
             for earlier in &line[..index] {
-                let of_pivot = if column == own {
-                    Some(*earlier)
-                } else {
-                    find(entries, &rows[column], entries[*earlier].column)
-                };
-                if let Some(other) = of_pivot {
+                if let Some(other) = find(entries, &rows[column], entries[*earlier].column) {
                     sum = minus(sum, times(entries[*earlier].value, conjugate(entries[other].value)));
                 }
             }
             entries[at].value = if column == own {
                 [sum[0].sqrt(), 0.0]
             } else {
-                let pivot = find(entries, &rows[column], column);
-                over(sum, pivot.map_or([0.0; 2], |pivot| entries[pivot].value))
+                over(sum, pivot(entries, &rows[column], column))
             };
         }
-        let pivot = find(entries, line, own).map_or(0.0, |at| entries[at].value[0]);
+        let [pivot, _] = pivot(entries, line, own);
         if singular.is_none() && (pivot.is_nan() || pivot <= 0.0) {
             singular = Some(own);
         }
