@@ -110,6 +110,14 @@ impl Watermark {
         self.fetched.fetch_max(sequence, Ordering::AcqRel);
     }
 
+    /// Everything up to `sequence` is done, and the program may have what kernels wrote to its memory before.
+    pub fn note_done(&self, sequence: u64, is_fetched: bool) {
+        if is_fetched {
+            self.note_fetched(sequence);
+        }
+        self.advance(sequence);
+    }
+
     /// Whether the worker will report when the work up to `sequence` is done.
     pub fn is_watched(&self, sequence: u64) -> bool {
         self.watched.load(Ordering::Acquire) >= sequence

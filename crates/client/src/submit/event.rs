@@ -247,11 +247,7 @@ impl EventState {
                 (calls::event_synchronize { event }, calls::event_synchronize_mirrored { event });
             let is_fetched = waits::wait_alone(self.context, &plain, &compared)?;
             if self.is_newest(&record) {
-                let watermark = &record.stream.watermark;
-                if is_fetched {
-                    watermark.note_fetched(record.sequence);
-                }
-                watermark.advance(record.sequence);
+                record.stream.watermark.note_done(record.sequence, is_fetched);
             }
         }
         record.pending.wait()?;

@@ -35,10 +35,7 @@ pub fn wait(
     plain: &impl Call<Reply = ()>,
     compared: &impl Call<Reply = bool>,
 ) -> Result<(), CUresult> {
-    if wait_alone(context, plain, compared)? {
-        watermark.note_fetched(sequence);
-    }
-    watermark.advance(sequence);
+    watermark.note_done(sequence, wait_alone(context, plain, compared)?);
     Ok(())
 }
 
