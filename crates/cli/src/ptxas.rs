@@ -203,9 +203,7 @@ mod tests {
         fs::remove_file(&output).unwrap();
         for (text, reason) in [
             (
-                format!(
-                    "{head}.visible .entry k() {{ .reg .b32 r;\n setmaxnreg.inc.sync.aligned.u32 240;\nret; }}"
-                ),
+                format!("{head}.visible .entry k() {{ .reg .b32 r;\n multimem.red.add.u32 [r], r;\nret; }}"),
                 "kernel `k`: line 5",
             ),
             (format!("{head}.visible .entry k() {{ no.such.instruction; }}"), "line 4"),

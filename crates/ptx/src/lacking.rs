@@ -5,26 +5,8 @@
 //! nor in the instruction table is no instruction.
 
 /// Opcodes up to PTX 9.5, sorted.
-const OPCODES: [&str; 18] = [
-    "clusterlaunchcontrol",
-    "fabric",
-    "istypep",
-    "multimem",
-    "setmaxnreg",
-    "sured",
-    "tcgen05",
-    "tensormap",
-    "vabsdiff",
-    "vadd",
-    "vmad",
-    "vmax",
-    "vmin",
-    "vset",
-    "vshl",
-    "vshr",
-    "vsub",
-    "wgmma",
-];
+const OPCODES: [&str; 8] =
+    ["clusterlaunchcontrol", "fabric", "istypep", "multimem", "sured", "tcgen05", "tensormap", "wgmma"];
 
 /// Whether an opcode is one of PTX that the software GPU does not have.
 pub(crate) fn lacks(opcode: &str) -> bool {

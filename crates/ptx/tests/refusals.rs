@@ -26,8 +26,8 @@ fn what_is_not_supported_is_refused_with_its_line() {
     assert!(
         matches!(error, CompileError::UnsupportedInstruction { reason, .. } if reason == "the modifier `.wonderful`")
     );
-    // It has no type, and still is PTX.
-    let error = unsupported(&kernel("st.bulk.weak.shared::cta [%r1], 8, 0;"));
+    // A type of operands that only instructions without an entry have does not matter.
+    let error = unsupported(&kernel("multimem.red.add.f64 [%rd1], %rd2;"));
     assert!(matches!(error, CompileError::UnsupportedInstruction { .. }), "{error}");
     let error = refused(&kernel("add.u32 %r1, %r2;"));
     assert!(matches!(error, CompileError::InvalidInstruction { .. }), "{error}");

@@ -7,7 +7,6 @@ use super::form::Form;
 use super::registers::machine_type;
 use super::{Lowered, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Scalar};
-use crate::run::functions::PackedOperation;
 
 /// Builds the result of a two-operand instruction.
 pub(super) type Binary = fn(&mut Translator<'_, '_>, Scalar, Value, Value) -> Value;
@@ -348,66 +347,6 @@ impl Translator<'_, '_> {
         } else {
             self.b.ins().ushr_imm_u(raised, 32 - bits)
         }
-    }
-
-    /// The SIMD video instructions: the same operation on each byte or 16-bit half of a word.
-    pub(super) fn packed_lanes(
-        &mut self,
-        instruction: &Instruction,
-        operation: PackedOperation,
-        lanes: u32,
-    ) -> Lowered {
-        let mut form = Form::of(instruction);
-        let scalars = [form.scalar()?, form.scalar()?, form.scalar()?];
-        self.packed_lanes_of(instruction, form, operation, lanes, scalars)
-    }
-
-    /// `vset2` and `vset4`: compare each byte or 16-bit half; a lane of the result is 1 where that holds.
-    pub(super) fn compare_lanes(&mut self, instruction: &Instruction, lanes: u32) -> Lowered {
-        let mut form = Form::of(instruction);
-        let scalars = [Scalar::U32, form.scalar()?, form.scalar()?];
-        let operation = match form.choice(&["eq", "ne", "lt", "le", "gt", "ge"]) {
-            Some("eq") => PackedOperation::Equal,
-            Some("ne") => PackedOperation::NotEqual,
-            Some("lt") => PackedOperation::Less,
-            Some("le") => PackedOperation::LessOrEqual,
-            Some("gt") => PackedOperation::Greater,
-            Some(_) => PackedOperation::GreaterOrEqual,
-            None => return invalid("the comparison is missing"),
-        };
-        self.packed_lanes_of(instruction, form, operation, lanes, scalars)
-    }
-
-    /// `scalars` are the types of the result, of `a` and of `b`.
-    fn packed_lanes_of(
-        &mut self,
-        instruction: &Instruction,
-        mut form: Form<'_>,
-        operation: PackedOperation,
-        lanes: u32,
-        scalars: [Scalar; 3],
-    ) -> Lowered {
-        let saturate = form.flag("sat");
-        let sum = form.flag("add");
-        form.finish()?;
-        self.expect_operands(instruction, 4)?;
-        let mut flags = u32::from(saturate) << 3 | u32::from(sum) << 4 | (operation as u32) << 8;
-        for (bit, scalar) in scalars.into_iter().enumerate() {
-            match scalar {
-                Scalar::U32 => {}
-                Scalar::S32 => flags |= 1 << bit,
-                _ => return invalid("the types are neither `.u32` nor `.s32`"),
-            }
-        }
-        let mut arguments = Vec::new();
-        for index in 1..4 {
-            arguments.push(self.read(instruction, index, Scalar::B32)?);
-        }
-        arguments.push(self.constant(types::I32, i64::from(lanes)));
-        arguments.push(self.constant(types::I32, i64::from(flags)));
-        let function = crate::run::functions::packed_lanes as *const () as usize;
-        let result = self.call_value(function, &arguments, types::I32);
-        self.write(instruction, scalars[0], result)
     }
 
     /// `abs` on integers; the smallest number is its own absolute value.

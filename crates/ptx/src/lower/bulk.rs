@@ -1,5 +1,5 @@
-//! Bulk copies: `cp.async.bulk` between global and shared memory, of bytes or of a box of a tensor, made at once by the
-//! thread that asks.
+//! Bulk copies and fills: `cp.async.bulk` between global and shared memory, of bytes or of a box of a tensor, made at once by
+//! the thread that asks, and `st.bulk`.
 
 use std::mem::offset_of;
 
@@ -18,6 +18,9 @@ use crate::tensor_map::MAX_TENSOR_RANK;
 
 /// Bytes that sizes and addresses are a multiple of.
 const UNIT: u32 = 16;
+
+/// Bytes that the size of a fill is a multiple of.
+const FILL_UNIT: u32 = 8;
 
 /// What the modifiers of all bulk copies say.
 struct BulkCopy {
@@ -91,6 +94,36 @@ impl Translator<'_, '_> {
             translator.copy_units((AccessSpace::Cluster, to), (from_space, from), size);
             translator.complete_bytes(AccessSpace::Cluster, object, size);
         })
+    }
+
+    /// `st.bulk[.weak][.shared::cta] [a], size, 0` behind its first modifier: zeros in shared memory.
+    pub(super) fn fill_bulk(&mut self, instruction: &Instruction, mut form: Form<'_>) -> Lowered {
+        form.ignore(&["weak"]);
+        let space = if form.flag("shared::cta") { AccessSpace::Shared } else { AccessSpace::Generic };
+        form.finish()?;
+        self.expect_operands(instruction, 3)?;
+        if instruction.operands[2] != Operand::Integer(0) {
+            return invalid("the value is not 0");
+        }
+        let (space, start) = self.address_of(space, &instruction.operands[0])?;
+        let size = match &instruction.operands[1] {
+            Operand::Integer(size) if !(*size as u64).is_multiple_of(u64::from(FILL_UNIT)) => {
+                return invalid(format!("the size is no multiple of {FILL_UNIT}"));
+            }
+            // A size of 32 bits or of 64, as its register has.
+            Operand::Register(register) if self.body.registers[*register].size() == 4 => {
+                let size = self.read(instruction, 1, Scalar::U32)?;
+                self.b.ins().uextend(types::I64, size)
+            }
+            _ => self.read(instruction, 1, Scalar::U64)?,
+        };
+        self.for_each_unit(size, FILL_UNIT, |translator, offset| {
+            let target = translator.b.ins().iadd(start, offset);
+            let target = translator.checked(space, target, FILL_UNIT);
+            let zero = translator.constant(types::I64, 0);
+            translator.store_at(target, 0, zero, false);
+        });
+        Ok(())
     }
 
     /// `cp.async.bulk.tensor`: a copy of the box that a tensor map describes.
@@ -223,24 +256,31 @@ impl Translator<'_, '_> {
     /// A loop that copies so many bytes and checks each access.
     fn copy_units(&mut self, to: (AccessSpace, Value), from: (AccessSpace, Value), size: Value) {
         let size = self.b.ins().uextend(types::I64, size);
-        let (head, body, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        self.for_each_unit(size, UNIT, |translator, offset| {
+            let source = translator.b.ins().iadd(from.1, offset);
+            let source = translator.checked(from.0, source, UNIT);
+            let target = translator.b.ins().iadd(to.1, offset);
+            let target = translator.checked(to.0, target, UNIT);
+            for half in [0, 8] {
+                let value = translator.load_at(source, half, types::I64, false);
+                translator.store_at(target, half, value, false);
+            }
+        });
+    }
+
+    /// A loop over the offsets of units of so many bytes, up to a size in bytes.
+    fn for_each_unit(&mut self, size: Value, unit: u32, body: impl FnOnce(&mut Self, Value)) {
+        let (head, inner, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         let offset = self.b.append_block_param(head, types::I64);
         let zero = self.constant(types::I64, 0);
         self.b.ins().jump(head, &[BlockArg::Value(zero)]);
         self.b.switch_to_block(head);
         let is_more = self.b.ins().icmp(IntCC::UnsignedLessThan, offset, size);
-        self.b.ins().brif(is_more, body, &[], after, &[]);
-        self.b.seal_block(body);
-        self.b.switch_to_block(body);
-        let source = self.b.ins().iadd(from.1, offset);
-        let source = self.checked(from.0, source, UNIT);
-        let target = self.b.ins().iadd(to.1, offset);
-        let target = self.checked(to.0, target, UNIT);
-        for half in [0, 8] {
-            let value = self.load_at(source, half, types::I64, false);
-            self.store_at(target, half, value, false);
-        }
-        let next = self.b.ins().iadd_imm_s(offset, i64::from(UNIT));
+        self.b.ins().brif(is_more, inner, &[], after, &[]);
+        self.b.seal_block(inner);
+        self.b.switch_to_block(inner);
+        body(self, offset);
+        let next = self.b.ins().iadd_imm_s(offset, i64::from(unit));
         self.b.ins().jump(head, &[BlockArg::Value(next)]);
         self.b.seal_block(head);
         self.b.seal_block(after);

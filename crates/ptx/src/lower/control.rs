@@ -25,6 +25,22 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
+    /// `setmaxnreg`: how many registers a warp's threads own from here on, which makes no difference here.
+    pub(super) fn set_register_limit(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        let names_all = form.choice(&["inc", "dec"]).is_some() && form.flag("sync") && form.flag("aligned");
+        let is_word = form.scalar()? == Scalar::U32;
+        form.finish()?;
+        self.expect_operands(instruction, 1)?;
+        let Operand::Integer(count @ 24..=256) = self.operand(instruction, 0)? else {
+            return invalid("the number of registers is not from 24 to 256");
+        };
+        if !names_all || !is_word || count % 8 != 0 {
+            return invalid("a modifier is missing, or the number of registers is no multiple of 8");
+        }
+        Ok(())
+    }
+
     /// `brx.idx`: a branch through a table.
     pub(super) fn branch_by_index(&mut self, instruction: &Instruction) -> Lowered {
         let mut form = Form::of(instruction);

@@ -74,7 +74,7 @@ impl Translator<'_, '_> {
     pub(super) fn store(&mut self, instruction: &Instruction) -> Lowered {
         let mut form = Form::of(instruction);
         if form.flag("bulk") {
-            return unsupported("`st.bulk`");
+            return self.fill_bulk(instruction, form);
         }
         let release = form.flag("release");
         form.ignore(&["volatile", "relaxed"]);

@@ -40,6 +40,7 @@ mod table;
 mod texture;
 mod tiles;
 mod translator;
+mod video;
 mod warp;
 mod warp_synchronous;
 mod wmma;

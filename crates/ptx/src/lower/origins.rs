@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::parse::syntax::{Base, Body, Instruction, Name, Operand, Register, Scalar, Space, Statement};
+use crate::parse::syntax::{
+    Base, Body, Instruction, Name, Operand, Register, Scalar, Selected, Space, Statement,
+};
 
 /// Origins, a bit each.
 type Origins = u128;
@@ -79,7 +81,9 @@ impl RegisterOrigins {
     /// Whether the value is computed from the number of the thread, or is that number.
     pub(super) fn is_from_index(&self, operand: &Operand) -> bool {
         match operand {
-            Operand::Register(register) => self.from_index[*register],
+            Operand::Register(register) | Operand::Selected(Selected { register, .. }) => {
+                self.from_index[*register]
+            }
             Operand::Special(name) => is_thread_index(name),
             _ => false,
         }
@@ -134,7 +138,11 @@ impl RegisterOrigins {
                 for (index, source) in sources.enumerate() {
                     from_index |= self.is_from_index(source);
                     varies |= self.is_from_index(source)
-                        || matches!(source, Operand::Register(register) if self.varies[*register]);
+                        || matches!(
+                            source,
+                            Operand::Register(register) | Operand::Selected(Selected { register, .. })
+                                if self.varies[*register]
+                        );
                     let keeps = match opcode {
                         "mov" | "cvta" | "cvt" | "add" | "addc" | "selp" | "or" | "mapa" => true,
                         "sub" | "and" => index == 0,
@@ -184,7 +192,7 @@ fn has_type(instruction: &Instruction, scalar: Scalar) -> bool {
 
 fn defined_registers(operand: &Operand, define: &mut dyn FnMut(Register)) {
     match operand {
-        Operand::Register(register) => define(*register),
+        Operand::Register(register) | Operand::Selected(Selected { register, .. }) => define(*register),
         Operand::Vector(items) => items.iter().for_each(|item| defined_registers(item, define)),
         Operand::Pair(first, second) => {
             defined_registers(first, define);

@@ -2,7 +2,7 @@
 
 use cranelift_codegen::ir::{Type, types};
 
-use crate::parse::syntax::{Base, Body, Operand, Scalar, Statement};
+use crate::parse::syntax::{Base, Body, Operand, Scalar, Selected, Statement};
 
 /// The machine type that values of a PTX type have.
 pub(super) fn machine_type(scalar: Scalar) -> Type {
@@ -63,7 +63,9 @@ pub(super) fn register_types(body: &Body, moves_bits: impl Fn(&str) -> bool) -> 
 
 fn score_operand(operand: &Operand, weight: i32, scores: &mut [i32]) {
     match operand {
-        Operand::Register(register) => scores[*register] += weight,
+        Operand::Register(register) | Operand::Selected(Selected { register, .. }) => {
+            scores[*register] += weight;
+        }
         Operand::Vector(items) | Operand::Coordinates(_, items) => {
             items.iter().for_each(|item| score_operand(item, weight, scores));
         }

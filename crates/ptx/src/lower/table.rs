@@ -14,7 +14,7 @@ use super::float::{
 use super::{Lowered, Translator};
 use crate::parse::syntax::{Instruction, Scalar};
 use crate::run::functions as runtime;
-use crate::run::functions::PackedOperation;
+use crate::run::video::VideoOperation;
 
 /// Translates one instruction.
 pub(super) type Lowering = fn(&mut Translator<'_, '_>, &Instruction) -> Lowered;
@@ -162,6 +162,7 @@ const INSTRUCTIONS: &[Row] = &[
     row("sad", INTEGER, |t, i| t.sum_of_difference(i)),
     row("selp", NUMBER, |t, i| t.select_by_predicate(i)).moves_bits(),
     row("set", INTEGER | FLOAT, |t, i| t.set(i)),
+    row("setmaxnreg", WORD, |t, i| t.set_register_limit(i)),
     row("setp", INTEGER | FLOAT, |t, i| t.set_predicate(i)),
     row("shf", WORD, |t, i| t.funnel_shift(i)),
     row("shfl", WORD | SINGLE, |t, i| t.shuffle(i)).waits(Waits::Always).moves_bits(),
@@ -188,21 +189,30 @@ const INSTRUCTIONS: &[Row] = &[
     row("tld4", WORD | SINGLE | HALF | PACKED_HALVES, |t, i| t.gather_texels(i)),
     row("trap", NONE, |t, _| t.trap()),
     row("txq", WORD, |t, i| t.query(i)),
-    row("vabsdiff2", WORD, |t, i| t.packed_lanes(i, PackedOperation::AbsoluteDifference, 2)),
-    row("vabsdiff4", WORD, |t, i| t.packed_lanes(i, PackedOperation::AbsoluteDifference, 4)),
-    row("vadd2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Add, 2)),
-    row("vadd4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Add, 4)),
-    row("vavrg2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Average, 2)),
-    row("vavrg4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Average, 4)),
-    row("vmax2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Maximum, 2)),
-    row("vmax4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Maximum, 4)),
-    row("vmin2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Minimum, 2)),
-    row("vmin4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Minimum, 4)),
+    row("vabsdiff", WORD, |t, i| t.video_word(i, VideoOperation::AbsoluteDifference)),
+    row("vabsdiff2", WORD, |t, i| t.packed_lanes(i, VideoOperation::AbsoluteDifference, 2)),
+    row("vabsdiff4", WORD, |t, i| t.packed_lanes(i, VideoOperation::AbsoluteDifference, 4)),
+    row("vadd", WORD, |t, i| t.video_word(i, VideoOperation::Add)),
+    row("vadd2", WORD, |t, i| t.packed_lanes(i, VideoOperation::Add, 2)),
+    row("vadd4", WORD, |t, i| t.packed_lanes(i, VideoOperation::Add, 4)),
+    row("vavrg2", WORD, |t, i| t.packed_lanes(i, VideoOperation::Average, 2)),
+    row("vavrg4", WORD, |t, i| t.packed_lanes(i, VideoOperation::Average, 4)),
+    row("vmad", WORD, |t, i| t.video_product(i)),
+    row("vmax", WORD, |t, i| t.video_word(i, VideoOperation::Maximum)),
+    row("vmax2", WORD, |t, i| t.packed_lanes(i, VideoOperation::Maximum, 2)),
+    row("vmax4", WORD, |t, i| t.packed_lanes(i, VideoOperation::Maximum, 4)),
+    row("vmin", WORD, |t, i| t.video_word(i, VideoOperation::Minimum)),
+    row("vmin2", WORD, |t, i| t.packed_lanes(i, VideoOperation::Minimum, 2)),
+    row("vmin4", WORD, |t, i| t.packed_lanes(i, VideoOperation::Minimum, 4)),
     row("vote", PREDICATE | WORD, |t, i| t.vote(i)).waits(Waits::Always),
+    row("vset", WORD, |t, i| t.video_compare(i)),
     row("vset2", WORD, |t, i| t.compare_lanes(i, 2)),
     row("vset4", WORD, |t, i| t.compare_lanes(i, 4)),
-    row("vsub2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Subtract, 2)),
-    row("vsub4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Subtract, 4)),
+    row("vshl", WORD, |t, i| t.video_shift(i, VideoOperation::ShiftLeft)),
+    row("vshr", WORD, |t, i| t.video_shift(i, VideoOperation::ShiftRight)),
+    row("vsub", WORD, |t, i| t.video_word(i, VideoOperation::Subtract)),
+    row("vsub2", WORD, |t, i| t.packed_lanes(i, VideoOperation::Subtract, 2)),
+    row("vsub4", WORD, |t, i| t.packed_lanes(i, VideoOperation::Subtract, 4)),
     row("wmma", ANY, |t, i| t.warp_matrix(i)).waits(Waits::Always),
     row("xor", INTEGER | PREDICATE, |t, i| t.integer_binary(i, |t, _, a, b| t.b.ins().bxor(a, b))),
 ];
@@ -320,9 +330,9 @@ mod tests {
     fn what_reads_what_others_write_says_that_it_waits() {
         let computes = "abs add addc alloca and applypriority bfe bfi bfind bmsk bra brev brkpt brx call clz cnot copysign cos cp createpolicy cvt \
             cvta discard div dp2a dp4a ex2 exit fma fns getctarank griddepcontrol isspacep ldu lg2 lop3 mad mad24 madc mapa max min mov \
-            mul mul24 neg not or pmevent popc prefetch prefetchu prmt rcp red rem ret rsqrt sad selp set setp shf shl shr \
-            sin slct sqrt st stackrestore stacksave sub subc suld suq sust szext tanh testp tex tld4 trap txq vabsdiff2 vabsdiff4 vadd2 vadd4 vavrg2 vavrg4 vmax2 \
-            vmax4 vmin2 vmin4 vset2 vset4 vsub2 vsub4 xor";
+            mul mul24 neg not or pmevent popc prefetch prefetchu prmt rcp red rem ret rsqrt sad selp set setmaxnreg setp shf shl shr \
+            sin slct sqrt st stackrestore stacksave sub subc suld suq sust szext tanh testp tex tld4 trap txq vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax \
+            vmax2 vmax4 vmin vmin2 vmin4 vset vset2 vset4 vshl vshr vsub vsub2 vsub4 xor";
         let never: Vec<&str> =
             INSTRUCTIONS.iter().filter(|row| row.waits == Waits::Never).map(|row| row.name).collect();
         assert_eq!(never, computes.split_whitespace().collect::<Vec<_>>());

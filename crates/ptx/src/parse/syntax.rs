@@ -294,6 +294,45 @@ pub(crate) enum Name {
     Module(String),
 }
 
+/// What only operands of video instructions are: negated, or parts of a register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Selected {
+    pub(crate) register: Register,
+    pub(crate) negated: bool,
+    pub(crate) selector: Option<Selector>,
+}
+
+/// Which bytes or halves of one word or two are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Selector {
+    /// Of a part: 8 or 16.
+    pub(crate) bits: u8,
+    /// The numbers of the parts as hexadecimal digits, the last one lowest.
+    pub(crate) parts: u16,
+    /// How many there are, up to 4.
+    pub(crate) count: u8,
+}
+
+impl Selector {
+    /// What stands behind the name of a register and a dot: `h1`, `b3210`.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let (bits, limit, digits) = match name.as_bytes() {
+            [b'b', digits @ ..] => (8, 8, digits),
+            [b'h', digits @ ..] => (16, 4, digits),
+            _ => return None,
+        };
+        if !(1..=4).contains(&digits.len()) {
+            return None;
+        }
+        let mut parts = 0;
+        for digit in digits {
+            let part = digit.checked_sub(b'0').filter(|part| *part < limit)?;
+            parts = parts << 4 | u16::from(part);
+        }
+        Some(Self { bits, parts, count: digits.len() as u8 })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Operand {
     Register(Register),
@@ -320,6 +359,8 @@ pub(crate) enum Operand {
     Label(Label),
     /// The name of a `.branchtargets` or `.callprototype` table.
     Table(String),
+    /// `-%r1.h0`, `%r2.b7654`.
+    Selected(Selected),
     /// `_`.
     Sink,
     /// `[base, {x, y}]`: a place in a texture, surface or tensor. What stands between the base and the last item
@@ -331,9 +372,10 @@ impl Operand {
     /// Visits the registers that it names.
     pub fn for_each_register(&self, visit: &mut impl FnMut(Register)) {
         match self {
-            Self::Register(register) | Self::Not(register) | Self::Address(Base::Register(register), _) => {
-                visit(*register)
-            }
+            Self::Register(register)
+            | Self::Not(register)
+            | Self::Address(Base::Register(register), _)
+            | Self::Selected(Selected { register, .. }) => visit(*register),
             Self::Vector(items) | Self::List(items) => {
                 items.iter().for_each(|item| item.for_each_register(visit));
             }

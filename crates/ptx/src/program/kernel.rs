@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::compile_error::CompileError;
 use crate::layout::KernelLayout;
 use crate::link::{FunctionId, Image};
-use crate::parse::syntax::{Base, Body, Operand, Scalar, Space, Statement};
+use crate::parse::syntax::{Base, Body, Operand, Scalar, Selected, Space, Statement};
 use crate::signature::parameter_offsets;
 
 /// For each function that has something which the software GPU does not have, the first of it.
@@ -118,7 +118,9 @@ fn estimated_registers(body: &Body) -> u32 {
         };
         for operand in &instruction.operands {
             match operand {
-                Operand::Register(register) | Operand::Address(Base::Register(register), _) => {
+                Operand::Register(register)
+                | Operand::Address(Base::Register(register), _)
+                | Operand::Selected(Selected { register, .. }) => {
                     mention(*register);
                 }
                 Operand::Vector(items) => {

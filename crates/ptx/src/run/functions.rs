@@ -353,61 +353,6 @@ pub(crate) extern "C" fn permute_bytes(a: u32, b: u32, selector: u32, mode: u32)
     }))
 }
 
-/// Operations of the SIMD video instructions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum PackedOperation {
-    Add,
-    Subtract,
-    Average,
-    AbsoluteDifference,
-    Minimum,
-    Maximum,
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-}
-
-/// One SIMD video instruction on `lanes` lanes. `flags`: bits 0 to 2 say whether result, `a` and `b` are
-/// signed, bit 3 saturates, bit 4 adds the lanes to `c`, bits 8 and up are the operation.
-pub(crate) extern "C" fn packed_lanes(a: u32, b: u32, c: u32, lanes: u32, flags: u32) -> u32 {
-    let bits = 32 / lanes;
-    let mask = (1_u32 << bits) - 1;
-    let lane = |word: u32, index: u32, signed: bool| {
-        let raised = word << (32 - bits * (index + 1));
-        if signed { i64::from(raised as i32 >> (32 - bits)) } else { i64::from(raised >> (32 - bits)) }
-    };
-    let (lowest, highest) =
-        if flags & 1 != 0 { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, i64::from(mask)) };
-    let (mut packed, mut sum) = (0, c);
-    for index in 0..lanes {
-        let (x, y) = (lane(a, index, flags & 2 != 0), lane(b, index, flags & 4 != 0));
-        let mut value = match flags >> 8 {
-            0 => x + y,
-            1 => x - y,
-            2 => (x + y + i64::from(x + y >= 0)) >> 1,
-            3 => (x - y).abs(),
-            4 => x.min(y),
-            5 => x.max(y),
-            6 => i64::from(x == y),
-            7 => i64::from(x != y),
-            8 => i64::from(x < y),
-            9 => i64::from(x <= y),
-            10 => i64::from(x > y),
-            _ => i64::from(x >= y),
-        };
-        if flags & 8 != 0 {
-            value = value.clamp(lowest, highest);
-        }
-        packed |= (value as u32 & mask) << (bits * index);
-        sum = sum.wrapping_add(value as u32);
-    }
-    if flags & 16 != 0 { sum } else { packed }
-}
-
 /// Rounds to the nearest half-precision number; the upper 16 bits of the result are zero.
 pub(crate) extern "C" fn single_to_half(value: f32) -> u32 {
     let bits = value.to_bits();

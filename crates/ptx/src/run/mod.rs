@@ -21,6 +21,7 @@ mod sparse;
 pub(crate) mod tensor;
 pub(crate) mod textures;
 mod turns;
+pub(crate) mod video;
 mod warp;
 
 pub(crate) use context::{Entry, Launch, Progress};

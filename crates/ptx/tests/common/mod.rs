@@ -154,6 +154,14 @@ pub fn noise(count: usize, seed: u32) -> Vec<f32> {
         .collect()
 }
 
+/// Why a module, or its only kernel, is refused.
+pub fn refusal(source: &str) -> String {
+    match Program::compile(&[source], &CompileOptions::default()) {
+        Err(error) => error.to_string(),
+        Ok(program) => program.kernels()[0].unsupported.as_ref().expect("it can run").to_string(),
+    }
+}
+
 /// A module with one kernel `k(u64 p, u64 q)`; `%rd0` is `p` and `%rd1` is `q`.
 pub fn kernel(body: &str) -> String {
     format!(

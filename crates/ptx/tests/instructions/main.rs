@@ -13,3 +13,4 @@ mod suspension;
 mod tensors;
 mod threads;
 mod values;
+mod video;

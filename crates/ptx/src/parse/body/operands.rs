@@ -4,7 +4,7 @@ use super::builder::{Builder, PendingLabel};
 use crate::parse::SyntaxError;
 use crate::parse::lexer::TokenKind;
 use crate::parse::parser::Parser;
-use crate::parse::syntax::{Base, Name, Operand};
+use crate::parse::syntax::{Base, Name, Operand, Selected, Selector};
 
 impl<'s> Builder<'s, '_> {
     /// The label or table that a branch names, which may come later.
@@ -75,11 +75,22 @@ impl<'s> Builder<'s, '_> {
         let operand = match parser.peek() {
             TokenKind::Single(bits) => Operand::Single(bits ^ (u32::from(negative) << 31)),
             TokenKind::Double(bits) => Operand::Double(bits ^ (u64::from(negative) << 63)),
-            TokenKind::Word(_) if negative => return Err(parser.unexpected("a number after `-`")),
+            TokenKind::Word(word) if negative => {
+                let selected = match self.find_register(parser, word)? {
+                    Some(register) => Selected { register, negated: true, selector: None },
+                    None => match self.find_selected(parser, word)? {
+                        Some(selected) => Selected { negated: true, ..selected },
+                        None => return Err(parser.unexpected("a number or register after `-`")),
+                    },
+                };
+                Operand::Selected(selected)
+            }
             TokenKind::Word("_") => Operand::Sink,
             TokenKind::Word(word) => {
                 if let Some(register) = self.find_register(parser, word)? {
                     Operand::Register(register)
+                } else if let Some(selected) = self.find_selected(parser, word)? {
+                    Operand::Selected(selected)
                 } else if self.body.prototypes.contains_key(word)
                     || self.body.branch_tables.contains_key(word)
                 {
@@ -104,6 +115,18 @@ impl<'s> Builder<'s, '_> {
         };
         parser.advance();
         Ok(operand)
+    }
+
+    /// The register that a word names together with a selector, if it does.
+    fn find_selected(
+        &mut self,
+        parser: &Parser<'s, '_>,
+        word: &'s str,
+    ) -> Result<Option<Selected>, SyntaxError> {
+        let Some((name, suffix)) = word.rsplit_once('.') else { return Ok(None) };
+        let Some(selector) = Selector::named(suffix) else { return Ok(None) };
+        let register = self.find_register(parser, name)?;
+        Ok(register.map(|register| Selected { register, negated: false, selector: Some(selector) }))
     }
 
     /// `[register+4]` and its like.
