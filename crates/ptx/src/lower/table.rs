@@ -12,7 +12,7 @@ use super::float::{
     addition, approximate_division, division, fused, multiplication, reciprocal, square_root, subtraction,
 };
 use super::{Lowered, Translator};
-use crate::parse::syntax::{Instruction, Scalar};
+use crate::parse::syntax::{Instruction, Operand, Scalar};
 use crate::run::functions as runtime;
 use crate::run::video::VideoOperation;
 
@@ -302,9 +302,11 @@ impl Waits {
     /// Whether a thread may poll with this instruction, which lies in a loop or not.
     pub(super) fn polls(self, instruction: &Instruction, in_loop: bool) -> bool {
         let is_ordered = || instruction.modifiers.iter().any(|modifier| ORDERED.contains(&modifier.as_str()));
+        let is_unread =
+            instruction.opcode == "atom" && matches!(instruction.operands.first(), Some(Operand::Sink));
         match self {
             Self::Never | Self::Always => false,
-            Self::Polling => in_loop,
+            Self::Polling => in_loop && !is_unread,
             Self::PollingIfOrdered => in_loop && is_ordered(),
         }
     }

@@ -75,6 +75,21 @@ impl Barriers {
         barrier.holding = barrier.holding.saturating_add(u32::from(votes && request.predicate));
     }
 
+    /// Counts all lanes of a warp that have not ended, which come with the same request, without a predicate.
+    pub(super) fn arrive_all(&mut self, request: &BarrierRequest, warp: usize, lanes: u32) {
+        let (index, warps) = (barrier_index(request), self.lanes.len() / COUNT);
+        if self.lanes[index * warps + warp] & lanes != 0 {
+            return (0..u32::BITS)
+                .map(|lane| 1 << lane)
+                .filter(|lane| lanes & lane != 0)
+                .for_each(|lane| self.arrive(request, warp, lane));
+        }
+        self.lanes[index * warps + warp] |= lanes;
+        let barrier = &mut self.barriers[index];
+        barrier.arrived = barrier.arrived.saturating_add(lanes.count_ones());
+        barrier.expected = request.threads;
+    }
+
     /// The barriers (a bit each) that everyone expected has reached; `alive` gives the lanes of each warp
     /// that have not ended, which are not waited for. Where a number of threads is expected, a warp counts as
     /// 32 of them, even if it has fewer, once all of its lanes that have not ended have arrived, as on a GPU.

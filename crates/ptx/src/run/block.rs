@@ -6,7 +6,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::barrier::{Barriers, ClusterBarrier};
 use super::carrier::Carrier;
-use super::context::{Launch, POLLS_BEFORE_YIELD, Raised, Request, ThreadContext};
+use super::context::{BarrierRequest, Launch, POLLS_BEFORE_YIELD, Raised, Request, ThreadContext};
 use super::signals::{Outcome, TrapState};
 use super::warp::lanes_in;
 use crate::fault::ThreadPosition;
@@ -48,6 +48,8 @@ struct Warp {
     stepping: u32,
     /// At a barrier of the block.
     barrier: u32,
+    /// The barrier that all lanes are at, if they came to it together and nothing is computed there.
+    common_barrier: Option<BarrierRequest>,
     /// Gave way to others.
     polling: u32,
     alive: u32,
@@ -96,7 +98,7 @@ impl<'l> Runner<'l> {
         let total_shared = launch.static_shared + launch.dynamic_shared;
         let number = if launch.waits { count } else { 1 };
         let carrier = Carrier::new(launch.entry, number, launch.frame_size);
-        let contexts = (0..number)
+        let mut contexts: Vec<ThreadContext> = (0..number)
             .map(|index| ThreadContext {
                 stack_limit: 0,
                 shared_base: arena.shared(),
@@ -137,6 +139,9 @@ impl<'l> Runner<'l> {
                 launch: std::ptr::from_ref(launch).cast(),
             })
             .collect();
+        for (index, context) in (0..).zip(&mut contexts) {
+            context.set_index(index, launch.block);
+        }
         Self {
             launch,
             arena,
@@ -264,7 +269,12 @@ impl<'l> Runner<'l> {
                     // runs.
                     unsafe {
                         (*context).yielder = yielder;
-                        (*context).start(index, block);
+                        if index == next {
+                            (*context).set_index(index, block);
+                        } else {
+                            (*context).advance(block);
+                        }
+                        (*context).start();
                         entry(context);
                     }
                 }
@@ -295,9 +305,9 @@ impl<'l> Runner<'l> {
         if self.launch.frame_size.is_some() {
             // SAFETY: stack 0 is the carrier's alone.
             let limit = unsafe { self.stacks().stack(0) }.compiled_code_limit();
-            for (index, context) in (0..).zip(&mut self.contexts) {
+            for context in &mut self.contexts {
                 context.stack_limit = limit;
-                context.start(index, self.launch.block);
+                context.start();
             }
         }
         for index in 0..self.threads.len() {
@@ -305,7 +315,7 @@ impl<'l> Runner<'l> {
             // SAFETY: the stack is free: the coroutine that had it ended with the last block.
             let stack = unsafe { self.stacks().stack(index) };
             self.contexts[index].stack_limit = stack.compiled_code_limit();
-            self.contexts[index].start(index as u32, self.launch.block);
+            self.contexts[index].start();
             let body = move |yielder: &Yielder<(), ()>, ()| {
                 // SAFETY: the context outlives the coroutine, and only this coroutine uses it while it runs.
                 unsafe {
@@ -425,8 +435,10 @@ impl<'l> Runner<'l> {
             };
             return Err((raised, self.thread_position(index)));
         }
-        for lane in lanes_in(lanes) {
-            self.note(warp, 1 << lane, self.contexts[first + lane].request);
+        if !self.note_common_barrier(warp, lanes) {
+            for lane in lanes_in(lanes) {
+                self.note(warp, 1 << lane, self.contexts[first + lane].request);
+            }
         }
         Ok(())
     }
@@ -475,12 +487,31 @@ impl<'l> Runner<'l> {
 }
 
 impl ThreadContext {
-    /// Makes this the context of the thread with this index in its block, at its start.
-    fn start(&mut self, index: u32, block: [u32; 3]) {
+    /// Makes this the context of the thread with this index in its block.
+    fn set_index(&mut self, index: u32, block: [u32; 3]) {
         let [x, y, _] = block;
         self.tid = [index % x, index / x % y, index / (x * y)];
         self.lane = index % WARP as u32;
         self.warp = index / WARP as u32;
+    }
+
+    /// The same for the next thread: kernels without waits are often so short that divisions would take most of the time.
+    fn advance(&mut self, block: [u32; 3]) {
+        self.lane += 1;
+        if self.lane == WARP as u32 {
+            (self.lane, self.warp) = (0, self.warp + 1);
+        }
+        for (coordinate, size) in self.tid.iter_mut().zip(block) {
+            *coordinate += 1;
+            if *coordinate < size {
+                break;
+            }
+            *coordinate = 0;
+        }
+    }
+
+    /// Puts the thread at its start.
+    fn start(&mut self) {
         self.local_top = 0;
         self.polls_left = POLLS_BEFORE_YIELD;
         self.resume_index = 0;

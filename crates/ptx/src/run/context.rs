@@ -161,7 +161,7 @@ pub(crate) struct PhaseRequest {
 }
 
 /// A thread's arrival at a barrier of the block.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BarrierRequest {
     pub(crate) barrier: u32,
     /// Threads that take part; 0 for all of the block.

@@ -477,3 +477,59 @@ fn a_barrier_object_may_be_initialised_anew_by_the_first_thread_that_leaves_it()
         assert_eq!(device.download::<u32>(out, 1), [192], "{leader}: {code}");
     }
 }
+
+/// Threads of blocks of three dimensions, that wait for each other or not, and of which some end within a function.
+#[test]
+fn every_thread_finds_its_own_index() {
+    for wait in ["", "bar.sync 0;"] {
+        let source = format!(
+            ".version 8.0\n.target sm_75\n.address_size 64\n\
+             .func maybe(.param .b32 a) {{ .reg .pred %p; .reg .b32 %r; ld.param.b32 %r, [a]; setp.eq.u32 %p, %r, 7; @%p exit; ret; }}\n\
+             .visible .entry k(.param .u64 p) {{ .reg .b32 %r<9>; .reg .b64 %rd<3>; ld.param.u64 %rd1, [p];\n\
+             mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y; mov.u32 %r3, %tid.z; mov.u32 %r4, %laneid; mov.u32 %r5, %warpid;\n\
+             mad.lo.u32 %r6, %r3, 5, %r2; mad.lo.u32 %r6, %r6, 3, %r1; mad.wide.u32 %rd2, %r6, 20, %rd1;\n\
+             {{ .param .b32 a; st.param.b32 [a], %r4; call maybe, (a); }} {wait}\n\
+             st.global.u32 [%rd2], %r1; st.global.u32 [%rd2+4], %r2; st.global.u32 [%rd2+8], %r3; st.global.u32 [%rd2+12], %r4;\n\
+             st.global.u32 [%rd2+16], %r5; ret; }}\n"
+        );
+        let device = Device::new(&[&source]);
+        let output = device.upload(&vec![u32::MAX; 300]);
+        device.try_launch("k", [3, 1, 1], [3, 5, 4], 0, &Params::default().with(output)).unwrap();
+        let expected: Vec<u32> = (0..60)
+            .flat_map(|index| {
+                let lane = index % 32;
+                if lane == 7 {
+                    [u32::MAX; 5]
+                } else {
+                    [index % 3, index / 3 % 5, index / 15, lane, index / 32]
+                }
+            })
+            .collect();
+        assert_eq!(device.download::<u32>(output, 300), expected, "{wait}");
+    }
+}
+
+/// Two groups of warps pass values on at barriers of their own, again and again, which the second one comes to with
+/// lanes that branched apart.
+#[test]
+fn groups_of_warps_have_barriers_of_their_own() {
+    let source = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 p) {\n\
+        .reg .b32 %r<12>; .reg .b64 %rd<3>; .reg .pred %p<4>; .shared .align 4 .b8 s[512];\n\
+        ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x; mov.u32 %r2, s; shl.b32 %r3, %r1, 2; add.u32 %r4, %r2, %r3;\n\
+        xor.b32 %r5, %r3, 128; add.u32 %r5, %r2, %r5; mov.u32 %r6, %r1; mov.u32 %r7, 0; shr.u32 %r8, %r1, 6;\n\
+        setp.ne.u32 %p1, %r8, 0; and.b32 %r9, %r1, 1; setp.eq.u32 %p2, %r9, 0;\n\
+        AGAIN: st.shared.u32 [%r4], %r6; @%p1 bra SECOND; bar.sync 1, 64; ld.shared.u32 %r10, [%r5]; bar.sync 1, 64; bra NEXT;\n\
+        SECOND: @%p2 bra EVEN; bar.sync 2, 64; bra BOTH;\n\
+        EVEN: bar.sync 2, 64;\n\
+        BOTH: ld.shared.u32 %r10, [%r5]; bar.sync 2, 64;\n\
+        NEXT: mad.lo.u32 %r6, %r10, 3, 1; add.u32 %r7, %r7, 1; setp.lt.u32 %p3, %r7, 9; @%p3 bra AGAIN;\n\
+        mad.wide.u32 %rd2, %r1, 4, %rd1; st.global.u32 [%rd2], %r6; ret; }\n";
+    let device = Device::new(&[source]);
+    let output = device.zeros::<u32>(128);
+    device.launch("k", 1, 128, Params::default().with(output));
+    let mut expected: Vec<u32> = (0..128).collect();
+    for _ in 0..9 {
+        expected = (0..128).map(|thread| expected[thread ^ 32].wrapping_mul(3).wrapping_add(1)).collect();
+    }
+    assert_eq!(device.download::<u32>(output, 128), expected);
+}

@@ -229,7 +229,31 @@ impl<'s> Builder<'s, '_> {
                 }
             }
         }
+        drop_unread_results(&mut self.body);
         Ok(self.body)
+    }
+}
+
+/// Has atomic operations whose result no other instruction names give none, as `red` does: compilers emit `atom` for
+/// `atomicAdd` even if nothing reads its result, and a thread that does not read it does not poll.
+fn drop_unread_results(body: &mut Body) {
+    let mut mentions = vec![0_u8; body.registers.len()];
+    let mut mention = |register: usize| mentions[register] = mentions[register].saturating_add(1);
+    for statement in &body.statements {
+        let Statement::Instruction(instruction) = statement else { continue };
+        instruction.operands.iter().for_each(|operand| operand.for_each_register(&mut mention));
+        if let Some(guard) = instruction.guard {
+            mention(guard.register);
+        }
+    }
+    for statement in &mut body.statements {
+        if let Statement::Instruction(instruction) = statement
+            && instruction.opcode == "atom"
+            && let Some(result @ &mut Operand::Register(register)) = instruction.operands.first_mut()
+            && mentions[register] == 1
+        {
+            *result = Operand::Sink;
+        }
     }
 }
 

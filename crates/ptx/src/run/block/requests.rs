@@ -1,7 +1,7 @@
 //! Requests of a block's threads to their warp and to the block: what lanes execute together, and the barriers.
 
 use super::{Runner, WARP};
-use crate::run::context::{Request, WarpOperation, WarpRequest};
+use crate::run::context::{Reduction, Request, WarpOperation, WarpRequest};
 use crate::run::matrix::{complete_multiply, complete_rearrange};
 use crate::run::mbarrier::is_over;
 use crate::run::warp::{lanes_in, warp_results};
@@ -26,6 +26,28 @@ impl Runner<'_> {
             Request::Step(_) => state.stepping |= bit,
             Request::Yield | Request::Phase(_) | Request::Fault(_) => state.polling |= bit,
         }
+    }
+
+    /// Notes that these lanes, which ran, are at the same barrier, if that is so and they are all that have not ended: the
+    /// usual case, in which their contexts need not be visited again when they go on.
+    pub(super) fn note_common_barrier(&mut self, warp: usize, lanes: u32) -> bool {
+        let contexts = &self.contexts[warp * WARP..];
+        let request = |lane: usize| match contexts[lane].request {
+            Request::Barrier(request) => Some(request),
+            _ => None,
+        };
+        let Some(first) = request(lanes.trailing_zeros() as usize % WARP) else { return false };
+        if lanes != self.warps[warp].alive
+            || !first.waits
+            || first.reduction != Reduction::None
+            || !lanes_in(lanes).all(|lane| request(lane) == Some(first))
+        {
+            return false;
+        }
+        self.barriers.arrive_all(&first, warp, lanes);
+        let state = &mut self.warps[warp];
+        (state.barrier, state.common_barrier) = (lanes, Some(first));
+        true
     }
 
     /// Answers the operations of the warp whose lanes have all come. Whether any lane can go on.
@@ -191,6 +213,14 @@ impl Runner<'_> {
             return false;
         }
         for index in 0..self.warps.len() {
+            let state = &mut self.warps[index];
+            if let Some(request) = state.common_barrier {
+                if self.barriers.warp_result(released, &request).is_some() {
+                    state.ready |= std::mem::take(&mut state.barrier);
+                    state.common_barrier = None;
+                }
+                continue;
+            }
             for lane in lanes_in(self.warps[index].barrier) {
                 let context = &mut self.contexts[index * WARP + lane];
                 let Request::Barrier(request) = context.request else { continue };
