@@ -166,6 +166,9 @@ int main() {
     CHECK_CUDA(cudaMalloc(&seen, BYTES));
     for (cudaStream_t *stream : {&standing, &second, &waiting, &other})
         CHECK_CUDA(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+    // A driver loads a kernel at its first launch, for which it may wait for streams that stand.
+    see();
+    CHECK_CUDA(cudaDeviceSynchronize());
     cudaEvent_t event;
     for (unsigned flags : {cudaEventDefault, cudaEventDisableTiming, cudaEventBlockingSync}) {
         CHECK_CUDA(cudaEventCreateWithFlags(&event, flags));

@@ -1,5 +1,6 @@
 //! The back end of one session: its state.
 
+use crate::block_hasher::BlockHashers;
 use crate::context::{self, Contexts};
 use crate::events::Events;
 use crate::functions::Functions;
@@ -46,6 +47,7 @@ pub struct Driver {
     pub(crate) window_addresses: WindowAddresses,
     pub(crate) device_window: WindowState,
     pub(crate) managed_window: WindowState,
+    pub(crate) block_hashers: BlockHashers,
     /// The compute capabilities of all devices, times ten, once code was loaded.
     pub(crate) capabilities: OnceLock<Vec<u32>>,
     /// Where kernels are asked about while the program has no context.
@@ -100,6 +102,7 @@ impl Driver {
             window_addresses,
             device_window: WindowState::default(),
             managed_window: WindowState::default(),
+            block_hashers: BlockHashers::default(),
             capabilities: OnceLock::new(),
             query_context: OnceLock::new(),
         })

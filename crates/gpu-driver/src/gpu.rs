@@ -292,6 +292,10 @@ impl Gpu for Driver {
         self.all_is_done()
     }
 
+    fn load_kernels_if_quiet(&self) {
+        self.block_hashers.load_kernels_if_quiet(|| self.all_is_done());
+    }
+
     fn suspend(&self, _store: Option<OwnedFd>) -> Result<(), SuspendError> {
         self.suspend_process()
     }

@@ -12,6 +12,7 @@
 //! | `resources` | Objects that the client has named: parts of devices, which green contexts use, and textures and surfaces |
 //! | `jit` | Options of the compiler and the linker: from what a client sent to what the driver takes, and back |
 //! | `fatbin` | What a fat binary holds, as far as the driver's back end must know before the driver sees it |
+//! | `block_hasher` | Block hashes of device memory, computed by a kernel of ours in the session's context |
 //! | `waits` | Waiting for the GPU without blocking anybody who has other things to do |
 //! | `events` | Events: a pool of our own, and those of the program that are waited for |
 //! | `stream_gates` | Streams: the context to which each belongs, and stops in one, for host functions |
@@ -28,6 +29,7 @@
 //! Handles have been checked before they come here; addresses in device memory are checked by the driver and
 //! the GPU.
 
+mod block_hasher;
 mod calls;
 mod context;
 mod driver;

@@ -107,6 +107,9 @@ CUresult cuCtxRecordEvent(Handle context, Handle event) { (void)event; note("rec
 // Streams and events.
 CUresult cuStreamCreateWithPriority(Handle *out, unsigned flags, int priority) { note("stream flags %u priority %d\n", flags, priority); return make(out); }
 CUresult cuStreamDestroy_v2(Handle stream) { (void)stream; return SUCCESS; }
+CUresult cuStreamCreate(Handle *out, unsigned flags) { note("stream flags %u\n", flags); return make(out); }
+CUresult cuStreamSynchronize(Handle stream) { (void)stream; return SUCCESS; }
+CUresult cuMemsetD8Async(Address to, unsigned char value, size_t bytes, Handle stream) { note("fill %llx %u %zu %p\n", to, value, bytes, stream); return SUCCESS; }
 CUresult cuStreamQuery(Handle stream) { (void)stream; return __atomic_load_n(&busy, __ATOMIC_SEQ_CST); }
 CUresult cuEventCreate(Handle *out, unsigned flags) {
     note("event flags %u\n", flags);
@@ -150,7 +153,7 @@ CUresult cuMemImportFromShareableHandle(Address *handle, void *descriptor, int k
 }
 CUresult cuMemAddressReserve(Address *out, size_t bytes, size_t alignment, Address wish, unsigned long long flags) {
     note("reserve %zu %zu %llx %llu\n", bytes, alignment, wish, flags);
-    *out = 0x7000000;
+    *out = wish ? wish : 0x7000000;
     return SUCCESS;
 }
 CUresult cuMemAddressFree(Address from, size_t bytes) { note("free addresses %llx %zu\n", from, bytes); return SUCCESS; }
@@ -159,6 +162,7 @@ CUresult cuMemMap(Address at, size_t bytes, size_t offset, Address handle, unsig
     return SUCCESS;
 }
 CUresult cuMemUnmap(Address from, size_t bytes) { note("unmap %llx %zu\n", from, bytes); return SUCCESS; }
+CUresult cuMemCreate(Address *out, size_t bytes, const void *properties, unsigned long long flags) { (void)properties; note("create %zu %llu\n", bytes, flags); *out = 0xa110d; return SUCCESS; }
 CUresult cuMemRelease(Address handle) { note("release %llx\n", handle); return SUCCESS; }
 CUresult cuMemSetAccess(Address from, size_t bytes, const struct access *access, size_t count) {
     note("access %llx %zu for %d of %zu: %d\n", from, bytes, access->id, count, access->flags);
@@ -206,6 +210,8 @@ static const char *kind_of(const void *image) {
 }
 // The first options must be those of the error log; a text that begins with "bad" is refused with a word about it.
 static CUresult compile(const void *image, unsigned count, const int *options, void **values) {
+    // Code of the back end's own needs no log.
+    if (count == 0 && strstr(image, ".entry block_hashes(")) return SUCCESS;
     if (count < 2 || options[0] != 5 || options[1] != 6) return INVALID_VALUE;
     if (strncmp(image, "bad", 3)) return SUCCESS;
     snprintf(values[0], (size_t)values[1], "line 1: nothing is right here");
@@ -213,7 +219,7 @@ static CUresult compile(const void *image, unsigned count, const int *options, v
 }
 CUresult cuModuleLoadDataEx(Handle *out, const void *image, unsigned count, const int *options, void **values) {
     const char *kind = kind_of(image);
-    note("module %s %s\n", kind, strcmp(kind, "text") ? "" : (const char *)image);
+    note("module %s %.100s\n", kind, strcmp(kind, "text") ? "" : (const char *)image);
     CUresult result = compile(image, count, options, values);
     return result == SUCCESS ? make(out) : result;
 }

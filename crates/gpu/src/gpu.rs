@@ -231,6 +231,10 @@ pub trait Gpu: Calls {
         false
     }
 
+    /// Does what must not happen while a stream has work, such as loading code of the back end's own, if none has any now. To
+    /// be called where no command can reach the device before this returns.
+    fn load_kernels_if_quiet(&self) {}
+
     /// Takes all that the device holds for this process, which is [quiet](Gpu::is_quiet), to the host, and frees it on the
     /// device; with `store` for back ends that want a [file](SuspendedTo::File). Until [`Gpu::resume`] has returned no
     /// other method may be called, and nothing may use the memory. May block for seconds.
@@ -289,6 +293,12 @@ pub trait DeviceBytes: Send {
     fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()>;
     /// Copies into the memory.
     fn write(&self, at: usize, bytes: &[u8]) -> CuResult<()>;
+    /// The hashes ([`block_hash`](crate::block_hash)) of the blocks of a part that begins at a block, if the device computes
+    /// them in less time than a copy takes; nothing where it does not, or is busy with other kernels.
+    fn block_hashes(&self, at: usize, bytes: usize) -> Option<CuResult<Vec<u128>>> {
+        let _ = (at, bytes);
+        None
+    }
 }
 
 /// Host memory that the back end knows. It is forgotten when this is dropped, which no copy to or from it

@@ -4,6 +4,7 @@
 //! NVIDIA's driver, the other is the software GPU. Validation of handles happens once, in [`objects`]; a back
 //! end gets its own handles.
 
+pub mod block_hash;
 pub mod calls;
 pub mod device_code;
 pub mod device_memory;

@@ -1,6 +1,7 @@
 //! Managed memory: memory of a device at an address of the client's choice, so that kernels have it at full
 //! speed. This process has its bytes by copies, in a stream that waits for nothing.
 
+use crate::block_hasher::{BlockHasher, MAX_BYTES};
 use crate::context;
 use crate::driver::Driver;
 use crate::functions::Functions;
@@ -11,6 +12,7 @@ use causeway_api::sys::{
     CUmemLocationType, CUresult, CUstream, CUstream_flags,
 };
 use causeway_gpu::{CuResult, DeviceBytes};
+use std::sync::Arc;
 
 /// Device memory is mapped in multiples of this (H200, driver 580); other devices refuse, and their clients
 /// use host memory.
@@ -24,6 +26,7 @@ struct Managed {
     bytes: usize,
     is_mapped: bool,
     stream: CUstream,
+    hasher: Arc<BlockHasher>,
 }
 
 // SAFETY: the stream is a handle of the driver, which any thread may use with its context current.
@@ -45,9 +48,11 @@ impl Driver {
             .0
             .lock()
             .get_or_insert_with(|| reserve_with_driver(self.functions, start, size)))?;
+        let context = context::current(self.functions)?;
         let mut managed = Managed {
             functions: self.functions,
-            context: context::current(self.functions)?,
+            context,
+            hasher: self.block_hashers.of(self.functions, context),
             address: address as usize,
             bytes: length,
             is_mapped: false,
@@ -144,6 +149,17 @@ impl DeviceBytes for Managed {
                 self.functions.cuStreamSynchronize(self.stream)
             }
         })
+    }
+
+    fn block_hashes(&self, at: usize, bytes: usize) -> Option<CuResult<Vec<u128>>> {
+        debug_assert!(at + bytes <= self.bytes, "the engine reads inside the memory");
+        // All of the last pair of words is mapped: as zeros, unless a kernel has written behind its memory.
+        let (address, bytes) = ((self.address + at) as u64, bytes.next_multiple_of(16));
+        if bytes > MAX_BYTES {
+            return None;
+        }
+        // SAFETY: the part lies in the memory, which the engine frees when the device is idle.
+        unsafe { self.hasher.hashes(address, bytes) }
     }
 }
 

@@ -13,6 +13,7 @@ mod join;
 mod poll_interval;
 
 pub(crate) use join::Join;
+pub(crate) use poll_interval::poll_interval;
 
 use super::events::Events;
 use super::functions::Functions;

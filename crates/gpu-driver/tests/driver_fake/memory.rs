@@ -1,12 +1,12 @@
 //! Copies, staging and allocations, passed on to the driver.
 
-use super::Fake;
+use super::{BUSY, Fake};
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::{CUmemPool_attribute, CUresult};
 use causeway_api::types::Region;
-use causeway_gpu::Gpu;
 use causeway_gpu::calls::*;
 use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPath};
+use causeway_gpu::{Gpu, Shared};
 
 #[test]
 fn copies_use_the_call_that_fits() {
@@ -143,4 +143,49 @@ fn pools_have_numbers_of_two_widths() {
     let value = |number| fake.driver.memory_pool_attribute_get(pool, CUmemPool_attribute(number));
     assert_eq!((value(2), value(4)), (Ok(1), Ok(5_000_000_000)));
     assert_eq!(value(99), Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+}
+
+/// Loading waits for every stream of the context, which the program may have stand until this call has ended.
+#[test]
+fn the_kernel_for_block_hashes_is_loaded_when_nothing_runs_and_copies_have_cost_as_much() {
+    let fake = Fake::new();
+    let (window, size) = fake.driver.snapshot().unwrap().managed_window;
+    assert!(size > 0, "the devices map memory");
+    let bytes = 256 << 20;
+    let (_, Shared::OnDevice(memory)) = fake.driver.shared_memory(window, bytes, true).unwrap() else {
+        panic!("managed memory lies on the host");
+    };
+    let loads = || {
+        fake.driver.load_kernels_if_quiet();
+        fake.log().matches("module ").count()
+    };
+    for _ in 0..3 {
+        assert!(memory.block_hashes(0, bytes).is_none());
+        assert_eq!(loads(), 0, "copies have cost less than a load");
+    }
+    assert!(memory.block_hashes(0, bytes).is_none());
+    fake.set_busy(BUSY);
+    assert_eq!(loads(), 0, "a stream has work");
+    assert!(memory.block_hashes(0, bytes).is_none());
+    fake.set_busy(0);
+    assert_eq!((loads(), loads()), (1, 0));
+    let hashes = memory.block_hashes(65536, 65536 + 48).expect("the kernel is there").unwrap();
+    assert_eq!(hashes.len(), 2);
+    let log = fake.log();
+    assert!(log.contains("launch grid 2,1,1 block 512,1,1"), "{log}");
+    // The kernel does not end: whoever asks copies meanwhile.
+    fake.set_busy(BUSY);
+    assert!(memory.block_hashes(0, 65536).is_none());
+    assert!(fake.log().contains("launch grid 1,1,1"));
+    assert!(memory.block_hashes(0, 65536).is_none());
+    assert_eq!(fake.log(), "", "a second one would wait behind it");
+    fake.set_busy(0);
+    assert!(memory.block_hashes(0, 65536).is_some());
+    fake.set_busy(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS.0 as i32);
+    assert_eq!(memory.block_hashes(0, 65536), Some(Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)));
+    fake.set_busy(0);
+    fake.log();
+    drop(memory);
+    let log = fake.log();
+    assert!(log.contains("unregister") && log.contains("unmap"), "{log}");
 }

@@ -5,6 +5,7 @@ use causeway_api::calls;
 use causeway_api::handle::Handle;
 use causeway_api::sys::CUmemPool_attribute;
 use causeway_api::types::Region;
+use causeway_gpu::block_hash::{BLOCK, hash};
 use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPath};
 use causeway_gpu::{Gpu, Shared};
 use std::time::Instant;
@@ -172,6 +173,61 @@ pub fn shared(session: &Session) -> Outcome {
         })?;
     }
     Ok("managed memory is the device's".to_owned())
+}
+
+/// The device and the processor compute the same hashes of managed memory, of any length, and a full device does not hold the
+/// computation up for ever.
+pub fn block_hashes(session: &Session) -> Outcome {
+    let (window, size) = session.driver.snapshot()?.managed_window;
+    if size == 0 {
+        return Ok("managed memory is the host's".to_owned());
+    }
+    let bytes = (256 << 20) + 5 * BLOCK + 48;
+    let (address, memory) = session.driver.shared_memory(window, bytes, true)?;
+    let Shared::OnDevice(memory) = memory else {
+        return Err("managed memory lies on the host".to_owned().into());
+    };
+    let mut number = 1_u64;
+    let mut expected = vec![0_u8; bytes];
+    for word in expected.chunks_mut(8) {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        word.copy_from_slice(&(number ^ number >> 29).to_le_bytes()[..word.len()]);
+    }
+    memory.write(0, &expected)?;
+    for _ in 0..5 {
+        check(memory.block_hashes(0, bytes).is_none(), || "the kernel is loaded too early".to_owned())?;
+    }
+    let mut remark = String::new();
+    let start = Instant::now();
+    session.driver.load_kernels_if_quiet();
+    remark += &format!("loaded in {} ms; ", start.elapsed().as_millis());
+    for (at, length) in [
+        (0, bytes),
+        (0, 2 << 20),
+        (BLOCK, BLOCK),
+        (3 * BLOCK, bytes - 3 * BLOCK),
+        (bytes / BLOCK * BLOCK, bytes % BLOCK),
+    ] {
+        let start = Instant::now();
+        let Some(found) = memory.block_hashes(at, length) else {
+            return Err("the device does not compute hashes".to_owned().into());
+        };
+        let (took, found) = (start.elapsed(), found?);
+        let of_host: Vec<u128> = expected[at..at + length].chunks(BLOCK).map(hash).collect();
+        check(found == of_host, || format!("{length} bytes from {at}: the hashes differ"))?;
+        remark += &format!("{} KiB in {} us; ", length >> 10, took.as_micros());
+    }
+    // A byte of the device's own changes one hash.
+    let offset = 77 * BLOCK + 5;
+    let fill =
+        calls::cuMemsetD8Async { dstDevice: address + offset as u64, uc: 1, N: 1, hStream: Handle::NULL };
+    session.call(fill)?;
+    session.finish(Handle::NULL)?;
+    expected[offset] = 1;
+    let found = memory.block_hashes(0, 100 * BLOCK).ok_or_else(|| "no hashes".to_owned())??;
+    let of_host: Vec<u128> = expected[..100 * BLOCK].chunks(BLOCK).map(hash).collect();
+    check(found == of_host, || "the hashes after a change differ".to_owned())?;
+    Ok(remark)
 }
 
 /// What is said to work must give descriptors, of ranges that begin anywhere; the rest must say why not.

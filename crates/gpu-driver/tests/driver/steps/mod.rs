@@ -16,6 +16,7 @@ pub const ALL: &[(&str, Step)] = &[
     ("memory: rate of pinned copies", memory::rate),
     ("memory: pools", memory::pools),
     ("memory: shared with this process", memory::shared),
+    ("memory: block hashes", memory::block_hashes),
     ("memory: for network cards", memory::direct),
     ("code: a function adds vectors", execution::vector_add),
     ("code: a kernel of a library adds vectors", execution::kernel),

@@ -168,6 +168,10 @@ impl Engine {
             }
             EngineRequest::mirror_write(write) => now(memory.mirrors.write(write.changes)),
             EngineRequest::mirror_changes(query) => {
+                if query.start == 0 {
+                    // The state is this thread's, and with it all that is launched.
+                    session.gpu().load_kernels_if_quiet();
+                }
                 self.find_changes(head, query.start);
                 Ok(ReplyTime::Later)
             }

@@ -16,7 +16,7 @@ use causeway_api::types::MemoryRange;
 use causeway_gpu::{CuResult, Gpu, Shared, Staging};
 use causeway_memory::mirror::{Changes, find_changes, merge_changes, read_changes};
 use core::ops::Range;
-use on_device::OnDevice;
+use on_device::{ChangedBlocks, OnDevice};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A reply with more changes than this ends, and the client asks again.
@@ -31,6 +31,9 @@ const MAX_DIRTY_RANGE_BYTES: u64 = 64 << 20;
 
 /// The longest part of a mirror that the client reads at a time.
 pub const MAX_READ_BYTES: usize = on_device::PIECE;
+
+/// Memory of this process is compared in pieces of this size; others use the mirrors in between.
+const COMPARED_PIECE: usize = 4 << 20;
 
 /// Mirrors of fewer bytes are looked through in less time than another thread is called to do so.
 const FEW: usize = 512 << 10;
@@ -229,48 +232,34 @@ impl Mirrors {
         };
         let Some(mirror) = table.mirrors.get_mut(&start) else { return Ok(None) };
         let from = at.saturating_sub(start) as usize;
-        let to = (from / on_device::PIECE * on_device::PIECE + on_device::PIECE).min(mirror.len());
         found.changes.separate();
-        let stopped = mirror.find(gpu, start, from..to, found)?;
+        let stopped = mirror.find(gpu, start, from, found)?;
         Ok(Some(start + stopped.max(1) as u64))
     }
 
-    /// Copies memory of a mirror into `into`. When that fails, the device may still write there: it must be
-    /// set aside.
+    /// Copies changed memory of a mirror into `into`, for the client. When that fails, the device may still write there: it
+    /// must be set aside.
     pub fn read(&self, address: u64, into: &mut [u8]) -> CuResult<()> {
-        let table = self.table.lock();
+        let mut table = self.table.lock();
         let (start, mirror) =
-            table.mirrors.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            table.mirrors.range_mut(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let at = (address - start) as usize;
         if at.checked_add(into.len()).is_none_or(|end| end > mirror.len()) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        match &mirror.memory {
+        match &mut mirror.memory {
             Memory::Here { memory, .. } => {
                 // SAFETY: the range lies in the memory. Kernels may write to it meanwhile; then old or new
                 // bytes are copied.
                 unsafe { into.as_mut_ptr().copy_from_nonoverlapping(memory.as_ptr().add(at), into.len()) };
                 Ok(())
             }
-            Memory::OnDevice(memory) => memory.read(at, into),
+            Memory::OnDevice(memory) => memory.read_and_agree(at, into),
         }
     }
 }
 
 impl Found {
-    /// Adds a block of device memory, `at` bytes behind the beginning of its mirror at `start`.
-    fn add_block(&mut self, start: u64, at: usize, bytes: &[u8]) {
-        let (address, length) = (start + at as u64, bytes.len() as u64);
-        if self.changes.len() + bytes.len() <= MAX_BLOCKS {
-            return self.changes.add(address, bytes);
-        }
-        match self.ranges.last_mut() {
-            // A range lies in one mirror, although another may begin right behind it: the client reads it as a whole.
-            Some(last) if at > 0 && last.address + last.bytes == address => last.bytes += length,
-            _ => self.ranges.push(MemoryRange { address, bytes: length }),
-        }
-    }
-
     /// Whether the reply may become longer.
     fn has_capacity(&self) -> bool {
         let in_ranges: u64 = self.ranges.iter().map(|range| range.bytes).sum();
@@ -314,25 +303,52 @@ impl Mirror {
         }
     }
 
-    /// Finds what kernels have changed in a part, and returns where it stopped. The mirror begins at
-    /// `address`.
-    fn find(&mut self, gpu: &dyn Gpu, address: u64, part: Range<usize>, all: &mut Found) -> CuResult<usize> {
+    /// Finds what kernels have changed from a place on, in as much as is looked through at once, and returns where it
+    /// stopped. The mirror begins at `address`.
+    fn find(&mut self, gpu: &dyn Gpu, address: u64, from: usize, all: &mut Found) -> CuResult<usize> {
         match &mut self.memory {
             Memory::Here { memory, base } => {
+                let to = (from / COMPARED_PIECE * COMPARED_PIECE + COMPARED_PIECE).min(base.len());
                 // SAFETY: the memory has as many bytes as the base.
                 let stopped = unsafe {
-                    find_changes(memory.as_ptr(), base, part.start, part.end, |at, bytes| {
+                    find_changes(memory.as_ptr(), base, from, to, |at, bytes| {
                         all.changes.add(address + at as u64, bytes);
                         all.has_capacity()
                     })
                 };
                 Ok(stopped)
             }
-            Memory::OnDevice(memory) => memory.find(gpu, part, |at, bytes| {
-                all.add_block(address, at, bytes);
-                all.has_capacity()
-            }),
+            Memory::OnDevice(memory) => {
+                memory.find(gpu, from..memory.len(), &mut FoundOnDevice { address, all })
+            }
         }
+    }
+}
+
+/// Changed blocks of a mirror of device memory that begins at an address.
+struct FoundOnDevice<'a> {
+    address: u64,
+    all: &'a mut Found,
+}
+
+impl ChangedBlocks for FoundOnDevice<'_> {
+    fn needs_bytes(&self, length: usize) -> bool {
+        self.all.changes.len() + length <= MAX_BLOCKS
+    }
+
+    fn add(&mut self, at: usize, bytes: &[u8]) -> bool {
+        self.all.changes.add(self.address + at as u64, bytes);
+        self.all.has_capacity()
+    }
+
+    fn add_unread(&mut self, block: Range<usize>) -> bool {
+        let (address, bytes) = (self.address + block.start as u64, block.len() as u64);
+        match self.all.ranges.last_mut() {
+            // A range lies in one mirror, although another may begin right behind it: the client reads it as a whole.
+            Some(last) if block.start > 0 && last.address + last.bytes == address => last.bytes += bytes,
+            _ => self.all.ranges.push(MemoryRange { address, bytes }),
+        }
+        self.all.has_capacity()
     }
 }
 

@@ -1,26 +1,40 @@
 //! A mirror in memory of a device, which this process has only by copies.
 //!
 //! What both ends agreed on is kept as a hash of each block: a copy of all of it would take as much memory of
-//! the host, and comparing would read both.
+//! the host, and comparing would read both. The device computes the hashes where it can; otherwise the memory is
+//! copied and hashed here.
 
 use causeway_api::sys::CUresult;
+use causeway_gpu::block_hash::hash;
 use causeway_gpu::{CuResult, DeviceBytes, Gpu, Staging};
 use causeway_memory::copy_threads;
 use core::ops::Range;
 use std::sync::OnceLock;
-use twox_hash::XxHash3_128;
 
-/// Bytes that have a hash of their own. A block that has changed travels as a whole.
-pub(super) const BLOCK: usize = 64 << 10;
+/// A block has a hash of its own, and travels as a whole when it has changed.
+pub(super) use causeway_gpu::block_hash::BLOCK;
 
-/// The memory is looked through in pieces of this size: one copy takes as long as a few of the small ones.
+/// Memory that is copied is looked through in pieces of this size: one copy takes as long as a few of the small ones.
 pub(super) const PIECE: usize = 4 << 20;
+
+/// Memory whose device computes the hashes is looked through in pieces of this size.
+const HASHED_PIECE: usize = 1 << 30;
 
 /// Threads that hash a piece: then it takes as long as the device's copy of it.
 const HASHERS: usize = 4;
 
 /// Bytes of what is said of a block that was agreed on: whether it is known, and its hash.
 const HASH_BYTES: usize = 1 + size_of::<u128>();
+
+/// Where changed blocks go. They are added in order; `false` says that no more may be added.
+pub(super) trait ChangedBlocks {
+    /// Whether the next block's bytes are wanted, of this length.
+    fn needs_bytes(&self, length: usize) -> bool;
+    /// Adds a block with its bytes.
+    fn add(&mut self, at: usize, bytes: &[u8]) -> bool;
+    /// Adds a block whose bytes the client reads, which agrees on them.
+    fn add_unread(&mut self, block: Range<usize>) -> bool;
+}
 
 /// Memory of a device.
 pub(super) struct OnDevice {
@@ -51,6 +65,20 @@ impl OnDevice {
     /// Copies from the memory. When that fails, the device may still write to `into`: it must be set aside.
     pub(super) fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()> {
         self.memory.read(at, into)
+    }
+
+    /// Copies from the memory what the client gets, and agrees on it. When that fails, the device may still write to `into`:
+    /// it must be set aside.
+    pub(super) fn read_and_agree(&mut self, at: usize, into: &mut [u8]) -> CuResult<()> {
+        self.memory.read(at, into)?;
+        // Only of whole blocks it is known what both ends have.
+        let (first, end) = (at.next_multiple_of(BLOCK), at + into.len());
+        let end = if end == self.bytes { end } else { end / BLOCK * BLOCK };
+        if first < end {
+            let agreed = self.agreed[first / BLOCK..].iter_mut();
+            agreed.zip(hashes(&into[first - at..end - at])).for_each(|(agreed, hash)| *agreed = Some(hash));
+        }
+        Ok(())
     }
 
     /// What both ends agreed on in a part that begins at a block and has these bytes; nothing where it is these.
@@ -100,35 +128,86 @@ impl OnDevice {
         Ok(())
     }
 
-    /// Calls `found` with the place and the bytes of each block of a part that is not what both ends agreed
-    /// on, and agrees on it. Returns where it stopped: at the end of the part's last block, or earlier once
-    /// `found` has said `false`.
+    /// Adds each block of a part that is not what both ends agreed on to `changed`, and agrees on it. Returns where it
+    /// stopped: at the end of the part's last block, or earlier, once `changed` has said `false` or when much has been
+    /// copied.
     pub(super) fn find(
         &mut self,
         gpu: &dyn Gpu,
         part: Range<usize>,
-        mut found: impl FnMut(usize, &[u8]) -> bool,
+        changed: &mut impl ChangedBlocks,
     ) -> CuResult<usize> {
-        let mut start = part.start / BLOCK * BLOCK;
+        let start = part.start / BLOCK * BLOCK;
         let end = part.end.next_multiple_of(BLOCK).min(self.bytes);
-        let mut copy = gpu.staging(PIECE.min(end - start))?;
-        while start < end {
-            let length = copy.len().min(end - start);
-            copy = self.read_or_set_aside(gpu, copy, start, length)?;
-            let piece = &copy.as_slice()[..length];
-            for (index, (bytes, hash)) in piece.chunks(BLOCK).zip(hashes(piece)).enumerate() {
-                let number = start / BLOCK + index;
-                if self.agreed[number] == Some(hash) {
-                    continue;
-                }
-                self.agreed[number] = Some(hash);
-                if !found(number * BLOCK, bytes) {
-                    return Ok(self.block(number).end);
-                }
-            }
-            start += length;
+        let hashed_end = end.min(start + HASHED_PIECE);
+        match self.memory.block_hashes(start, hashed_end - start) {
+            Some(hashes) => self.find_by_hashes(gpu, start / BLOCK, &hashes?, changed),
+            None => self.find_by_copy(gpu, start..end.min(start + PIECE), changed),
         }
-        Ok(end)
+    }
+
+    /// The device has computed the hashes of blocks from a number on. The bytes of those that have changed are copied as far
+    /// as `changed` takes them.
+    fn find_by_hashes(
+        &mut self,
+        gpu: &dyn Gpu,
+        first: usize,
+        hashes: &[u128],
+        changed: &mut impl ChangedBlocks,
+    ) -> CuResult<usize> {
+        let mut copy = None;
+        for (number, found) in (first..).zip(hashes) {
+            if self.agreed[number] == Some(*found) {
+                continue;
+            }
+            let block = self.block(number);
+            let has_capacity = if changed.needs_bytes(block.len()) {
+                let unused = match copy.take() {
+                    Some(copy) => copy,
+                    None => gpu.staging(BLOCK)?,
+                };
+                let bytes = copy.insert(self.read_or_set_aside(gpu, unused, block.start, block.len())?);
+                let bytes = &bytes.as_slice()[..block.len()];
+                // Kernels may have changed it again: what is agreed on is what travels.
+                self.agreed[number] = Some(hash(bytes));
+                changed.add(block.start, bytes)
+            } else {
+                self.agreed[number] = None;
+                changed.add_unread(block.clone())
+            };
+            if !has_capacity {
+                return Ok(block.end);
+            }
+        }
+        Ok(self.block(first + hashes.len() - 1).end)
+    }
+
+    fn find_by_copy(
+        &mut self,
+        gpu: &dyn Gpu,
+        part: Range<usize>,
+        changed: &mut impl ChangedBlocks,
+    ) -> CuResult<usize> {
+        let copy = gpu.staging(part.len())?;
+        let copy = self.read_or_set_aside(gpu, copy, part.start, part.len())?;
+        let bytes = &copy.as_slice()[..part.len()];
+        for (number, (bytes, hash)) in (part.start / BLOCK..).zip(bytes.chunks(BLOCK).zip(hashes(bytes))) {
+            if self.agreed[number] == Some(hash) {
+                continue;
+            }
+            let block = self.block(number);
+            let has_capacity = if changed.needs_bytes(block.len()) {
+                self.agreed[number] = Some(hash);
+                changed.add(block.start, bytes)
+            } else {
+                self.agreed[number] = None;
+                changed.add_unread(block.clone())
+            };
+            if !has_capacity {
+                return Ok(block.end);
+            }
+        }
+        Ok(part.end)
     }
 
     fn read_or_set_aside(
@@ -152,10 +231,6 @@ impl OnDevice {
     fn block(&self, number: usize) -> Range<usize> {
         number * BLOCK..((number + 1) * BLOCK).min(self.bytes)
     }
-}
-
-fn hash(bytes: &[u8]) -> u128 {
-    XxHash3_128::oneshot(bytes)
 }
 
 /// The hashes of the blocks of a piece.
@@ -200,14 +275,36 @@ pub(super) mod tests {
         (gpu, bytes, memory)
     }
 
+    /// Takes so many blocks, with or without their bytes.
+    struct Blocks {
+        found: Vec<Range<usize>>,
+        capacity: usize,
+        needs_bytes: bool,
+    }
+
+    impl ChangedBlocks for Blocks {
+        fn needs_bytes(&self, _: usize) -> bool {
+            self.needs_bytes
+        }
+
+        fn add(&mut self, at: usize, bytes: &[u8]) -> bool {
+            self.found.push(at..at + bytes.len());
+            self.found.len() < self.capacity
+        }
+
+        fn add_unread(&mut self, block: Range<usize>) -> bool {
+            self.found.push(block);
+            self.found.len() < self.capacity
+        }
+    }
+
     fn changed(gpu: &SoftwareGpu, memory: &mut OnDevice) -> Vec<Range<usize>> {
-        let mut all = Vec::new();
-        let stopped = memory.find(gpu, 0..SIZE, |at, bytes| {
-            all.push(at..at + bytes.len());
-            true
-        });
-        assert_eq!(stopped, Ok(SIZE));
-        all
+        let mut blocks = Blocks { found: Vec::new(), capacity: usize::MAX, needs_bytes: true };
+        let mut from = 0;
+        while from < SIZE {
+            from = memory.find(gpu, from..SIZE, &mut blocks).unwrap();
+        }
+        blocks.found
     }
 
     #[test]
@@ -241,14 +338,88 @@ pub(super) mod tests {
         bytes.0.lock().fill(1);
         let (mut from, mut found) = (0, 0);
         while from < SIZE {
-            let stopped = memory.find(&gpu, from..SIZE, |at, bytes| {
-                assert_eq!(at, from);
-                found += bytes.len();
-                false
-            });
-            from = stopped.unwrap();
+            let mut blocks = Blocks { found: Vec::new(), capacity: 1, needs_bytes: from % 2 == 0 };
+            let stopped = memory.find(&gpu, from..SIZE, &mut blocks).unwrap();
+            assert_eq!(blocks.found, [from..stopped]);
+            found += stopped - from;
+            from = stopped;
         }
         assert_eq!(found, SIZE);
+    }
+
+    /// Memory of a device that computes hashes, now and then.
+    struct Hashing {
+        bytes: Bytes,
+        calls: core::cell::Cell<usize>,
+        copied: Arc<Mutex<usize>>,
+    }
+
+    impl DeviceBytes for Hashing {
+        fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()> {
+            *self.copied.lock() += into.len();
+            self.bytes.read(at, into)
+        }
+
+        fn write(&self, at: usize, bytes: &[u8]) -> CuResult<()> {
+            self.bytes.write(at, bytes)
+        }
+
+        fn block_hashes(&self, at: usize, bytes: usize) -> Option<CuResult<Vec<u128>>> {
+            self.calls.set(self.calls.get() + 1);
+            let is_busy = self.calls.get().is_multiple_of(3);
+            (!is_busy).then(|| Ok(self.bytes.0.lock()[at..at + bytes].chunks(BLOCK).map(hash).collect()))
+        }
+    }
+
+    #[test]
+    fn hashes_of_the_device_find_what_copies_find() {
+        let (gpu, bytes, _) = memory();
+        let copied = Arc::new(Mutex::new(0));
+        let hashing =
+            Hashing { bytes: bytes.clone(), calls: core::cell::Cell::default(), copied: Arc::clone(&copied) };
+        let mut memory = OnDevice::zeroed(Box::new(hashing), SIZE);
+        assert_eq!(changed(&gpu, &mut memory), []);
+        assert_eq!(*copied.lock(), 0, "what has not changed stays where it is");
+        for round in 1..30_usize {
+            let offsets = [round * 7919 % SIZE, SIZE - 1, round * 104_729 % SIZE];
+            offsets.iter().for_each(|at| bytes.0.lock()[*at] ^= round as u8);
+            memory.put(BLOCK * (round % 8), &vec![round as u8; BLOCK]).unwrap();
+            let written = round % 8 * BLOCK..(round % 8 + 1) * BLOCK;
+            let mut expected: Vec<_> = offsets
+                .iter()
+                .filter(|at| !written.contains(at))
+                .map(|at| at / BLOCK * BLOCK..(at / BLOCK * BLOCK + BLOCK).min(SIZE))
+                .collect();
+            expected.sort_by_key(|block| block.start);
+            expected.dedup();
+            assert_eq!(changed(&gpu, &mut memory), expected, "round {round}");
+        }
+    }
+
+    #[test]
+    fn what_the_client_has_read_is_what_is_agreed_on() {
+        let (gpu, bytes, mut memory) = memory();
+        let mut unread = || {
+            let mut blocks = Blocks { found: Vec::new(), capacity: usize::MAX, needs_bytes: false };
+            let stopped = memory.find(&gpu, 0..PIECE, &mut blocks);
+            assert_eq!(stopped, Ok(PIECE));
+            blocks.found
+        };
+        bytes.0.lock()[5] = 1;
+        assert_eq!(unread(), [0..BLOCK]);
+        // A kernel that still runs writes before the client reads, and again what was found.
+        bytes.0.lock()[5] = 2;
+        let mut read = vec![0; BLOCK];
+        memory.read_and_agree(0, &mut read).unwrap();
+        bytes.0.lock()[5] = 1;
+        let changed_again = changed(&gpu, &mut memory);
+        assert_eq!((read[5], changed_again), (2, vec![0..BLOCK]));
+        bytes.0.lock()[2 * BLOCK] = 1;
+        memory.read_and_agree(2 * BLOCK - 1, &mut [0; 5]).unwrap();
+        assert_eq!(changed(&gpu, &mut memory), [2 * BLOCK..3 * BLOCK], "a part of a block is not the block");
+        bytes.0.lock()[SIZE - 1] = 7;
+        memory.read_and_agree(SIZE / BLOCK * BLOCK, &mut [0; SIZE % BLOCK]).unwrap();
+        assert_eq!(changed(&gpu, &mut memory), []);
     }
 
     #[test]
@@ -265,7 +436,8 @@ pub(super) mod tests {
         }
         let (gpu, _, _) = memory();
         let mut memory = OnDevice::zeroed(Box::new(Broken), SIZE);
-        assert_eq!(memory.find(&gpu, 0..SIZE, |_, _| true), Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+        let mut blocks = Blocks { found: Vec::new(), capacity: usize::MAX, needs_bytes: true };
+        assert_eq!(memory.find(&gpu, 0..SIZE, &mut blocks), Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
         assert_eq!(memory.put(0, &[1]), Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
     }
 }
