@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use causeway_access::keys::clients::{Client, Clients, ClientsError, InvitedClient, OTHERS};
 use causeway_access::keys::file::KeyFileError;
+use causeway_access::keys::groups::{GROUPS, Group, GroupName};
 use causeway_access::keys::limits::{Bandwidth, ClientLimits, LimitChanges, NewLimit, SessionMemory, Share};
 use causeway_access::target::ClientNameError;
 use causeway_access::{ClientName, Invitation, Key, Target, TargetError};
@@ -25,6 +26,7 @@ use crate::own_server;
 /// holders. A client with a key of its own has a name in logs, `causeway sessions` and the audit log; it sees
 /// only its own sessions, shares no memory and no cached images with others, and can be revoked, which ends
 /// its sessions. Changes take effect at once. The clients are stored in clients.toml beside the server's key.
+/// Tables `[groups.NAME]` of that file name groups of clients and local users that share limits.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -75,8 +77,8 @@ enum Action {
     /// Change the limits of a client. Limits that are not given stay. The change takes effect at once, but
     /// running sessions keep the resources that they have.
     Limit {
-        /// Name of the client; or `*` for each peer without a key of its own, and for clients without a limit
-        /// of their own.
+        /// Name of the client; `groups.NAME` for all members of a group together; or `*` for each peer without
+        /// a key of its own, and for clients without a limit of their own.
         #[arg(value_name = "NAME")]
         limited: Limited,
         #[command(flatten)]
@@ -137,6 +139,7 @@ causeway_access::for_each_client_limit!(limit_options);
 #[derive(Debug, Clone, Copy)]
 enum Limited {
     Client(ClientName),
+    Group(GroupName),
     Others,
 }
 
@@ -144,7 +147,11 @@ impl FromStr for Limited {
     type Err = ClientNameError;
 
     fn from_str(text: &str) -> Result<Self, ClientNameError> {
-        if text == OTHERS { Ok(Self::Others) } else { text.parse().map(Self::Client) }
+        match text.strip_prefix(GROUPS).and_then(|rest| rest.strip_prefix('.')) {
+            Some(group) => group.parse().map(Self::Group),
+            None if text == OTHERS => Ok(Self::Others),
+            None => text.parse().map(Self::Client),
+        }
     }
 }
 
@@ -181,6 +188,12 @@ pub enum ClientCommandError {
     /// There is no client of that name.
     #[error("there is no client {0}: `causeway client list` lists them")]
     Unknown(ClientName),
+    /// There is no group of that name.
+    #[error("there is no group {0}: write a table [{GROUPS}.{0}] with its `members` into clients.toml")]
+    UnknownGroup(GroupName),
+    /// The name stands for something else in the list.
+    #[error("no client can be called {GROUPS}: the list of clients has groups under this name")]
+    Reserved,
     /// No limit is named.
     #[error(
         "no limit is named, so nothing was changed: name one or more, such as --sessions 4, or --sessions none to take one \
@@ -203,6 +216,11 @@ pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
         return Err(ClientCommandError::NoServer(key_file.display().to_string()));
     }
     let path = Clients::path_in_folder_of(&key_file);
+    if let Action::Add { name, .. } | Action::Invite { name, .. } = &arguments.action
+        && name.as_str() == GROUPS
+    {
+        return Err(ClientCommandError::Reserved);
+    }
     match &arguments.action {
         Action::Add { name, address, days, limits } => {
             add(&path, *name, address.as_deref(), expiry(*days), (*limits).into())?;
@@ -215,6 +233,10 @@ pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
             let notes = Clients::update(&path, |clients| {
                 let own = match limited {
                     Limited::Others => Some(&mut clients.others),
+                    Limited::Group(name) => {
+                        let group = clients.groups.iter_mut().find(|group| group.name == *name);
+                        group.map(|group| &mut group.limits)
+                    }
                     Limited::Client(name) => {
                         let invited = clients.invited.get_mut(name).map(|invited| &mut invited.limits);
                         clients.named.get_mut(name).map(|client| &mut client.limits).or(invited)
@@ -223,6 +245,7 @@ pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
                 let unknown = || match limited {
                     Limited::Others => unreachable!("there are always others"),
                     Limited::Client(name) => ClientCommandError::Unknown(*name),
+                    Limited::Group(name) => ClientCommandError::UnknownGroup(*name),
                 };
                 let own = own.ok_or_else(unknown)?;
                 LimitChanges::from(*limits).apply(own);
@@ -231,6 +254,7 @@ pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
             let (subject, notes) = match limited {
                 Limited::Others => ("other clients".to_owned(), notes),
                 Limited::Client(name) => (format!("the client {name}"), notes),
+                Limited::Group(name) => (format!("the group {name}"), notes),
             };
             let notes = if notes.is_empty() { "none".to_owned() } else { notes.join(", ") };
             writeln!(io::stdout(), "The limits of {subject} are now: {notes}")?;
@@ -238,11 +262,7 @@ pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
         Action::List { json } => list(&Clients::read(&path)?, *json)?,
         Action::Revoke { name } => {
             Clients::update(&path, |clients| {
-                let is_invited = clients.invited.remove(name).is_some();
-                if clients.named.remove(name).is_none() && !is_invited {
-                    return Err(ClientCommandError::Unknown(*name));
-                }
-                Ok(())
+                if clients.remove(*name) { Ok(()) } else { Err(ClientCommandError::Unknown(*name)) }
             })?;
             writeln!(
                 io::stdout(),
@@ -342,7 +362,16 @@ fn list(clients: &Clients, as_json: bool) -> Result<(), ClientCommandError> {
             row
         });
         let each = each.chain(invited);
-        let all = json!({ "clients": each.collect::<Vec<_>>(), "others": json_of(&clients.others) });
+        let groups = clients.groups.iter().map(|group| {
+            let mut row = json!({ "name": group.name.as_str(), "members": members(group) });
+            merge(&mut row, json_of(&group.limits));
+            row
+        });
+        let all = json!({
+            "clients": each.collect::<Vec<_>>(),
+            "groups": groups.collect::<Vec<_>>(),
+            "others": json_of(&clients.others),
+        });
         writeln!(out, "{all:#}")?;
         return Ok(());
     }
@@ -375,7 +404,16 @@ fn list(clients: &Clients, as_json: bool) -> Result<(), ClientCommandError> {
     if !notes.is_empty() {
         writeln!(out, "{OTHERS:<20} {}", notes.join(", "))?;
     }
+    for group in &clients.groups {
+        let mut notes = vec![format!("members: {}", members(group).join(" "))];
+        notes.extend(group.limits.notes());
+        writeln!(out, "{:<20} {}", format!("{GROUPS}.{}", group.name), notes.join(", "))?;
+    }
     Ok(())
+}
+
+fn members(group: &Group) -> Vec<String> {
+    group.members.iter().map(ToString::to_string).collect()
 }
 
 fn json_of(limits: &ClientLimits) -> Value {

@@ -15,6 +15,7 @@ use causeway_config::read::{PROCESS, files};
 use causeway_config::table::{ALL, DRIVER, NVML, ON, PIPELINE};
 use causeway_config::{Variable, document};
 use causeway_pipeline::Table;
+use causeway_server::broker::read_clients;
 use clap::{Args, Command, Subcommand};
 use serde_json::{Value, json};
 
@@ -111,7 +112,7 @@ fn wrong_clients(settings: &Settings) -> Option<ConfigFileError> {
         configured.and_then(|entry| entry.values.first()).map(|value| PathBuf::from(value.to_string()));
     // Without a home there is no server.
     let clients = Clients::path_in_folder_of(&own_server::key_file(named).ok()?);
-    let (line, text) = match Clients::read(&clients).err()? {
+    let (line, text) = match read_clients(&clients).err()? {
         ClientsError::Content { line, cause, .. } => (Some(line), cause),
         // The machine's service keeps it from users.
         ClientsError::File(KeyFileError::Io { cause, .. })

@@ -18,8 +18,8 @@ use crate::watch::{bytes, short};
 /// Counts sessions that have ended. The hours of kernels are the sum of all kernels' times; only the software
 /// GPU measures them. The peak memory is the most device memory that one session had at a time.
 /// `causeway serve --audit-log` names the log; give several files if it was rotated. Users, jobs, hosts and
-/// programs are reported by clients; clients and addresses are verified by the server. A damaged line, as
-/// after a full disk, is skipped with a warning.
+/// programs are reported by clients; clients, groups and addresses are verified by the server. A damaged line,
+/// as after a full disk, is skipped with a warning.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The files of the audit log.
@@ -41,6 +41,8 @@ pub struct Arguments {
 enum By {
     /// The client that has a key of its own.
     Client,
+    /// The group that the client or local user was in when the session began.
+    Group,
     /// The user on the client's host.
     User,
     /// The job of the client's batch system.
@@ -57,6 +59,7 @@ impl By {
     fn field(self) -> &'static str {
         match self {
             Self::Client => "client",
+            Self::Group => "group",
             Self::User => "user",
             Self::Job => "job",
             Self::Host => "host",
@@ -267,7 +270,7 @@ mod tests {
     fn sessions_that_ended_are_summed_up() {
         let lines = [
             r#"{"event":"session-begins","client":"ada","job":"slurm 1"}"#,
-            r#"{"event":"session-ends","time":"2027-01-01T00:00:00Z","client":"ada","job":"slurm 1","seconds":1.5,"launches":2,"kernel_seconds":0.5,"peak_device_memory":9}"#,
+            r#"{"event":"session-ends","time":"2027-01-01T00:00:00Z","client":"ada","group":"staff","job":"slurm 1","seconds":1.5,"launches":2,"kernel_seconds":0.5,"peak_device_memory":9}"#,
             r#"{"event":"session-ends","time":"2027-01-02T00:00:00Z","client":"ada","job":"slurm 2","seconds":2.5,"launches":3,"kernel_seconds":null,"peak_device_memory":4}"#,
             r#"{"event":"session-ends","time":"2027-01-03T00:00:00Z","client":null,"seconds":4}"#,
             r#"{"event":"refused","client":null,"why":"full"}"#,
@@ -284,6 +287,11 @@ mod tests {
         assert_eq!((ada.kernels, ada.peak_memory), (Some(0.5), 9));
         let unnamed = by_client[&vec![String::new()]];
         assert_eq!((unnamed.sessions, unnamed.kernels), (1, None));
+        let by_group = sums(arguments(&[By::Group], None));
+        assert_eq!(
+            (by_group[&vec!["staff".to_owned()]].sessions, by_group[&vec![String::new()]].sessions),
+            (1, 2)
+        );
         let by_both = sums(arguments(&[By::Client, By::Job], Some("2027-01-02T00:00:00Z")));
         assert_eq!(by_both.keys().flatten().collect::<Vec<_>>(), ["", "", "ada", "slurm 2"]);
     }

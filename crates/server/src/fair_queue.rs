@@ -3,9 +3,11 @@
 //! Start-time fair queueing (P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996). A slot belongs to a peer, and each of its
 //! sessions that has kernels gets a lease of it, so that kernels of one peer may wait for each other. What a peer used
 //! while others waited, divided by its share, is its virtual time, and the next slot is that of the peer with the least.
-//! A peer alone keeps its slot without being asked. Pure: the time is an argument.
+//! A peer alone keeps its slot without being asked. Peers may be in groups (P. Goyal's hierarchical queue): the time is
+//! divided among groups and peers without one, and that of a group among its peers, by a virtual time of its own. Pure:
+//! the time is an argument.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -40,11 +42,16 @@ pub enum Action<S> {
     Recall { session: S, lease: u32 },
 }
 
+/// A peer, or a group.
 #[derive(Debug)]
-struct Peer {
+struct Peer<P> {
     share: u32,
-    /// The virtual time up to which it has been served.
+    /// The group that it is in. A group is in none.
+    group: Option<P>,
+    /// The virtual time up to which it has been served, in its group or among all.
     finish: u128,
+    /// Of a group: the virtual time among its peers.
+    virtual_time: u128,
     /// When a slot of it ended last.
     ended_at: Option<Duration>,
     /// Whether it asks again right after its kernels have ended, as far as is known.
@@ -82,6 +89,8 @@ struct Member<P> {
 struct Slot<P> {
     peer: P,
     start: u128,
+    /// The peer's group, and where the slot starts in its time.
+    group: Option<(P, u128)>,
     since: Duration,
     /// Since when others wait.
     contended_since: Option<Duration>,
@@ -94,7 +103,7 @@ pub struct FairQueue<S, P> {
     newest_lease: u32,
     requests: u64,
     virtual_time: u128,
-    peers: HashMap<P, Peer>,
+    peers: HashMap<P, Peer<P>>,
     sessions: HashMap<S, Member<P>>,
     slot: Option<Slot<P>>,
     /// The peer that the device is kept for.
@@ -121,17 +130,19 @@ impl<S, P> Default for FairQueue<S, P> {
 }
 
 impl<S: Copy + Eq + Hash, P: Copy + Eq + Hash> FairQueue<S, P> {
-    /// A session has kernels to run and no lease that holds. A share of 0 counts as 1.
-    pub fn request(&mut self, session: S, peer: P, share: u32, now: Duration) {
-        let entry = self.peers.entry(peer).or_insert(Peer {
-            share: 1,
-            finish: 0,
-            ended_at: None,
-            returns_soon: true,
-            overdue: 0,
-            overdue_since: now,
-        });
+    /// A session of a peer, which may be in a group with a share of its own, has kernels to run and no lease that holds. A
+    /// share of 0 counts as 1.
+    pub fn request(&mut self, session: S, peer: P, share: u32, group: Option<(P, u32)>, now: Duration) {
+        if let Some((group, share)) = group {
+            self.entry(group, now).share = share.max(1);
+        }
+        let entry = self.entry(peer, now);
         entry.share = share.max(1);
+        let group = group.map(|(group, _)| group);
+        if entry.group != group {
+            // Its time was that of others.
+            (entry.group, entry.finish) = (group, 0);
+        }
         if let Some(ended_at) = entry.ended_at
             && now.saturating_sub(ended_at) <= ANTICIPATION
         {
@@ -140,6 +151,19 @@ impl<S: Copy + Eq + Hash, P: Copy + Eq + Hash> FairQueue<S, P> {
         self.requests += 1;
         let member = self.sessions.entry(session).or_insert(Member { peer, waits_since: None, lease: None });
         member.waits_since.get_or_insert(self.requests);
+    }
+
+    fn entry(&mut self, peer: P, now: Duration) -> &mut Peer<P> {
+        self.peers.entry(peer).or_insert(Peer {
+            share: 1,
+            group: None,
+            finish: 0,
+            virtual_time: 0,
+            ended_at: None,
+            returns_soon: true,
+            overdue: 0,
+            overdue_since: now,
+        })
     }
 
     /// All kernels of a session that had this lease have ended.
@@ -162,11 +186,15 @@ impl<S: Copy + Eq + Hash, P: Copy + Eq + Hash> FairQueue<S, P> {
         if lease.standing != Standing::Overdue {
             return;
         }
-        if let Some(peer) = self.peers.get_mut(&member.peer) {
-            peer.overdue -= 1;
-            if peer.overdue == 0 {
-                peer.finish += cost(now.saturating_sub(peer.overdue_since), peer.share);
-            }
+        let Some(peer) = self.peers.get_mut(&member.peer) else { return };
+        peer.overdue -= 1;
+        if peer.overdue > 0 {
+            return;
+        }
+        let (used, group) = (now.saturating_sub(peer.overdue_since), peer.group);
+        peer.finish += cost(used, peer.share);
+        if let Some(group) = group.and_then(|group| self.peers.get_mut(&group)) {
+            group.finish += cost(used, group.share);
         }
     }
 
@@ -290,32 +318,55 @@ impl<S: Copy + Eq + Hash, P: Copy + Eq + Hash> FairQueue<S, P> {
     /// The slot is over, and its peer has used what it used while others waited.
     fn end_slot(&mut self, now: Duration) {
         let Some(slot) = self.slot.take() else { return };
+        let used = slot.contended_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         if let Some(peer) = self.peers.get_mut(&slot.peer) {
-            let used = slot.contended_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-            peer.finish = peer.finish.max(slot.start) + cost(used, peer.share);
+            // Who is in another group by now has another time.
+            if peer.group == slot.group.map(|(group, _)| group) {
+                peer.finish = peer.finish.max(slot.start) + cost(used, peer.share);
+            }
             peer.ended_at = Some(now);
+        }
+        if let Some((group, start)) = slot.group
+            && let Some(group) = self.peers.get_mut(&group)
+        {
+            group.finish = group.finish.max(start) + cost(used, group.share);
         }
         self.last = Some(slot.peer);
     }
 
-    /// The virtual time at which a slot of a peer would start.
+    /// The group of a peer, or the peer itself: among these the time is divided first.
+    fn top(&self, peer: P) -> P {
+        self.peers.get(&peer).and_then(|entry| entry.group).unwrap_or(peer)
+    }
+
+    /// The virtual time of a group, or of all.
+    fn virtual_time(&self, group: Option<P>) -> u128 {
+        group.map_or(self.virtual_time, |group| self.peers.get(&group).map_or(0, |entry| entry.virtual_time))
+    }
+
+    /// The virtual time at which a slot of a peer would start, in its group or among all.
     fn tag(&self, peer: P) -> u128 {
-        self.peers.get(&peer).map_or(0, |entry| entry.finish).max(self.virtual_time)
+        let entry = self.peers.get(&peer);
+        entry.map_or(0, |entry| entry.finish).max(self.virtual_time(entry.and_then(|entry| entry.group)))
+    }
+
+    /// Whether a peer would come before another one.
+    fn precedes(&self, peer: P, other: P) -> bool {
+        let (top, other_top) = (self.top(peer), self.top(other));
+        if top == other_top { self.tag(peer) < self.tag(other) } else { self.tag(top) < self.tag(other_top) }
     }
 
     /// Begins the slot of the peer that has used the least of its share.
     fn choose(&mut self, now: Duration) {
         self.awaited = None;
-        let waiting = self.sessions.values().filter_map(|member| Some((member.waits_since?, member.peer)));
-        let Some((start, _, peer)) = waiting
-            .map(|(since, peer)| (self.tag(peer), since, peer))
-            .min_by_key(|(tag, since, _)| (*tag, *since))
-        else {
-            return self.forget();
-        };
+        let waiting = || self.sessions.values().filter_map(|member| Some((member.waits_since?, member.peer)));
+        let first = waiting().min_by_key(|(since, peer)| (self.tag(self.top(*peer)), *since));
+        let Some(top) = first.map(|(_, peer)| self.top(peer)) else { return self.forget() };
+        let of_top = waiting().filter(|(_, peer)| self.top(*peer) == top);
+        let Some((_, peer)) = of_top.min_by_key(|(since, peer)| (self.tag(*peer), *since)) else { return };
         if let Some(last) = self.last
             && last != peer
-            && self.tag(last) < start
+            && self.precedes(last, peer)
             && self.sessions.values().any(|member| member.peer == last)
             && let Some(entry) = self.peers.get_mut(&last)
             && entry.returns_soon
@@ -327,17 +378,26 @@ impl<S: Copy + Eq + Hash, P: Copy + Eq + Hash> FairQueue<S, P> {
             }
             entry.returns_soon = false;
         }
-        self.virtual_time = start;
+        let (start, group) = (self.tag(peer), (top != peer).then(|| (top, self.tag(top))));
+        self.virtual_time = self.tag(top);
+        if let Some(entry) = group.and_then(|(group, _)| self.peers.get_mut(&group)) {
+            entry.virtual_time = start;
+        }
         self.forget();
-        self.slot = Some(Slot { peer, start, since: now, contended_since: None, recalled_at: None });
+        self.slot = Some(Slot { peer, start, group, since: now, contended_since: None, recalled_at: None });
     }
 
-    /// Forgets the peers of which nothing is to be known: they are as new ones.
+    /// Forgets the peers and groups of which nothing is to be known: they are as new ones. A group is known for as long as
+    /// its peers are, whose time is its own.
     fn forget(&mut self) {
-        let (sessions, virtual_time) = (&self.sessions, self.virtual_time);
-        self.peers.retain(|peer, entry| {
-            entry.finish > virtual_time || sessions.values().any(|member| member.peer == *peer)
-        });
+        let has_sessions = |peer: &P| self.sessions.values().any(|member| member.peer == *peer);
+        let is_known = |(peer, entry): &(&P, &Peer<P>)| {
+            entry.finish > self.virtual_time(entry.group) || has_sessions(peer)
+        };
+        let known = self.peers.iter().filter(is_known);
+        let known: HashSet<P> =
+            known.flat_map(|(peer, entry)| [Some(*peer), entry.group]).flatten().collect();
+        self.peers.retain(|peer, _| known.contains(peer));
     }
 }
 

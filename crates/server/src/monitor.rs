@@ -147,7 +147,9 @@ fn add_client(shared: &Arc<Shared>, asker: Asker, credential: u32, connection: C
                 own.clients.lock().release(source);
             }
             Err(Full::InAll) => refuse(connection, "too many programs monitor it already"),
-            Err(Full::OfSource) => refuse(connection, "too many programs of this peer monitor it already"),
+            Err(Full::OfSource | Full::OfGroup) => {
+                refuse(connection, "too many programs of this peer monitor it already")
+            }
         }
         own.connections.lock().open.remove(&number);
     });

@@ -125,6 +125,9 @@ impl Encode for ServerStatus {
         let forked = self.sessions.iter();
         let parents: Vec<_> = forked.filter_map(|session| Some((session.session, session.parent?))).collect();
         parents.encode(out);
+        let grouped = self.sessions.iter().filter(|session| !session.group.is_empty());
+        let groups: Vec<_> = grouped.map(|session| (session.session, session.group.clone())).collect();
+        groups.encode(out);
     }
 }
 
@@ -171,6 +174,13 @@ impl<'a> Decode<'a> for ServerStatus {
                 session.parent = parents.remove(&session.session);
             }
         }
+        if input.remaining() > 0 {
+            let groups: Vec<(SessionId, Printable)> = input.value()?;
+            let mut groups: HashMap<_, _> = groups.into_iter().collect();
+            for session in &mut status.sessions {
+                session.group = groups.remove(&session.session).unwrap_or_default();
+            }
+        }
         Ok(status)
     }
 }
@@ -201,6 +211,9 @@ pub struct SessionStatus {
     pub release: ReleaseStatus,
     /// Whose it is. It travels as the release does.
     pub owner: SessionOwner,
+    /// The group that its client or user is in, by the server's list of clients; empty where that is none. It travels as
+    /// the release does.
+    pub group: Printable,
     /// What network cards have copied. It travels as the release does.
     pub gpudirect: GpuDirectStatus,
     /// The session of which it is a fork. It travels as the release does.
@@ -235,6 +248,7 @@ impl<'a> Decode<'a> for SessionStatus {
             activity: input.value()?,
             release: ReleaseStatus::default(),
             owner: SessionOwner::default(),
+            group: Printable::default(),
             gpudirect: GpuDirectStatus::default(),
             parent: None,
         })
@@ -450,6 +464,7 @@ mod tests {
             activity: Activity { bytes_to_device: 100, ..Activity::default() },
             release: ReleaseStatus::default(),
             owner: SessionOwner::default(),
+            group: Printable::default(),
             gpudirect,
             parent: None,
         }
@@ -461,18 +476,22 @@ mod tests {
             GpuDirectStatus { is_available: true, is_on: false, bytes_to_device: 60, bytes_from_device: 5 };
         let parent = Some(SessionId([1; 16]));
         let forked = SessionStatus { parent, ..session(2, direct) };
-        let sessions = vec![session(1, GpuDirectStatus::default()), forked];
+        let grouped = SessionStatus { group: "staff".into(), ..forked.clone() };
+        let sessions = vec![session(1, GpuDirectStatus::default()), grouped];
         let status = ServerStatus { sessions, ..ServerStatus::default() };
         let mut bytes = Vec::new();
         status.encode(&mut bytes);
         assert_eq!(Decoder::new(&bytes).value::<ServerStatus>(), Ok(status.clone()));
         // What servers of before send ends before the lists of one entry.
-        let (mut parents, mut list) = (Vec::new(), Vec::new());
+        let (mut groups, mut parents, mut list) = (Vec::new(), Vec::new(), Vec::new());
+        vec![(SessionId([2; 16]), Printable::from("staff"))].encode(&mut groups);
         vec![(SessionId([2; 16]), SessionId([1; 16]))].encode(&mut parents);
         vec![(SessionId([2; 16]), direct)].encode(&mut list);
-        for (length, wanted) in
-            [(parents.len(), session(2, direct)), (list.len(), session(2, GpuDirectStatus::default()))]
-        {
+        for (length, wanted) in [
+            (groups.len(), forked),
+            (parents.len(), session(2, direct)),
+            (list.len(), session(2, GpuDirectStatus::default())),
+        ] {
             bytes.truncate(bytes.len() - length);
             let earlier = Decoder::new(&bytes).value::<ServerStatus>().unwrap();
             assert_eq!(earlier.sessions[1], wanted);

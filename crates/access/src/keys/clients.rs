@@ -6,7 +6,6 @@
 //! table for each client, and as private as a key file. `causeway client` writes it; who edits it by hand
 //! loses comments when that writes it next.
 
-use core::fmt::Display;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,12 +14,13 @@ use causeway_config::file::candidates::CLIENT_LIST;
 use causeway_wire::handshake::KeyId;
 use jiff::Timestamp;
 use thiserror::Error;
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use zeroize::Zeroizing;
 
 use crate::keys::file::{self, KeyFileError};
-use crate::keys::limits::{self, ClientLimits};
+use crate::keys::groups::{self, GROUPS, Group, Member, PeerLimits};
+use crate::keys::limits::ClientLimits;
+use crate::keys::values::{LineError, id, named, secret, set_limit, time};
 use crate::target::{ClientName, Key, key_id};
 
 /// The table with the limits of everybody else, which no client's name can be.
@@ -50,6 +50,8 @@ pub struct Clients {
     pub invited: BTreeMap<ClientName, InvitedClient>,
     /// What each peer without a key of its own may have, and each client where it has no limit of its own.
     pub others: ClientLimits,
+    /// The groups, in the order of the file.
+    pub groups: Vec<Group>,
 }
 
 /// Why the file with the clients is not used.
@@ -143,13 +145,24 @@ impl Clients {
     /// # Errors
     /// When it cannot be read, when others can, or when a line of it makes no sense.
     pub fn read(path: &Path) -> Result<Self, ClientsError> {
+        Self::read_checked(path, &|_| Ok(()))
+    }
+
+    /// As [`Self::read`], for a server on this machine: `check_unix_group` says what is wrong with the name of a Unix group.
+    ///
+    /// # Errors
+    /// As for [`Self::read`], and when a Unix group cannot be used.
+    pub fn read_checked(
+        path: &Path,
+        check_unix_group: &dyn Fn(&str) -> Result<(), String>,
+    ) -> Result<Self, ClientsError> {
         let text = match file::read_private(path) {
             Err(KeyFileError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self::default());
             }
             read => read?,
         };
-        parse(&text).map_err(|(offset, cause)| {
+        parse(&text, check_unix_group).map_err(|(offset, cause)| {
             let line =
                 1 + text.as_bytes()[..offset.min(text.len())].iter().filter(|byte| **byte == b'\n').count();
             ClientsError::Content { path: path.to_owned(), line, cause }
@@ -213,20 +226,55 @@ impl Clients {
             push_expiry(&mut text, client.expires);
             push_entries(&mut text, &client.limits.entries());
         }
+        for group in &self.groups {
+            text.push_str(&group.text());
+            push_entries(&mut text, &group.limits.entries());
+        }
         text
     }
 
-    /// What a client may have, or one that has no key of its own.
-    pub fn limits(&self, name: Option<ClientName>) -> ClientLimits {
-        let client = name.and_then(|name| self.named.get(&name));
-        client.map_or(self.others, |client| client.limits.or(self.others))
+    /// Removes a client or an invited one, from its group, too; whether there was one.
+    pub fn remove(&mut self, name: ClientName) -> bool {
+        let is_known = self.named.remove(&name).is_some() | self.invited.remove(&name).is_some();
+        for group in &mut self.groups {
+            group.members.retain(|member| *member != Member::Client(name));
+        }
+        is_known
     }
 
-    /// Whether a client, or everybody else, has a share of its own, so that time of GPUs is shared out.
+    /// What a client may have.
+    pub fn limits_of_client(&self, name: ClientName) -> PeerLimits {
+        let own = self.named.get(&name).map_or(self.others, |client| client.limits.or(self.others));
+        PeerLimits { own, group: self.group(|member| *member == Member::Client(name)) }
+    }
+
+    /// What a peer may have that has no key of its own, of which `is_in` says in which Unix groups it is.
+    pub fn limits_of_other(&self, is_in: impl Fn(&str) -> bool) -> PeerLimits {
+        let is_member = |member: &Member| matches!(member, Member::UnixGroup(name) if is_in(name));
+        PeerLimits { own: self.others, group: self.group(is_member) }
+    }
+
+    /// The first group that has such a member.
+    fn group(&self, is_member: impl Fn(&Member) -> bool) -> Option<(ClientName, ClientLimits)> {
+        let group = self.groups.iter().find(|group| group.members.iter().any(&is_member))?;
+        Some((group.name, group.limits))
+    }
+
+    /// The Unix groups that are members.
+    pub fn unix_groups(&self) -> impl Iterator<Item = &str> {
+        self.groups.iter().flat_map(|group| &group.members).filter_map(|member| match member {
+            Member::UnixGroup(name) => Some(name.as_str()),
+            Member::Client(_) => None,
+        })
+    }
+
+    /// Whether a client, everybody else or a group has a share of its own, so that time of GPUs is shared out.
     pub fn has_shares(&self) -> bool {
         let of_clients = self.named.values().map(|client| &client.limits);
         let of_invited = self.invited.values().map(|invited| &invited.limits);
-        of_clients.chain(of_invited).chain([&self.others]).any(|limits| limits.share.is_some())
+        let of_groups = self.groups.iter().map(|group| &group.limits);
+        let all = of_clients.chain(of_invited).chain(of_groups).chain([&self.others]);
+        all.into_iter().any(|limits| limits.share.is_some())
     }
 
     /// The key that somebody says to hold, if a connection may be made with it now.
@@ -278,10 +326,7 @@ fn push_entries(text: &mut String, entries: &[(&str, String)]) {
     entries.iter().for_each(|(key, value)| text.push_str(&format!("{key} = {value}\n")));
 }
 
-/// What is wrong, and where in the text.
-type LineError = (usize, String);
-
-fn parse(text: &str) -> Result<Clients, LineError> {
+fn parse(text: &str, check_unix_group: &dyn Fn(&str) -> Result<(), String>) -> Result<Clients, LineError> {
     let document = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(text.len(), |span| span.start);
         // What the parser shows of the line may be a secret.
@@ -290,6 +335,9 @@ fn parse(text: &str) -> Result<Clients, LineError> {
     let mut clients = Clients::default();
     for (name, value) in document.get_ref() {
         let at = name.span().start;
+        if name.get_ref() == GROUPS {
+            continue;
+        }
         let DeValue::Table(table) = value.get_ref() else {
             let name = name.get_ref();
             return Err((at, format!("`{name}` must be a table: write [{name}] above what concerns it")));
@@ -305,6 +353,12 @@ fn parse(text: &str) -> Result<Clients, LineError> {
             Entry::Invited(invited) => drop(clients.invited.insert(client, invited)),
         }
     }
+    // Last, as their members must be known.
+    if let Some(tables) = document.get_ref().get(GROUPS) {
+        let is_client =
+            |name: &ClientName| clients.named.contains_key(name) || clients.invited.contains_key(name);
+        clients.groups = groups::parse(tables, &is_client, check_unix_group)?;
+    }
     Ok(clients)
 }
 
@@ -318,17 +372,6 @@ fn limits_of_others(table: &DeTable<'_>) -> Result<ClientLimits, LineError> {
         }
     }
     Ok(limits)
-}
-
-/// Names the key of a value that cannot be used.
-fn named(table: &str, field: &Spanned<impl Display>) -> impl Fn(LineError) -> LineError {
-    let key = format!("[{table}] {}", field.get_ref());
-    move |(at, cause)| (at, format!("{key}: {cause}"))
-}
-
-/// Sets the limit that a key names; false where it names none.
-fn set_limit(limits: &mut ClientLimits, key: &str, value: &Spanned<DeValue<'_>>) -> Result<bool, LineError> {
-    limits.set(key, value.get_ref()).map_err(|cause| (value.span().start, cause))
 }
 
 /// What a table is about.
@@ -380,36 +423,6 @@ fn entry(name: ClientName, at: usize, table: &DeTable<'_>) -> Result<Entry, Line
         )),
         (None, ..) => wrong(format!("[{name}] needs both `invitation` and `invitation-until`")),
     }
-}
-
-fn id(value: &Spanned<DeValue<'_>>) -> Result<KeyId, LineError> {
-    let text = string(value)?;
-    let number = (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten();
-    let number =
-        number.ok_or_else(|| (value.span().start, "this must be 16 hexadecimal digits".to_owned()))?;
-    Ok(KeyId(number.to_be_bytes()))
-}
-
-fn secret(name: ClientName, value: &Spanned<DeValue<'_>>) -> Result<Key, LineError> {
-    let at = value.span().start;
-    let text = string(value)?;
-    // A name in it would stand before the client's own.
-    let text = Zeroizing::new(format!("{name}:{text}"));
-    text.parse().map_err(|cause| (at, format!("{cause}")))
-}
-
-fn time(value: &Spanned<DeValue<'_>>) -> Result<Timestamp, LineError> {
-    let text = string(value)?;
-    text.parse().map_err(|_| {
-        (
-            value.span().start,
-            format!("`{text}` is no time: write it as 2027-01-31T12:00:00Z, in quotation marks"),
-        )
-    })
-}
-
-fn string<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, LineError> {
-    limits::text(value.get_ref()).map_err(|cause| (value.span().start, cause))
 }
 
 /// A client that is to enrol a key of its own.
@@ -504,7 +517,7 @@ mod tests {
             ("ada = 1\n".to_owned(), (1, "must be a table")),
             ("[ada]\nkey = SECRET\n".to_owned(), (2, "not TOML")),
         ] {
-            let (offset, cause) = parse(&text).unwrap_err();
+            let (offset, cause) = parse(&text, &|_| Ok(())).unwrap_err();
             let line = 1 + text[..offset].matches('\n').count();
             assert!((line, cause.contains(expected.1)) == (expected.0, true), "{text}: {line}: {cause}");
             assert!(!cause.contains("SECRET"), "{cause}");

@@ -111,13 +111,6 @@ macro_rules! client_limits {
 
 for_each_client_limit!(client_limits);
 
-impl ClientLimits {
-    /// Whether sessions end by themselves after a time.
-    pub fn has_time_limit(&self) -> bool {
-        self.idle_timeout.is_some() || self.session_time.is_some()
-    }
-}
-
 /// A new limit as the command line names it: a value, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewLimit<T>(Option<T>);

@@ -9,13 +9,17 @@
 //! | --- | --- |
 //! | `clients` | Client keys: the list of clients that have a key of their own at a server or are invited to enrol one, and their limits |
 //! | `invitations` | Invitations: until when they count, and the enrolment of a key that uses one up |
+//! | `groups` | Groups: clients and local users that share limits, as the list of clients names them |
 //! | `limits` | Client limits: what one client may have of a server, as the list of clients sets it |
+//! | `values` | Values of the list of clients: from TOML, with what is wrong and where |
 //! | `file` | Key files: default paths, and the check that no other user can read them |
 
 pub mod clients;
 pub mod file;
+pub mod groups;
 mod invitations;
 pub mod limits;
+mod values;
 
 use std::path::{Path, PathBuf};
 

@@ -71,6 +71,8 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     let defaults = BrokerConfig::new(COMMANDS);
     let key_file = match &access {
         Access::KeyFile(path) => Some(path.clone()),
+        // At Unix sockets alone nobody needs the key, but users may have limits.
+        Access::NoKey if !arguments.insecure_no_key => arguments.key_file.clone(),
         Access::Key(_) | Access::NoKey => None,
     };
     if gpu == GpuChoice::Driver {

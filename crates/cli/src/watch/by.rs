@@ -12,6 +12,8 @@ use super::table;
 pub enum By {
     /// The client that has a key of its own.
     Client,
+    /// The group that the client or local user is in.
+    Group,
     /// The user on the client's host.
     User,
     /// The job.
@@ -27,6 +29,7 @@ impl By {
     pub fn field(self) -> &'static str {
         match self {
             Self::Client => "client",
+            Self::Group => "group",
             Self::User => "user",
             Self::Job => "job",
             Self::Host => "host",
@@ -37,6 +40,7 @@ impl By {
     fn of(self, session: &SessionStatus) -> String {
         let text = match self {
             Self::Client => &session.owner.client,
+            Self::Group => &session.group,
             Self::User => &session.owner.user,
             Self::Job => &session.owner.job,
             Self::Host => &session.host,
@@ -134,5 +138,11 @@ mod tests {
         assert!(lines[1].starts_with("ada   -        1         7 "), "{lines:?}");
         assert!(lines[2].starts_with("ada   slurm 1  2         15 "), "{lines:?}");
         assert_eq!(sums(&status, &[By::Program]).len(), 3);
+        status.sessions[2].group = "staff".into();
+        let by_group = sums(&status, &[By::Group]);
+        assert_eq!(
+            (by_group[&vec!["staff".to_owned()]].sessions, by_group[&vec![String::new()]].sessions),
+            (1, 2)
+        );
     }
 }

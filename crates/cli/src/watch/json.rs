@@ -58,6 +58,7 @@ fn of(session: &SessionStatus, rates: &Rates) -> Value {
         "process": session.process,
         "peer": &*session.peer,
         "client": &*session.owner.client,
+        "group": &*session.group,
         "user": &*session.owner.user,
         "job": &*session.owner.job,
         "worker": session.worker,

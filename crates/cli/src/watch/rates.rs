@@ -96,6 +96,7 @@ pub mod tests {
             },
             release: ReleaseStatus::default(),
             owner: SessionOwner::default(),
+            group: causeway_wire::text::Printable::default(),
             gpudirect: GpuDirectStatus::default(),
             parent: None,
         };

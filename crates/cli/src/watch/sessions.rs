@@ -26,8 +26,8 @@ pub struct Arguments {
     command: Option<Command>,
     #[command(flatten)]
     servers: WatchArguments,
-    /// Group the sessions by these columns, separated by commas. Only clients are verified; users, jobs,
-    /// hosts and programs are reported by clients.
+    /// Group the sessions by these columns, separated by commas. Only clients and groups are verified;
+    /// users, jobs, hosts and programs are reported by clients.
     #[arg(long, value_enum, value_delimiter = ',')]
     by: Vec<By>,
     /// Print JSON, a line for each server.

@@ -24,6 +24,7 @@ pub mod source;
 use std::sync::Arc;
 
 use crate::locks::{Mutex, rank};
+use causeway_access::keys::groups::{GroupName, PeerLimits};
 use thiserror::Error;
 
 pub use handshakes::{HandshakeSlot, Handshakes};
@@ -31,7 +32,7 @@ pub use limits::raise_limit;
 pub use limits::{Limits, LimitsError, RequestedLimits};
 pub use session_slots::Attempts;
 pub use session_slots::{Full, SessionSlots};
-pub use source::Source;
+pub use source::{LimitScope, Source};
 pub use source::{NetworkAddress, Origin};
 
 /// Who is let in by one broker.
@@ -93,6 +94,17 @@ pub enum SessionRefused {
         /// The client.
         client: Source,
     },
+    /// The client's group has as many as the server's list of clients gives it.
+    #[error(
+        "it serves {max} sessions of group {group}, which are all that its owner lets the members of this group have together: \
+         end one, or ask for a greater limit (`sessions` of [groups.{group}] in the server's list of clients)"
+    )]
+    OfGroup {
+        /// How many they may have.
+        max: usize,
+        /// The group.
+        group: GroupName,
+    },
 }
 
 /// Why a diagnosis is refused; sentences for the client's user.
@@ -138,29 +150,25 @@ impl Admission {
         self.limits.sessions
     }
 
-    /// Lets a peer have one more session.
-    pub fn take_session(&self, peer: Source) -> Result<SessionSlot, SessionRefused> {
-        take(&self.sessions, peer).map_err(|full| match full {
-            Full::InAll => SessionRefused::InAll { max: self.limits.sessions },
-            Full::OfSource => SessionRefused::OfPeer { max: self.limits.sessions_per_peer, peer },
-        })
-    }
-
-    /// Lets a client that may have `most` sessions of its own have one more.
-    pub fn take_session_of(&self, client: Source, max: usize) -> Result<SessionSlot, SessionRefused> {
-        let taken = self.sessions.lock().take_of(client, max);
-        taken.map_err(|full| match full {
-            Full::InAll => SessionRefused::InAll { max: self.limits.sessions },
-            Full::OfSource => SessionRefused::OfClient { max, client },
+    /// Lets a peer have one more session, as far as it and its group may.
+    pub fn take_session(&self, peer: Source, limits: &PeerLimits) -> Result<SessionSlot, SessionRefused> {
+        let own = limits.own.sessions;
+        let group = limits.group.map(|(name, limits)| (name, limits.sessions));
+        let taken = self.sessions.lock().take_of(peer, own, group);
+        taken.map_err(|full| match (full, own, group) {
+            (Full::InAll, ..) => SessionRefused::InAll { max: self.limits.sessions },
+            (Full::OfGroup, _, Some((group, Some(max)))) => SessionRefused::OfGroup { max, group },
+            (_, Some(max), _) => SessionRefused::OfClient { max, client: peer },
+            (_, None, _) => SessionRefused::OfPeer { max: self.limits.sessions_per_peer, peer },
         })?;
-        Ok(SessionSlot { slots: Arc::clone(&self.sessions), source: client })
+        Ok(SessionSlot { slots: Arc::clone(&self.sessions), source: peer })
     }
 
     /// Lets a peer have a diagnosis made.
     pub fn take_diagnosis(&self, peer: Source) -> Result<SessionSlot, DiagnosisRefused> {
         take(&self.diagnoses, peer).map_err(|full| match full {
             Full::InAll => DiagnosisRefused::InAll,
-            Full::OfSource => DiagnosisRefused::OfPeer { peer },
+            Full::OfSource | Full::OfGroup => DiagnosisRefused::OfPeer { peer },
         })
     }
 }
@@ -173,23 +181,24 @@ fn take(slots: &Arc<Mutex<rank::Leaf, SessionSlots>>, source: Source) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_access::keys::limits::ClientLimits;
 
     #[test]
     fn refusals_say_which_limit_it_is_and_seats_come_back() {
         let requested = RequestedLimits { handshakes: 4, sessions: Some(3), sessions_per_peer: 2 };
         let admission = Admission::new(Limits::divide(1024, &requested).unwrap());
         let (one, other) = (Source::User(1), Source::User(2));
-        let first = admission.take_session(one).unwrap();
-        let second = admission.take_session(one).unwrap();
-        let refused = admission.take_session(one).unwrap_err();
+        let first = admission.take_session(one, &PeerLimits::default()).unwrap();
+        let second = admission.take_session(one, &PeerLimits::default()).unwrap();
+        let refused = admission.take_session(one, &PeerLimits::default()).unwrap_err();
         assert_eq!(refused, SessionRefused::OfPeer { max: 2, peer: one });
         assert!(refused.to_string().contains("--max-sessions-per-peer"));
-        let third = admission.take_session(other).unwrap();
-        let refused = admission.take_session(other).unwrap_err();
+        let third = admission.take_session(other, &PeerLimits::default()).unwrap();
+        let refused = admission.take_session(other, &PeerLimits::default()).unwrap_err();
         assert!(refused.to_string().ends_with("--max-sessions"), "{refused}");
         drop(first);
-        let again = admission.take_session(other);
-        assert!(again.is_ok() && admission.take_session(one).is_err());
+        let again = admission.take_session(other, &PeerLimits::default());
+        assert!(again.is_ok() && admission.take_session(one, &PeerLimits::default()).is_err());
         drop((second, third));
     }
 
@@ -197,8 +206,11 @@ mod tests {
     fn where_one_peer_has_all_sessions_the_limit_of_all_is_named() {
         let requested = RequestedLimits { handshakes: 4, sessions: Some(1), sessions_per_peer: 64 };
         let admission = Admission::new(Limits::divide(1024, &requested).unwrap());
-        let _only = admission.take_session(Source::User(1)).unwrap();
-        assert_eq!(admission.take_session(Source::User(1)).unwrap_err(), SessionRefused::InAll { max: 1 });
+        let _only = admission.take_session(Source::User(1), &PeerLimits::default()).unwrap();
+        assert_eq!(
+            admission.take_session(Source::User(1), &PeerLimits::default()).unwrap_err(),
+            SessionRefused::InAll { max: 1 }
+        );
     }
 
     #[test]
@@ -206,12 +218,23 @@ mod tests {
         let requested = RequestedLimits { handshakes: 4, sessions: Some(4), sessions_per_peer: 1 };
         let admission = Admission::new(Limits::divide(1024, &requested).unwrap());
         let ada = Source::Client("ada".parse().unwrap());
-        let first = admission.take_session_of(ada, 2).unwrap();
-        let _second = admission.take_session_of(ada, 2).unwrap();
-        let refused = admission.take_session_of(ada, 2).unwrap_err().to_string();
+        let of = |sessions| ClientLimits { sessions, ..ClientLimits::default() };
+        let own = |sessions| PeerLimits { own: of(Some(sessions)), group: None };
+        let first = admission.take_session(ada, &own(2)).unwrap();
+        let _second = admission.take_session(ada, &own(2)).unwrap();
+        let refused = admission.take_session(ada, &own(2)).unwrap_err().to_string();
         assert!(refused.contains("2 sessions of client ada"), "{refused}");
         drop(first);
-        assert!(admission.take_session_of(ada, 2).is_ok() && admission.take_session_of(ada, 0).is_err());
+        assert!(admission.take_session(ada, &own(0)).is_err());
+        let in_group = PeerLimits { group: Some(("staff".parse().unwrap(), of(Some(2)))), ..own(9) };
+        let _third = admission.take_session(ada, &in_group).unwrap();
+        for peer in [ada, Source::User(7)] {
+            let refused = admission.take_session(peer, &in_group).unwrap_err().to_string();
+            assert!(
+                refused.contains("2 sessions of group staff") && refused.contains("[groups.staff]"),
+                "{refused}"
+            );
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
+use causeway_access::keys::groups::GroupName;
+
 use crate::admission::source::Source;
 use crate::locks::{Mutex, rank};
 use crate::token_bucket::TokenBucket;
@@ -16,6 +18,8 @@ pub enum Full {
     InAll,
     /// There are as many of this source as there may be.
     OfSource,
+    /// There are as many of its group as there may be.
+    OfGroup,
 }
 
 /// Session slots, and which source holds each.
@@ -24,7 +28,15 @@ pub struct SessionSlots {
     max_sessions: usize,
     max_per_source: usize,
     taken: usize,
-    by_source: HashMap<Source, usize>,
+    by_source: HashMap<Source, Held>,
+}
+
+/// What a source has.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    slots: usize,
+    /// The group that it was in when it took the last of them.
+    group: Option<GroupName>,
 }
 
 impl SessionSlots {
@@ -40,30 +52,48 @@ impl SessionSlots {
 
     /// Takes a slot.
     pub fn take(&mut self, source: Source) -> Result<(), Full> {
-        self.take_of(source, self.max_per_source)
+        self.take_of(source, None, None)
     }
 
-    /// As [`Self::take`], for a source that may have `max_sessions` of its own.
-    pub fn take_of(&mut self, source: Source, max_sessions: usize) -> Result<(), Full> {
-        let of_source = self.by_source.get(&source).copied().unwrap_or(0);
+    /// As [`Self::take`], for a source that may have `max_sessions` of its own, and is in a group that may have so many
+    /// together with it. All that it has counts for that group then.
+    pub fn take_of(
+        &mut self,
+        source: Source,
+        max_sessions: Option<usize>,
+        group: Option<(GroupName, Option<usize>)>,
+    ) -> Result<(), Full> {
+        let of_source = self.by_source.get(&source).copied().unwrap_or_default().slots;
         // This first: where both are reached, more for one source would not help.
         if self.taken >= self.max_sessions {
             return Err(Full::InAll);
         }
-        if of_source >= max_sessions {
+        if of_source >= max_sessions.unwrap_or(self.max_per_source) {
             return Err(Full::OfSource);
         }
+        if let Some((name, Some(max_sessions))) = group
+            && self.of_others(source, name) + of_source >= max_sessions
+        {
+            return Err(Full::OfGroup);
+        }
         self.taken += 1;
-        self.by_source.insert(source, of_source + 1);
+        self.by_source.insert(source, Held { slots: of_source + 1, group: group.map(|(name, _)| name) });
         Ok(())
+    }
+
+    /// How many the other members of a group have.
+    fn of_others(&self, source: Source, group: GroupName) -> usize {
+        let others =
+            self.by_source.iter().filter(|(other, held)| **other != source && held.group == Some(group));
+        others.map(|(_, held)| held.slots).sum()
     }
 
     /// Gives a slot back that was taken.
     pub fn release(&mut self, source: Source) {
         if let Entry::Occupied(mut of_source) = self.by_source.entry(source) {
             self.taken -= 1;
-            *of_source.get_mut() -= 1;
-            if *of_source.get() == 0 {
+            of_source.get_mut().slots -= 1;
+            if of_source.get().slots == 0 {
                 of_source.remove();
             }
         }
@@ -154,6 +184,25 @@ mod tests {
                 prop_assert_eq!(slots.by_source.len(), model.iter().filter(|taken| **taken > 0).count());
             }
         }
+    }
+
+    #[test]
+    fn members_of_a_group_share_its_sessions_beside_their_own() {
+        let [staff, guests]: [GroupName; 2] = ["staff", "guests"].map(|name| name.parse().unwrap());
+        let mut slots = SessionSlots::new(100, 50);
+        let mut take = |user, own, group| slots.take_of(Source::User(user), own, group);
+        let of_staff = Some((staff, Some(3)));
+        assert_eq!((take(1, None, of_staff), take(1, Some(2), of_staff)), (Ok(()), Ok(())));
+        assert_eq!(take(1, Some(2), of_staff), Err(Full::OfSource));
+        assert_eq!((take(2, None, of_staff), take(2, None, of_staff)), (Ok(()), Err(Full::OfGroup)));
+        assert_eq!((take(3, None, of_staff), take(3, None, None)), (Err(Full::OfGroup), Ok(())));
+        // Whoever was in no group, or in another one, counts with all that it has.
+        assert_eq!(take(3, None, Some((guests, Some(1)))), Err(Full::OfGroup));
+        assert_eq!(take(3, None, Some((guests, Some(2)))), Ok(()));
+        assert_eq!(take(4, None, Some((guests, Some(2)))), Err(Full::OfGroup));
+        slots.release(Source::User(1));
+        assert_eq!(slots.take_of(Source::User(2), None, of_staff), Ok(()));
+        assert_eq!(slots.take_of(Source::User(4), None, Some((staff, Some(0)))), Err(Full::OfGroup));
     }
 
     const INTERVAL: Duration = Duration::from_secs(COST);

@@ -5,6 +5,7 @@ use core::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 
+use causeway_access::keys::groups::GroupName;
 use causeway_access::{ClientName, VsockAddress};
 use causeway_connection::host_socket::peer_credentials;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
@@ -54,6 +55,15 @@ impl fmt::Display for Source {
             Self::User(user) => write!(f, "user {user} of its host"),
         }
     }
+}
+
+/// Whose sessions a limit bounds together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LimitScope {
+    /// Those of one peer.
+    Peer(Source),
+    /// Those of all members of a group.
+    Group(GroupName),
 }
 
 const NETWORK: u8 = 1;

@@ -1,5 +1,6 @@
 //! Accounting of a worker: as the session of its peer, or not at all.
 
+use causeway_access::keys::groups::PeerLimits;
 use causeway_access::keys::limits::ClientLimits;
 
 use super::clients::AcceptedClients;
@@ -17,11 +18,14 @@ pub enum Accounting {
 impl Accounting {
     /// What the worker may have. A trial shares nothing with the sessions of its peer, but its memory is
     /// bounded as theirs.
-    pub fn limits(self, clients: &AcceptedClients, peer: Origin) -> ClientLimits {
+    pub fn limits(self, clients: &AcceptedClients, peer: Origin) -> PeerLimits {
         let limits = clients.limits(Source::of(peer));
         match self {
             Self::Session => limits,
-            Self::Trial => ClientLimits { session_memory: limits.session_memory, ..ClientLimits::default() },
+            Self::Trial => {
+                let session_memory = limits.lowest(|limits| limits.session_memory).map(|(limit, _)| limit);
+                PeerLimits { own: ClientLimits { session_memory, ..ClientLimits::default() }, group: None }
+            }
         }
     }
 

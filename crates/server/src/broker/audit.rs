@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_access::ClientName;
+use causeway_access::keys::groups::GroupName;
 use causeway_wire::handshake::{ClientHello, SessionId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -104,12 +105,13 @@ impl AuditLog {
     pub fn session_begins(
         &self,
         session: SessionId,
-        peer: Origin,
+        (peer, group): (Origin, Option<GroupName>),
         hello: &ClientHello,
         parent: Option<SessionId>,
     ) {
         let parent = parent.map(|parent| parent.to_string());
-        let fields = json!({ "session": session.to_string(), "parent": parent });
+        let group = group.map(|group| group.to_string());
+        let fields = json!({ "session": session.to_string(), "group": group, "parent": parent });
         self.write("session-begins", peer, Some(hello), fields);
     }
 
@@ -117,13 +119,14 @@ impl AuditLog {
     pub fn session_ends(
         &self,
         session: SessionId,
-        peer: Origin,
+        (peer, group): (Origin, Option<GroupName>),
         hello: &ClientHello,
         end: SessionEnd,
         done: &Counts,
     ) {
         let fields = json!({
             "session": session.to_string(),
+            "group": group.map(|group| group.to_string()),
             "seconds": end.open.as_secs_f64(),
             "outcome": end.outcome.label(),
             "reason": end.reason,
@@ -287,12 +290,12 @@ mod tests {
         let address = crate::admission::NetworkAddress::Ip("10.0.0.1:5".parse().unwrap());
         let ada = Origin::Client { name: "ada".parse().unwrap(), key: KeyId([0; 8]), address };
         let session = SessionId([7; 16]);
-        log.session_begins(session, ada, &hello, Some(SessionId([8; 16])));
+        log.session_begins(session, (ada, None), &hello, Some(SessionId([8; 16])));
         let kernel_time = Some(2_500_000_000);
         let done = Counts { launches: 3, peak_device_memory: 7, kernel_time, ..Counts::default() };
         let open = Duration::from_millis(1500);
         let end = SessionEnd { open, outcome: Outcome::Killed, reason: Some("it hangs") };
-        log.session_ends(session, ada, &hello, end, &done);
+        log.session_ends(session, (ada, Some("staff".parse().unwrap())), &hello, end, &done);
         log.refused(Origin::Network(address), None, Refusal::NotProved, "it holds another key");
         let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

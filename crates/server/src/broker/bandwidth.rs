@@ -1,14 +1,17 @@
-//! Bandwidth of peers: how long their sessions wait so that all of them together keep to a rate.
+//! Bandwidth of peers and groups: how long their sessions wait so that all of them together keep to a rate.
 //!
 //! A worker says what it has carried and waits as long as the broker says. All sessions of a peer take from the same buckets,
-//! one for each direction. What travels among messages has buckets of its own, so that commands and what keeps a connection
+//! one for each direction, and those of a group's members from that group's as well. What travels among messages has buckets of its own, so that commands and what keeps a connection
 //! alive do not wait behind copies. As with device memory this holds for what clients send: a worker that its client has
 //! taken over may carry bytes without asking.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::admission::Source;
+use causeway_access::keys::groups::PeerLimits;
+use causeway_access::keys::limits::ClientLimits;
+
+use crate::admission::{LimitScope, Source};
 use crate::locks::{Mutex, rank};
 use crate::protocol::messages::Carried;
 use crate::token_bucket::TokenBucket;
@@ -24,9 +27,9 @@ const MIN_BURST: u64 = 1 << 20;
 const MAX_WAIT: Duration = Duration::from_secs(16);
 
 /// Which bucket: whose, whether of bytes from the client, and whether of copies.
-type Name = (Source, bool, bool);
+type Name = (LimitScope, bool, bool);
 
-/// The buckets of all peers whose bandwidth is limited.
+/// The buckets of all peers and groups whose bandwidth is limited.
 #[derive(Debug)]
 pub struct Bandwidth {
     since: Instant,
@@ -40,15 +43,21 @@ impl Default for Bandwidth {
 }
 
 impl Bandwidth {
-    /// How long a session of a peer waits that has carried something, if the peer may carry `rate` bytes a second.
-    pub fn carried(&self, peer: Source, carried: Carried, rate: Option<u64>) -> Duration {
-        self.carried_at(peer, carried, rate, self.since.elapsed())
+    /// How long a session of a peer waits that has carried something.
+    pub fn carried(&self, peer: Source, carried: Carried, limits: &PeerLimits) -> Duration {
+        let now = self.since.elapsed();
+        let own = self.carried_at(LimitScope::Peer(peer), carried, limits.own.bandwidth, now);
+        let of_group = |(group, limits): (_, ClientLimits)| {
+            self.carried_at(LimitScope::Group(group), carried, limits.bandwidth, now)
+        };
+        // Both rates are kept.
+        own.max(limits.group.map(of_group).unwrap_or_default())
     }
 
-    fn carried_at(&self, peer: Source, carried: Carried, rate: Option<u64>, now: Duration) -> Duration {
+    fn carried_at(&self, scope: LimitScope, carried: Carried, rate: Option<u64>, now: Duration) -> Duration {
         let Carried { is_received, is_bulk, bytes } = carried;
         let mut buckets = self.buckets.lock();
-        let name = (peer, is_received, is_bulk);
+        let name = (scope, is_received, is_bulk);
         // The limit has been taken away while the session runs.
         let Some(rate) = rate else {
             buckets.remove(&name);
@@ -79,7 +88,7 @@ mod tests {
     #[test]
     fn sessions_of_a_peer_share_a_rate_and_others_have_their_own() {
         let bandwidth = Bandwidth::default();
-        let (ada, bob) = (Source::User(1), Source::User(2));
+        let (ada, bob) = (LimitScope::Peer(Source::User(1)), LimitScope::Peer(Source::User(2)));
         let carried = |peer, carried, now| bandwidth.carried_at(peer, carried, RATE, now);
         assert_eq!(carried(ada, copy(true, 1 << 20), SECOND), Duration::ZERO, "the burst");
         assert_eq!(carried(ada, copy(true, 8 << 20), SECOND), SECOND);
@@ -91,7 +100,7 @@ mod tests {
         assert_eq!(carried(ada, message, SECOND), Duration::ZERO);
         assert_eq!(carried(ada, message, SECOND), SECOND);
         // What is more than that is forgiven.
-        let eve = Source::User(3);
+        let eve = LimitScope::Peer(Source::User(3));
         assert_eq!(carried(eve, copy(true, 1 << 40), SECOND), MAX_WAIT);
         assert_eq!(carried(eve, copy(true, 1 << 40), SECOND), MAX_WAIT);
         assert_eq!(carried(eve, copy(true, 0), SECOND + MAX_WAIT), Duration::ZERO);
@@ -101,5 +110,24 @@ mod tests {
             SECOND / 2 - SECOND / 16
         );
         assert_eq!(bandwidth.carried_at(ada, copy(true, 1 << 30), None, 2 * SECOND), Duration::ZERO);
+    }
+
+    #[test]
+    fn members_of_a_group_share_its_rate_and_keep_to_their_own() {
+        let bandwidth = Bandwidth::default();
+        let of = |rate| ClientLimits { bandwidth: rate, ..ClientLimits::default() };
+        let of_group = Some(("staff".parse().unwrap(), of(RATE)));
+        let [ada, bob] = [None, Some(2 << 20)].map(|own| PeerLimits { own: of(own), group: of_group });
+        let carried =
+            |user, limits: &PeerLimits| bandwidth.carried(Source::User(user), copy(true, 8 << 20), limits);
+        let is_near = |time: Duration, seconds: f64| (time.as_secs_f64() - seconds).abs() < 0.2;
+        let first = carried(1, &ada);
+        assert!(is_near(first, 0.875), "{first:?}");
+        let second = carried(2, &ada);
+        assert!(is_near(second, 1.875), "another member waits behind it: {second:?}");
+        let slower = carried(3, &bob);
+        assert!(is_near(slower, 3.5), "its own rate is lower: {slower:?}");
+        let alone = carried(4, &PeerLimits { own: of(RATE), group: None });
+        assert!(is_near(alone, 0.875), "{alone:?}");
     }
 }

@@ -1,16 +1,18 @@
 //! The clients that have keys of their own, as their file says at the moment.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use causeway_access::keys::clients::{Clients, ClientsError, NotAccepted};
-use causeway_access::keys::limits::ClientLimits;
+use causeway_access::keys::groups::PeerLimits;
 use causeway_access::{ClientName, Key};
 use causeway_wire::handshake::{KeyId, NewKey};
 use jiff::Timestamp;
 use thiserror::Error;
 
 use super::access::Version;
+use super::unix_groups::{UserGroups, group_number};
 use crate::admission::Source;
 use crate::locks::{Mutex, rank};
 
@@ -33,6 +35,32 @@ pub struct AcceptedClients {
     path: Option<PathBuf>,
     /// As the file was when it could be used last.
     read: Mutex<rank::Leaf, UsedList>,
+    /// The Unix groups of local users.
+    users: UserGroups,
+}
+
+/// A list of clients, and the numbers of the Unix groups that it names.
+#[derive(Debug, Default)]
+struct ClientList {
+    clients: Clients,
+    unix_groups: HashMap<String, u32>,
+}
+
+impl ClientList {
+    fn read(path: &Path) -> Result<Self, ClientsError> {
+        let clients = read_clients(path)?;
+        let number = |name: &str| Some((name.to_owned(), group_number(name).ok()?));
+        let unix_groups = clients.unix_groups().filter_map(number).collect();
+        Ok(Self { clients, unix_groups })
+    }
+}
+
+/// Reads a list of clients for a server of this machine, which must have the Unix groups that the list names.
+///
+/// # Errors
+/// When it cannot be used; the error has the line and the key.
+pub fn read_clients(path: &Path) -> Result<Clients, ClientsError> {
+    Clients::read_checked(path, &|group| group_number(group).map(drop))
 }
 
 /// A list of clients that could be used, and the version of the file that cannot.
@@ -40,7 +68,7 @@ pub struct AcceptedClients {
 struct UsedList {
     /// That of the file it is from; none before the first, and where there was no file.
     version: Option<Version>,
-    clients: Option<Arc<Clients>>,
+    clients: Option<Arc<ClientList>>,
     /// The version that has been reported.
     reported: Option<Option<Version>>,
 }
@@ -51,14 +79,14 @@ impl AcceptedClients {
     /// # Errors
     /// When the file is there and cannot be used.
     pub fn new(path: Option<PathBuf>) -> Result<Self, ClientsError> {
-        let clients = Self { path, read: Mutex::default() };
+        let clients = Self { path, read: Mutex::default(), users: UserGroups::default() };
         clients.read_again()?;
         Ok(clients)
     }
 
     /// Who is accepted now. While the file cannot be used, what it said last counts: one wrong line of an editor shuts
     /// nobody out, and lets nobody in who was not.
-    fn current(&self) -> Arc<Clients> {
+    fn current(&self) -> Arc<ClientList> {
         self.read_again().unwrap_or_else(|error| {
             let version = self.path.as_deref().and_then(|path| Version::of(path).ok());
             let mut read = self.read.lock();
@@ -72,24 +100,30 @@ impl AcceptedClients {
     }
 
     /// Reads the file if it has changed since it could be used last.
-    fn read_again(&self) -> Result<Arc<Clients>, ClientsError> {
+    fn read_again(&self) -> Result<Arc<ClientList>, ClientsError> {
         let Some(path) = &self.path else { return Ok(Arc::default()) };
         // Before it is read: should it change meanwhile, it is read again for the next caller.
         let version = Version::of(path).ok();
-        let mut read = self.read.lock();
-        if let Some(clients) = &read.clients
-            && read.version == version
-        {
-            return Ok(Arc::clone(clients));
+        let known = || {
+            let read = self.read.lock();
+            read.clients.as_ref().filter(|_| read.version == version).map(Arc::clone)
+        };
+        if let Some(list) = known() {
+            return Ok(list);
         }
-        let clients = Arc::new(Clients::read(path)?);
-        if read.clients.is_some() || !clients.named.is_empty() {
-            let names: Vec<_> = clients.named.keys().map(ToString::to_string).collect();
+        // Nothing is locked meanwhile: groups may be in a directory service. Several callers may read the same.
+        let list = Arc::new(ClientList::read(path)?);
+        let mut read = self.read.lock();
+        if read.clients.is_some() && read.version == version {
+            return Ok(list);
+        }
+        if read.clients.is_some() || !list.clients.named.is_empty() {
+            let names: Vec<_> = list.clients.named.keys().map(ToString::to_string).collect();
             let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             tracing::info!(file = %path.display(), "clients with keys of their own: {names}");
         }
-        *read = UsedList { version, clients: Some(Arc::clone(&clients)), reported: None };
-        Ok(clients)
+        *read = UsedList { version, clients: Some(Arc::clone(&list)), reported: None };
+        Ok(list)
     }
 
     /// The key that a caller says to hold.
@@ -97,7 +131,7 @@ impl AcceptedClients {
     /// # Errors
     /// Why its holder is not let in.
     pub fn key(&self, id: KeyId) -> Result<Key, NotAccepted> {
-        self.current().key(id, Timestamp::now()).cloned()
+        self.current().clients.key(id, Timestamp::now()).cloned()
     }
 
     /// The secret of an invitation.
@@ -105,7 +139,7 @@ impl AcceptedClients {
     /// # Errors
     /// Why no key can be enrolled with it.
     pub fn invitation(&self, id: KeyId) -> Result<Key, NotAccepted> {
-        self.current().invitation(id, Timestamp::now()).cloned()
+        self.current().clients.invitation(id, Timestamp::now()).cloned()
     }
 
     /// Enrols the key of an invited client, which uses the invitation up: of several that come with one, one succeeds.
@@ -122,21 +156,33 @@ impl AcceptedClients {
     /// # Errors
     /// Why it may not.
     pub fn is_accepted(&self, id: KeyId) -> Result<(), NotAccepted> {
-        self.current().is_accepted(id, Timestamp::now())
+        self.current().clients.is_accepted(id, Timestamp::now())
     }
 
     /// Whether any peer has a share of the GPU's time of its own.
     pub fn has_shares(&self) -> bool {
-        self.current().has_shares()
+        self.current().clients.has_shares()
     }
 
-    /// What a client may have, or another peer.
-    pub fn limits(&self, peer: Source) -> ClientLimits {
-        let name = match peer {
-            Source::Client(name) => Some(name),
-            Source::Network(_) | Source::Machine(_) | Source::User(_) => None,
-        };
-        self.current().limits(name)
+    /// A peer is about to have a session: the Unix groups of a user are looked up again.
+    pub fn refresh_groups(&self, peer: Source) {
+        if let Source::User(user) = peer
+            && !self.current().unix_groups.is_empty()
+        {
+            self.users.refresh(user);
+        }
+    }
+
+    /// What a client may have, or another peer, and its group.
+    pub fn limits(&self, peer: Source) -> PeerLimits {
+        let ClientList { clients, unix_groups } = &*self.current();
+        match peer {
+            Source::Client(name) => clients.limits_of_client(name),
+            Source::User(user) => clients.limits_of_other(|group| {
+                unix_groups.get(group).is_some_and(|group| self.users.is_in(user, *group))
+            }),
+            Source::Network(_) | Source::Machine(_) => clients.limits_of_other(|_| false),
+        }
     }
 }
 
@@ -144,6 +190,7 @@ impl AcceptedClients {
 mod tests {
     use super::*;
     use causeway_access::keys::clients::Client;
+    use causeway_access::keys::limits::ClientLimits;
     use causeway_access::target::key_id;
 
     #[test]
@@ -161,7 +208,7 @@ mod tests {
         assert_eq!(accepted.key(id).unwrap().client(), Some(name));
         assert_eq!(accepted.is_accepted(id), Ok(()));
         let limits = |peer| {
-            let limits = accepted.limits(peer);
+            let limits = accepted.limits(peer).own;
             (limits.sessions, limits.device_memory)
         };
         assert_eq!(limits(Source::Client(name)), (Some(2), Some(6)));
@@ -180,5 +227,42 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert_eq!(accepted.is_accepted(id), Err(NotAccepted::Unknown));
         assert!(AcceptedClients::new(None).unwrap().key(id).is_err());
+    }
+
+    #[test]
+    fn clients_and_users_are_in_groups_as_the_file_says_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clients.toml");
+        let accepted = AcceptedClients::new(Some(path.clone())).unwrap();
+        let ada: ClientName = "ada".parse().unwrap();
+        let others = ClientLimits { sessions: Some(5), ..ClientLimits::default() };
+        Clients { named: [(ada, Client::new(ada))].into(), others, ..Clients::default() }
+            .write(&path)
+            .unwrap();
+        let clients = std::fs::read_to_string(&path).unwrap();
+        let group = |peer| {
+            let limits = accepted.limits(peer);
+            assert_eq!(limits.own.sessions, Some(5));
+            limits.group.map(|(name, limits)| (name.to_string(), limits.sessions))
+        };
+        let address = Source::of_address("10.0.0.1".parse().unwrap());
+        let of_all = || [Source::Client(ada), Source::User(0), Source::User(u32::MAX), address].map(group);
+        assert_eq!(of_all(), [None, None, None, None]);
+        let write = |groups: &str| std::fs::write(&path, format!("{clients}{groups}")).unwrap();
+        write("[groups.staff]\nmembers = [\"ada\", \"@root\"]\nsessions = 7\n");
+        let staff = Some(("staff".to_owned(), Some(7)));
+        assert_eq!(of_all(), [staff.clone(), staff.clone(), None, None]);
+        // A user is in the first one that has a group of the user's.
+        write(
+            "[groups.guests]\nmembers = [\"@0\"]\n[groups.staff]\nmembers = [\"ada\", \"@root\"]\nsessions = 7\n",
+        );
+        assert_eq!(of_all(), [staff.clone(), Some(("guests".to_owned(), None)), None, None]);
+        write("[groups.guests]\nmembers = [\"@no-such-group\"]\n");
+        assert_eq!(group(Source::Client(ada)), staff, "what it said last");
+        let error = read_clients(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("[groups.guests] members: this machine has no group `no-such-group`"),
+            "{error}"
+        );
     }
 }

@@ -73,6 +73,7 @@ mod tests {
 
     use super::*;
     use crate::admission::{Admission, Limits, RequestedLimits};
+    use causeway_access::keys::groups::PeerLimits;
 
     #[test]
     fn a_state_goes_once_to_the_source_of_the_parent() {
@@ -81,7 +82,7 @@ mod tests {
         let (forks, ticket, ada) = (Forks::default(), LaneToken([1; 32]), Source::User(1));
         let add = || {
             let (state, output) = pipe().unwrap();
-            let slot = admission.take_session(ada).unwrap();
+            let slot = admission.take_session(ada, &PeerLimits::default()).unwrap();
             forks.add(ticket, ada, Fork { parent: SessionId([7; 16]), state, slot });
             output
         };

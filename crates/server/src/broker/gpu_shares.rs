@@ -8,12 +8,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_access::keys::groups::{GroupName, PeerLimits};
+use causeway_access::keys::limits::Share;
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::SessionId;
 use parking_lot::Condvar;
 
-use crate::admission::Source;
+use crate::admission::{LimitScope, Source};
 use crate::fair_queue::{Action, FairQueue};
 use crate::locks::{Mutex, MutexGuard, rank};
 use crate::protocol::control::Control;
@@ -24,7 +26,7 @@ const MAX_DEVICES: u32 = 256;
 
 #[derive(Default)]
 struct State {
-    queues: BTreeMap<u32, FairQueue<SessionId, Source>>,
+    queues: BTreeMap<u32, FairQueue<SessionId, LimitScope>>,
     controls: HashMap<SessionId, Arc<Control>>,
     has_thread: bool,
     is_stopped: bool,
@@ -34,6 +36,25 @@ struct Slots {
     since: Instant,
     state: Mutex<rank::Leaf, State>,
     changed: Condvar,
+}
+
+/// Whose time of a GPU a session uses.
+#[derive(Debug, Clone, Copy)]
+pub struct TimeShare {
+    /// Its peer.
+    pub peer: Source,
+    /// The peer's share, among those of its group or among all.
+    pub share: u32,
+    /// The peer's group with its share among all, if it has one.
+    pub group: Option<(GroupName, u32)>,
+}
+
+impl TimeShare {
+    /// That of a peer. A group without a share of its own leaves its members beside all others.
+    pub fn of(peer: Source, limits: &PeerLimits) -> Self {
+        let group = limits.group.and_then(|(name, limits)| Some((name, limits.share?)));
+        Self { peer, share: limits.own.share.unwrap_or(Share::DEFAULT), group }
+    }
 }
 
 /// The slots of all sessions at the GPUs.
@@ -55,7 +76,7 @@ impl Drop for GpuShares {
 
 impl GpuShares {
     /// A session, whose worker is at the other end of `control`, has kernels to run on a device; it gets a message when it may.
-    pub fn request(&self, device: u32, session: SessionId, control: &Arc<Control>, peer: Source, share: u32) {
+    pub fn request(&self, device: u32, session: SessionId, control: &Arc<Control>, part: TimeShare) {
         if device >= MAX_DEVICES {
             return;
         }
@@ -73,7 +94,8 @@ impl GpuShares {
         }
         state.controls.entry(session).or_insert_with(|| Arc::clone(control));
         let queue = state.queues.entry(device).or_default();
-        queue.request(session, peer, share, self.0.since.elapsed());
+        let group = part.group.map(|(group, share)| (LimitScope::Group(group), share));
+        queue.request(session, LimitScope::Peer(part.peer), part.share, group, self.0.since.elapsed());
         self.0.changed.notify_all();
     }
 
@@ -167,6 +189,25 @@ mod tests {
     use super::*;
     use crate::protocol::messages;
 
+    fn part(user: u32, share: u32) -> TimeShare {
+        TimeShare { peer: Source::User(user), share, group: None }
+    }
+
+    #[test]
+    fn a_group_with_a_share_divides_it_among_its_members() {
+        use causeway_access::keys::limits::ClientLimits;
+        let of = |share| ClientLimits { share, ..ClientLimits::default() };
+        let staff = "staff".parse().unwrap();
+        let limits = |own, group| PeerLimits { own: of(own), group: Some((staff, of(group))) };
+        let share = |limits| {
+            let TimeShare { share, group, .. } = TimeShare::of(Source::User(1), &limits);
+            (share, group)
+        };
+        assert_eq!(share(limits(Some(2), Some(3))), (2, Some((staff, 3))));
+        assert_eq!(share(limits(None, Some(3))), (1, Some((staff, 3))));
+        assert_eq!(share(limits(Some(2), None)), (2, None));
+    }
+
     fn received(worker: &Control) -> ToWorker {
         messages::receive(worker).unwrap().0
     }
@@ -178,9 +219,9 @@ mod tests {
         let ((of_ada, ada_worker), (of_bob, bob_worker)) =
             (Control::pair().unwrap(), Control::pair().unwrap());
         let (of_ada, of_bob) = (Arc::new(of_ada), Arc::new(of_bob));
-        shares.request(0, ada, &of_ada, Source::User(1), 3);
+        shares.request(0, ada, &of_ada, part(1, 3));
         let ToWorker::Slot { lease, .. } = received(&ada_worker) else { panic!("no slot") };
-        shares.request(0, bob, &of_bob, Source::User(2), 1);
+        shares.request(0, bob, &of_bob, part(2, 1));
         // In either order of the clock: that others wait, and when its time is over, the recall.
         let mut recalled = received(&ada_worker);
         if matches!(recalled, ToWorker::SlotContended { .. }) {
@@ -190,20 +231,20 @@ mod tests {
         assert!(!bob_worker.has_message(false));
         shares.ended(0, ada, lease);
         assert!(matches!(received(&bob_worker), ToWorker::Slot { .. }));
-        shares.request(0, ada, &of_ada, Source::User(1), 3);
+        shares.request(0, ada, &of_ada, part(1, 3));
         drop(bob_worker);
         shares.session_ends(bob);
         assert!(matches!(received(&ada_worker), ToWorker::Slot { .. }));
         // One of which the broker does not know yet that it is gone.
         let (of_eve, eve_worker) = Control::pair().unwrap();
         drop(eve_worker);
-        shares.request(0, SessionId([3; 16]), &Arc::new(of_eve), Source::User(3), 1000);
+        shares.request(0, SessionId([3; 16]), &Arc::new(of_eve), part(3, 1000));
         let mut message = received(&ada_worker);
         while !matches!(message, ToWorker::SlotRecalled { .. }) {
             message = received(&ada_worker);
         }
         shares.session_ends(ada);
-        shares.request(0, bob, &of_ada, Source::User(2), 1);
+        shares.request(0, bob, &of_ada, part(2, 1));
         assert!(matches!(received(&ada_worker), ToWorker::Slot { .. }));
     }
 
@@ -213,14 +254,14 @@ mod tests {
         let ((of_ada, ada_worker), (of_bob, bob_worker)) =
             (Control::pair().unwrap(), Control::pair().unwrap());
         let (of_ada, of_bob) = (Arc::new(of_ada), Arc::new(of_bob));
-        shares.request(0, SessionId([1; 16]), &of_ada, Source::User(1), 3);
+        shares.request(0, SessionId([1; 16]), &of_ada, part(1, 3));
         assert!(matches!(received(&ada_worker), ToWorker::Slot { device: 0, .. }));
-        shares.request(MAX_DEVICES, SessionId([2; 16]), &of_bob, Source::User(2), 1);
-        shares.request(5, SessionId([2; 16]), &of_bob, Source::User(2), 1);
+        shares.request(MAX_DEVICES, SessionId([2; 16]), &of_bob, part(2, 1));
+        shares.request(5, SessionId([2; 16]), &of_bob, part(2, 1));
         assert!(matches!(received(&bob_worker), ToWorker::Slot { device: 5, .. }));
         assert!(!ada_worker.has_message(false), "nobody waits for its device");
         shares.session_ends(SessionId([2; 16]));
-        shares.request(5, SessionId([1; 16]), &of_ada, Source::User(1), 3);
+        shares.request(5, SessionId([1; 16]), &of_ada, part(1, 3));
         assert!(matches!(received(&ada_worker), ToWorker::Slot { device: 5, .. }));
     }
 }

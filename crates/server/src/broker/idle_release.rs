@@ -246,7 +246,8 @@ impl MemoryRelease {
     }
 
     fn limit(&self, shared: &Shared) -> Option<u64> {
-        shared.clients.limits(crate::admission::Source::of(self.peer)).session_memory
+        let limits = shared.clients.limits(crate::admission::Source::of(self.peer));
+        limits.lowest(|limits| limits.session_memory).map(|(limit, _)| limit)
     }
 
     /// The worker keeps to its usual memory again.

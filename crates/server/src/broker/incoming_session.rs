@@ -107,9 +107,9 @@ impl IncomingSession {
     /// Waits until the peer may bring so many bytes more.
     fn pace(&self, shared: &Shared, peer: Origin, bytes: usize) {
         let source = Source::of(peer);
-        let rate = shared.clients.limits(source).bandwidth;
+        let limits = shared.clients.limits(source);
         let carried = Carried { is_received: true, is_bulk: true, bytes: bytes as u64 };
-        std::thread::sleep(shared.bandwidth.carried(source, carried, rate));
+        std::thread::sleep(shared.bandwidth.carried(source, carried, &limits));
     }
 
     /// Starts its worker.

@@ -196,7 +196,8 @@ impl Incoming {
                 begin_session(shared, origin, hello, version, connection, slot);
             }
             Request::Monitor { hello } => {
-                let device_memory = shared.clients.limits(Source::of(origin)).device_memory;
+                let limits = shared.clients.limits(Source::of(origin));
+                let device_memory = limits.lowest(|limits| limits.device_memory).map(|(limit, _)| limit);
                 let authorization = Authorization::new(&shared.key, origin);
                 let (server, proved) = (Arc::downgrade(shared), authorization.clone());
                 let check = Box::new(move || {

@@ -12,8 +12,8 @@
 //! | `audit` | The audit log: who has used the server for what, and who was refused, a line of JSON for each |
 //! | `clients` | The clients that have keys of their own, as their file says at the moment |
 //! | `enrolment` | Enrolment of invited clients' keys |
-//! | `bandwidth` | Bandwidth of peers: how long their sessions wait so that all of them together keep to a rate |
-//! | `device_memory` | Device memory accounts: how much of it the sessions of each peer have, and whether they may have more |
+//! | `bandwidth` | Bandwidth of peers and groups: how long their sessions wait so that all of them together keep to a rate |
+//! | `device_memory` | Device memory accounts: how much of it the sessions of each peer and group have, and whether they may have more |
 //! | `session_clock` | Session clock: whether a session has been open, or idle, for as long as it may |
 //! | `idle_release` | Idle release, the broker's part: whether the host has room for a session's device memory, and what it counts for |
 //! | `exports` | Exports: memory that sessions share with each other |
@@ -52,6 +52,7 @@
 //! | `authorization` | Authorization of a conversation that lasts: whether the key that its caller has proved still counts |
 //! | `network_listener` | Network listener: a socket over TCP or vsock at which callers are accepted |
 //! | `forks` | Forks of sessions, from the request of the parent's program until the child's comes for its session |
+//! | `unix_groups` | Unix groups of this host: what the list of clients names, and in which a local user is |
 //! | `gpu_shares` | Shares of the GPUs: which sessions run kernels now, of those whose clients have shares |
 
 pub mod access;
@@ -98,6 +99,7 @@ mod spawn;
 mod status;
 mod totals;
 mod trial;
+mod unix_groups;
 mod worker_log;
 mod worker_requests;
 
@@ -116,6 +118,7 @@ use causeway_wire::handshake::Protection;
 pub use crate::back_end::{DeviceList, DeviceListError, GpuChoice, devices_for};
 pub use crate::protocol::messages::{KeepaliveSeconds, ReleaseTimes};
 pub use access::{Access, AllowedUsers};
+pub use clients::read_clients;
 pub use config::{BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER};
 pub use dial::{BadPeerRange, PeerRange};
 pub use error::StartError;
@@ -196,7 +199,7 @@ impl Broker {
             Some(control) => {
                 let mut inheritance = Inheritance::receive(control)?;
                 let sockets = open_sockets(&config, &mut inheritance.sockets)?;
-                (sockets, inheritance.into_relatives(&admission, &spawner, &monitor))
+                (sockets, inheritance.into_relatives((&admission, &clients), &spawner, &monitor))
             }
         };
         let targets = targets(&config, network.clients(), key.current()?)?;

@@ -21,6 +21,7 @@ use causeway_wire::moves::{MAX_STATE_PIECE, MoveReply, MoveRequest, QUIET_TIMEOU
 use causeway_wire::relocation::Relocation;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
+use super::device_memory::MemoryBounds;
 use super::drain::{Drain, may_drain};
 use super::forks::{Fork, Forks};
 use super::idle_release::{FOLDER, make_file};
@@ -222,8 +223,8 @@ impl<'a> Moves<'a> {
             return refused(Drain::refusal(self.shared.admission.sessions() - 1));
         }
         let source = Source::of(self.peer);
-        let limit = self.shared.clients.limits(source).device_memory;
-        if let Err(why) = self.shared.device_memory.admits_copy(session, source, limit) {
+        let bounds = MemoryBounds::of_peer(&self.shared.clients.limits(source), 0);
+        if let Err(why) = self.shared.device_memory.admits_copy(session, source, bounds) {
             return refused(why.to_string());
         }
         let (state, output) = match pipe_with(PipeFlags::CLOEXEC) {

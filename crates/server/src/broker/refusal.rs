@@ -83,7 +83,9 @@ impl From<&SessionRefused> for Refusal {
     fn from(refused: &SessionRefused) -> Self {
         match refused {
             SessionRefused::InAll { .. } => Self::Full,
-            SessionRefused::OfPeer { .. } | SessionRefused::OfClient { .. } => Self::FullOfPeer,
+            SessionRefused::OfPeer { .. }
+            | SessionRefused::OfClient { .. }
+            | SessionRefused::OfGroup { .. } => Self::FullOfPeer,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use causeway_access::keys::groups::GroupName;
 use causeway_access::target::random_bytes;
 use causeway_connection::channel::Connection;
 use causeway_connection::record::ConnectionKeys;
@@ -187,6 +188,8 @@ impl SessionWorker {
         let started_at = Instant::now();
         let number = self.child.id();
         let is_session = self.accounting == Accounting::Session;
+        // That of its beginning, also when it ends.
+        let group = shared.clients.limits(Source::of(peer)).group_name();
         if is_session {
             match parent {
                 Some(parent) => {
@@ -195,7 +198,7 @@ impl SessionWorker {
                 None => tracing::info!(%session, %peer, worker = number, "session of {client} begins"),
             }
             shared.totals.session_begins();
-            shared.audit.session_begins(session, peer, hello, parent);
+            shared.audit.session_begins(session, (peer, group), hello, parent);
         } else {
             tracing::debug!(%session, worker = number, "trial of a state of {client} begins");
         }
@@ -218,7 +221,7 @@ impl SessionWorker {
         if is_session {
             shared.totals.session_ends(outcome, &done);
             let end = SessionEnd { open: started_at.elapsed(), outcome, reason };
-            shared.audit.session_ends(session, peer, hello, end, &done);
+            shared.audit.session_ends(session, (peer, group), hello, end, &done);
         }
         self.refuse_if_unanswered(&status);
         let seconds = started_at.elapsed().as_secs_f64();
@@ -234,7 +237,7 @@ impl SessionWorker {
             }
             (Ending::OfItself, _) => {
                 let memory = if self.jail.ran_out_of_memory() {
-                    ", as it wanted more memory than a session may have (--session-memory, or session-memory of its client)"
+                    ", as it wanted more memory than a session may have (--session-memory, or session-memory of its client or group)"
                 } else {
                     ""
                 };
@@ -255,13 +258,13 @@ impl SessionWorker {
         // What may fail for want of descriptors comes before there is a worker.
         let local_address = TcpStream::from(beginning.connection.try_clone()?).local_addr().ok();
         let limits = accounting.limits(&shared.clients, peer);
-        let is_paced = limits.bandwidth.is_some();
+        let is_paced = limits.lowest(|limits| limits.bandwidth).is_some();
         // A trial runs no kernels.
         let is_time_shared = accounting == Accounting::Session && shared.clients.has_shares();
         let max_lanes = if is_paced { MAX_PACED_LANES } else { shared.config.max_lanes.clamp(1, MAX_LANES) };
         let lanes = beginning.lanes.clamp(1, max_lanes);
         let (Started { mut child, control, jail, log }, process) = spawn_worker(shared, hello)?;
-        if let Some(bytes) = limits.session_memory {
+        if let Some((bytes, _)) = limits.lowest(|limits| limits.session_memory) {
             let bounded = jail.limit_memory(bytes);
             if !bounded.as_ref().is_ok_and(|is_bounded| *is_bounded) {
                 let why =
@@ -284,7 +287,7 @@ impl SessionWorker {
             move_ticket: beginning.ticket,
             moves: Arc::clone(&beginning.moves),
             is_trial: accounting == Accounting::Trial,
-            about: about(hello, peer, number, beginning.parent),
+            about: about(hello, (peer, limits.group_name()), number, beginning.parent),
             page: None,
             release: Release::default(),
             is_gpudirect_on: true,
@@ -337,8 +340,14 @@ fn spawn_worker(shared: &Shared, hello: &ClientHello) -> Result<(Started, Arc<Ow
 }
 
 /// What is shown of a session.
-fn about(hello: &ClientHello, peer: Origin, worker: u32, parent: Option<SessionId>) -> About {
+fn about(
+    hello: &ClientHello,
+    (peer, group): (Origin, Option<GroupName>),
+    worker: u32,
+    parent: Option<SessionId>,
+) -> About {
     About {
+        group,
         program: hello.program.clone(),
         host: hello.host.clone(),
         process: hello.pid,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use causeway_access::keys::limits::ClientLimits;
+use causeway_access::keys::groups::{GroupName, PeerLimits};
 use causeway_config::TimeSpan;
 use thiserror::Error;
 
@@ -12,21 +12,34 @@ use crate::activity::Counts;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TimeIsOver {
     /// It has been open for as long as it may.
-    #[error("it was open for {}, which is all that the server's owner lets it (`session-time`)", TimeSpan(*.0))]
-    Open(Duration),
+    #[error("it was open for {}, which is all that the server's owner lets it (`session-time`{})", TimeSpan(*.0), of(*.1))]
+    Open(Duration, Option<GroupName>),
     /// Nothing has happened in it for as long as that may be.
-    #[error("nothing happened for {}, which is all that the server's owner lets it (`idle-timeout`)", TimeSpan(*.0))]
-    Idle(Duration),
+    #[error("nothing happened for {}, which is all that the server's owner lets it (`idle-timeout`{})", TimeSpan(*.0), of(*.1))]
+    Idle(Duration, Option<GroupName>),
 }
 
 impl TimeIsOver {
     /// The same for logs.
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Open(_) => "it was open for as long as its client's sessions may be (session-time)",
-            Self::Idle(_) => "it was idle for as long as its client's sessions may be (idle-timeout)",
+            Self::Open(_, None) => "it was open for as long as its client's sessions may be (session-time)",
+            Self::Open(_, Some(_)) => "it was open for as long as its group's sessions may be (session-time)",
+            Self::Idle(_, None) => "it was idle for as long as its client's sessions may be (idle-timeout)",
+            Self::Idle(_, Some(_)) => "it was idle for as long as its group's sessions may be (idle-timeout)",
         }
     }
+}
+
+/// Names the group whose limit it is.
+fn of(group: Option<GroupName>) -> String {
+    group.map(|group| format!(" of group {group}")).unwrap_or_default()
+}
+
+/// Whether sessions end by themselves after a time.
+pub fn has_time_limit(limits: &PeerLimits) -> bool {
+    limits.lowest(|limits| limits.idle_timeout).is_some()
+        || limits.lowest(|limits| limits.session_time).is_some()
 }
 
 /// How long a session has been open, and since when it is idle: no command has come, and none waits for its answer.
@@ -45,35 +58,37 @@ impl SessionClock {
     }
 
     /// Whether the session must end now, by what it has done. A session of which nothing is known is not idle.
-    pub fn look(
-        &mut self,
-        now: Instant,
-        counts: Option<&Counts>,
-        limits: &ClientLimits,
-    ) -> Option<TimeIsOver> {
+    pub fn look(&mut self, now: Instant, counts: Option<&Counts>, limits: &PeerLimits) -> Option<TimeIsOver> {
         let commands = counts.map(|counts| counts.posted.wrapping_add(counts.called));
         if commands != Some(self.commands) || counts.is_none_or(Counts::is_waiting) {
             self.idle_since = now;
             self.commands = commands.unwrap_or(0);
         }
-        let is_over = |since: Instant, limit: &Duration| now.saturating_duration_since(since) >= *limit;
-        let open = limits.session_time.filter(|limit| is_over(self.started_at, limit)).map(TimeIsOver::Open);
-        open.or_else(|| {
-            limits.idle_timeout.filter(|limit| is_over(self.idle_since, limit)).map(TimeIsOver::Idle)
-        })
+        let is_over = |since: Instant, limit: Duration| now.saturating_duration_since(since) >= limit;
+        let open = limits.lowest(|limits| limits.session_time);
+        let open = open.filter(|(limit, _)| is_over(self.started_at, *limit));
+        let idle = limits.lowest(|limits| limits.idle_timeout);
+        let idle = idle.filter(|(limit, _)| is_over(self.idle_since, *limit));
+        let open = open.map(|(limit, group)| TimeIsOver::Open(limit, group));
+        open.or_else(|| idle.map(|(limit, group)| TimeIsOver::Idle(limit, group)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_access::keys::limits::ClientLimits;
+
+    fn own(own: ClientLimits) -> PeerLimits {
+        PeerLimits { own, group: None }
+    }
 
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn a_session_is_idle_while_no_command_comes_or_waits() {
         let start = Instant::now();
-        let limits = ClientLimits { idle_timeout: Some(10 * SECOND), ..ClientLimits::default() };
+        let limits = own(ClientLimits { idle_timeout: Some(10 * SECOND), ..ClientLimits::default() });
         let mut clock = SessionClock::new(start);
         let counts = |posted, called| Counts { posted, called, ..Counts::default() };
         let mut look =
@@ -86,7 +101,7 @@ mod tests {
         let mut answered = counts(3, 1);
         answered.waits.add(SECOND);
         assert_eq!(look(49, Some(&answered)), None);
-        assert_eq!(look(50, Some(&answered)), Some(TimeIsOver::Idle(10 * SECOND)));
+        assert_eq!(look(50, Some(&answered)), Some(TimeIsOver::Idle(10 * SECOND, None)));
         assert_eq!(look(51, None), None, "nothing is known");
     }
 
@@ -94,11 +109,21 @@ mod tests {
     fn a_session_is_open_for_no_longer_than_it_may() {
         let start = Instant::now();
         let mut clock = SessionClock::new(start);
-        let limits = ClientLimits { session_time: Some(90 * SECOND), ..ClientLimits::default() };
-        let mut look = |seconds, limits: &ClientLimits| clock.look(start + seconds * SECOND, None, limits);
-        assert_eq!((look(89, &limits), look(1000, &ClientLimits::default())), (None, None));
+        let limits = own(ClientLimits { session_time: Some(90 * SECOND), ..ClientLimits::default() });
+        let mut look = |seconds, limits: &PeerLimits| clock.look(start + seconds * SECOND, None, limits);
+        assert_eq!((look(89, &limits), look(1000, &PeerLimits::default())), (None, None));
         let over = look(90, &limits).unwrap();
-        assert_eq!(over, TimeIsOver::Open(90 * SECOND));
+        assert_eq!(over, TimeIsOver::Open(90 * SECOND, None));
         assert!(over.to_string().contains("open for 90s") && over.reason().contains("session-time"));
+        let of_group = ClientLimits { session_time: Some(50 * SECOND), ..ClientLimits::default() };
+        let limits = PeerLimits { group: Some(("staff".parse().unwrap(), of_group)), ..limits };
+        let over = look(50, &limits).unwrap();
+        assert!(
+            over.to_string().contains("(`session-time` of group staff)")
+                && over.reason().contains("its group's")
+        );
+        assert!(
+            look(49, &limits).is_none() && has_time_limit(&limits) && !has_time_limit(&PeerLimits::default())
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_access::keys::clients::NotAccepted;
-use causeway_access::keys::limits::ClientLimits;
+use causeway_access::keys::groups::PeerLimits;
 use causeway_connection::channel::Connection;
 use causeway_sandbox::Jail;
 use causeway_wire::handshake::SessionId;
@@ -18,7 +18,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use super::accounting::Accounting;
 use super::idle_release::MemoryRelease;
 use super::refusal::{Refusal, refuse};
-use super::session_clock::SessionClock;
+use super::session_clock::{SessionClock, has_time_limit};
 use super::shared::Shared;
 use super::spawn::describe;
 use super::totals::Outcome;
@@ -124,7 +124,7 @@ struct Watch<'a> {
     started_at: Instant,
     clock: SessionClock,
     /// Read anew once in an interval, not for each message of the worker: that asks for the file's version.
-    limits: ClientLimits,
+    limits: PeerLimits,
     next_client_check: Instant,
     watchdog: Watchdog,
     next_heartbeat_check: Instant,
@@ -178,7 +178,7 @@ impl<'a> Watch<'a> {
             Some((end, _)) => end.min(self.next_heartbeat_check),
             None => self.next_heartbeat_check,
         };
-        let has_checks = self.peer.client().is_some() || self.limits.has_time_limit();
+        let has_checks = self.peer.client().is_some() || has_time_limit(&self.limits);
         if has_checks { end.min(self.next_client_check) } else { end }
     }
 
@@ -209,7 +209,7 @@ impl<'a> Watch<'a> {
             self.end(now, text.to_owned(), reason);
         }
         self.limits = self.worker.accounting.limits(&self.shared.clients, self.peer);
-        let has_time_limit = self.limits.has_time_limit();
+        let has_time_limit = has_time_limit(&self.limits);
         let counts = has_time_limit.then(|| self.shared.sessions.counts(self.session)).flatten();
         if let Some(over) = self.clock.look(now, counts.as_ref(), &self.limits) {
             self.end(now, over.to_string(), over.reason());

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_access::keys::groups::GroupName;
 use causeway_access::target::ticket_id;
 use causeway_pipeline::MAX_LANES;
 use causeway_wire::handshake::{LaneHello, LaneToken, PeerHello, SessionId, TicketId, UpgradeHello};
@@ -99,6 +100,8 @@ pub struct About {
     pub owner: SessionOwner,
     /// Where it comes from, as the kernel says.
     pub peer: Origin,
+    /// The group of its client or user.
+    pub group: Option<GroupName>,
     /// The worker's process.
     pub worker: u32,
     /// The session of which it is a fork.
@@ -152,6 +155,7 @@ fn status_of(session: SessionId, Session { about, release, is_gpudirect_on, .. }
         activity: Activity::default(),
         release: release.status(),
         owner: about.owner.clone(),
+        group: about.group.map_or(String::new(), |group| group.to_string()).into(),
         gpudirect: GpuDirectStatus { is_on: *is_gpudirect_on, ..GpuDirectStatus::default() },
         parent: about.parent,
     }

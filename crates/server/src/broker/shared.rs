@@ -144,9 +144,7 @@ impl Shared {
     /// Which limit is against it.
     pub fn take_slot(&self, peer: Origin) -> Result<SessionSlot, SessionRefused> {
         let source = Source::of(peer);
-        match self.clients.limits(source).sessions {
-            Some(limit) => self.admission.take_session_of(source, limit),
-            None => self.admission.take_session(source),
-        }
+        self.clients.refresh_groups(source);
+        self.admission.take_session(source, &self.clients.limits(source))
     }
 }

@@ -42,7 +42,7 @@ pub fn answer(
     match taken {
         Ok(()) => {}
         Err(Full::InAll) => return refuse(&mut connection, "too many programs ask how it is already"),
-        Err(Full::OfSource) => {
+        Err(Full::OfSource | Full::OfGroup) => {
             return refuse(&mut connection, "too many programs of this peer ask how it is already");
         }
     }
@@ -80,7 +80,10 @@ fn converse(
             Ok(StatusRequest::GpuDirect { session, is_on }) => set_gpudirect(shared, peer, session, is_on),
             Ok(StatusRequest::Move(request)) => Reply::Move(moves.reply(request)),
             Ok(StatusRequest::Limits) => {
-                Reply::Limits { device_memory: shared.clients.limits(Source::of(peer)).device_memory }
+                let limits = shared.clients.limits(Source::of(peer));
+                Reply::Limits {
+                    device_memory: limits.lowest(|limits| limits.device_memory).map(|(limit, _)| limit),
+                }
             }
             Err(error) => Reply::Refused {
                 text: format!("this server, Causeway {}, does not know the question: {error}", release())

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use causeway_access::Target;
-use causeway_access::keys::limits::Share;
+use causeway_access::keys::groups::PeerLimits;
 use causeway_access::target::address_proof;
 use causeway_pipeline::MAX_LANES;
 use causeway_sync::threads;
@@ -19,6 +19,7 @@ use super::accounting::Accounting;
 use super::device_memory::MemoryBounds;
 use super::dial::{Known, dial};
 use super::exports::Exported;
+use super::gpu_shares::TimeShare;
 use super::images::SessionImages;
 use super::shared::Shared;
 use crate::admission::Source;
@@ -105,7 +106,10 @@ impl WorkerRequests {
                 let bytes = if bounds.is_unlimited() { UNLIMITED.to_vec() } else { Vec::new() };
                 (number, is_granted.then_some(Exported { bytes, descriptor: None }))
             }
-            ToBroker::Take { bytes } => return shared.device_memory.take(session, self.account(), bytes),
+            ToBroker::Take { bytes } => {
+                let group = self.memory_bounds(shared, 0).group_name();
+                return shared.device_memory.take(session, self.account(), group, bytes);
+            }
             ToBroker::Release { bytes } => return shared.device_memory.release(session, bytes),
             ToBroker::MemoryInfo { number, capacity } => {
                 let mut bytes = Vec::new();
@@ -116,15 +120,15 @@ impl WorkerRequests {
                 (number, Some(Exported { bytes, descriptor: None }))
             }
             ToBroker::Carried { number, carried } => {
-                let rate = shared.clients.limits(self.peer).bandwidth;
-                let pause = shared.bandwidth.carried(self.peer, carried, rate);
+                let limits = shared.clients.limits(self.peer);
+                let pause = shared.bandwidth.carried(self.peer, carried, &limits);
                 let mut bytes = Vec::new();
                 u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX).encode(&mut bytes);
                 (number, Some(Exported { bytes, descriptor: None }))
             }
             ToBroker::SlotRequest { device } => {
-                let share = shared.clients.limits(self.peer).share.unwrap_or(Share::DEFAULT);
-                return shared.gpu_shares.request(device, session, &self.control, self.account(), share);
+                let part = TimeShare::of(self.account(), &shared.clients.limits(self.peer));
+                return shared.gpu_shares.request(device, session, &self.control, part);
             }
             ToBroker::SlotEnded { device, lease } => {
                 return shared.gpu_shares.ended(device, session, lease);
@@ -156,11 +160,11 @@ impl WorkerRequests {
     }
 
     fn memory_bounds(&self, shared: &Shared, capacity: u64) -> MemoryBounds {
-        let limit = match self.accounting {
-            Accounting::Session => shared.clients.limits(self.peer).device_memory,
-            Accounting::Trial => None,
+        let limits = match self.accounting {
+            Accounting::Session => shared.clients.limits(self.peer),
+            Accounting::Trial => PeerLimits::default(),
         };
-        MemoryBounds { limit, capacity }
+        MemoryBounds::of_peer(&limits, capacity)
     }
 
     /// Whose device memory it is.

@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
+use causeway_access::keys::groups::PeerLimits;
+use causeway_access::keys::limits::ClientLimits;
 use causeway_sync::threads;
 use thiserror::Error;
 
@@ -12,6 +14,7 @@ use super::link::BrokerLink;
 use super::relatives::Relatives;
 use super::sockets::InheritedSockets;
 use crate::admission::Admission;
+use crate::broker::clients::AcceptedClients;
 use crate::broker::exports::Exported;
 use crate::broker::monitor::Monitor;
 use crate::broker::shared::Shared;
@@ -68,7 +71,12 @@ impl Inheritance {
     }
 
     /// Counts the parent's sessions among this broker's, and keeps its processes' users from others.
-    pub fn into_relatives(self, admission: &Admission, spawner: &Spawner, monitor: &Monitor) -> Relatives {
+    pub fn into_relatives(
+        self,
+        (admission, clients): (&Admission, &AcceptedClients),
+        spawner: &Spawner,
+        monitor: &Monitor,
+    ) -> Relatives {
         tracing::info!(
             sessions = self.sessions.len(),
             "taking the place of the running server, which keeps its sessions"
@@ -76,7 +84,10 @@ impl Inheritance {
         let held = self.sessions.into_iter().map(|session| {
             monitor.session_started(session.worker.clone(), session.source);
             // There may be more than this broker's configuration lets there be.
-            let slot = admission.take_session(session.source).ok();
+            let group = clients.limits(session.source).group_name();
+            let group = group.map(|name| (name, ClientLimits::default()));
+            let limits = PeerLimits { group, ..PeerLimits::default() };
+            let slot = admission.take_session(session.source, &limits).ok();
             (session, slot)
         });
         let held: Vec<_> = held.collect();
