@@ -8,6 +8,8 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use causeway_access::keys::clients::{Client, Clients};
+use causeway_access::keys::limits::ClientLimits;
 use causeway_access::{Key, Target};
 use causeway_connection::dial_here;
 use causeway_link::{ConnectError, Session, TransportKind};
@@ -161,6 +163,79 @@ fn there_are_so_many_sessions_in_all() {
     assert_echo(&mut session, b"undisturbed");
     let error = Broker::start(BrokerConfig { max_sessions: Some(usize::MAX), ..config(None) }).unwrap_err();
     assert!(error.to_string().contains("give a smaller number"), "{error}");
+}
+
+/// A broker with the places and times of every server.
+fn as_usual(config: BrokerConfig) -> RunningBroker {
+    let BrokerConfig { proof_timeout, handshake_timeout, max_handshakes, .. } =
+        BrokerConfig::new(CommandTable::new(&[0]));
+    Broker::start(BrokerConfig { proof_timeout, handshake_timeout, max_handshakes, ..config }).unwrap()
+}
+
+#[test]
+fn two_hundred_honest_clients_at_once_are_all_served() {
+    let _alone = alone();
+    let broker = as_usual(config(Some(Key::generate())));
+    let all_are_there = std::sync::Barrier::new(200);
+    std::thread::scope(|scope| {
+        for number in 0..200 {
+            let (broker, all_are_there) = (&broker, &all_are_there);
+            scope.spawn(move || {
+                let session = open(broker.target(), "echo");
+                all_are_there.wait();
+                let mut session = session.unwrap_or_else(|error| panic!("client {number}: {error}"));
+                assert_echo(&mut session, b"served");
+            });
+        }
+    });
+    wait_for_sessions(&broker, 0);
+}
+
+#[test]
+fn a_client_that_comes_again_and_again_at_its_limit_slows_no_other_ones_start() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let clients_file = folder.path().join("clients.toml");
+    let mut clients = Clients::default();
+    for (name, sessions) in [("ada", Some(1)), ("bob", None)] {
+        let name = name.parse().unwrap();
+        let limits = ClientLimits { sessions, ..ClientLimits::default() };
+        clients.named.insert(name, Client { limits, ..Client::new(name) });
+    }
+    clients.write(&clients_file).unwrap();
+    let key = Some(Key::generate());
+    let broker = as_usual(BrokerConfig { clients: Some(clients_file), ..config(key) });
+    let target = |name: &str| {
+        let key = Some(clients.named[&name.parse().unwrap()].key.clone());
+        Target { key, ..broker.target().clone() }
+    };
+    let (ada, bob) = (target("ada"), target("bob"));
+    let slowest_start = || {
+        let starts = (0..20).map(|_| {
+            let started = Instant::now();
+            assert_echo(&mut open(&bob, "echo").unwrap(), b"served");
+            started.elapsed()
+        });
+        starts.max().unwrap()
+    };
+    let _only = open(&ada, "echo").unwrap();
+    let undisturbed = slowest_start();
+    let (is_over, refused) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let _over = Over(&is_over);
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let text = refusal(open(&ada, "echo"));
+                    assert!(text.contains("1 sessions of client ada"), "{text}");
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let slowest = slowest_start();
+        assert!(slowest < undisturbed + Duration::from_secs(1), "{slowest:?} instead of {undisturbed:?}");
+        assert!(refused.load(Ordering::Relaxed) >= 20, "{refused:?} were refused meanwhile");
+    });
 }
 
 /// Has the worker do what its client's program stands for, and waits until the client hears that it has
