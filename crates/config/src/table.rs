@@ -355,6 +355,10 @@ table! {
     CUDA_CACHE_PATH: "CUDA_CACHE_PATH", [Server], Values::Path, Fallback::Text("`~/.nv/ComputeCache`"),
         "folder where NVIDIA's driver caches compiled code",
         "A server that runs as root uses a folder of `/var/cache/causeway/cuda` for each worker user instead.";
+    CUDA_MPS_ACTIVE_THREAD_PERCENTAGE: "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", [Server],
+        Values::Number(1, 100), Fallback::Number(100),
+        "percentage of the multiprocessors that each worker may use under NVIDIA's MPS",
+        "Shares of clients lower it.";
     CUDA_MPS_PIPE_DIRECTORY: "CUDA_MPS_PIPE_DIRECTORY", [Server],
         Values::Path, Fallback::Text("`/tmp/nvidia-mps`"),
         "folder of the pipes of NVIDIA's MPS",

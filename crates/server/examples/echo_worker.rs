@@ -40,7 +40,11 @@ fn main() -> ExitCode {
         "crash" => std::process::abort(),
         _ => {}
     }
-    let snapshot = format!("{} {:?}", start.gpu(), start.hello().environment);
+    let mut snapshot = format!("{} {:?}", start.gpu(), start.hello().environment);
+    // What it has been started with.
+    if let Ok(percentage) = std::env::var("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") {
+        snapshot += &format!(" {percentage}%");
+    }
     let (link, mut receiver, exchange) = start.welcome(snapshot.into_bytes()).unwrap();
     link.start(std::sync::Arc::new(SendBack(link.clone())));
     while let Ok(body) = receiver.recv() {

@@ -8,12 +8,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_access::keys::clients::{Client, Clients};
+use causeway_access::keys::limits::ClientLimits;
 use causeway_access::{Endpoint, Key, Target};
 use causeway_connection::{Dial, dial_here};
 use causeway_link::{
     ConnectError, ConnectOptions, Destination, LinkError, LinkEvents, TransportChoice, TransportKind, connect,
 };
-use causeway_server::broker::{Access, Broker, BrokerConfig, RunningBroker, StartError};
+use causeway_sandbox::{Mode, SandboxRequest};
+use causeway_server::broker::{Access, Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
 use causeway_wire::handshake::{LaneHello, LaneToken, Opening, Preface, Protection, Response, VersionRange};
 use support::{assert_echo, config, hello, open, refusal, wait_for_sessions};
 
@@ -52,6 +55,41 @@ fn a_session_has_a_worker_of_its_own_with_lanes() {
         drop(other);
         wait_for_sessions(&broker, 0);
     }
+}
+
+#[test]
+fn under_mps_workers_get_the_part_of_the_gpu_that_their_share_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let [clients_file, control] = ["clients.toml", "control"].map(|name| folder.path().join(name));
+    let mut clients = Clients::default();
+    for (name, share) in [("ada", Some(3)), ("bob", None)] {
+        let name = name.parse().unwrap();
+        let limits = ClientLimits { share, ..ClientLimits::default() };
+        clients.named.insert(name, Client { limits, ..Client::new(name) });
+    }
+    clients.write(&clients_file).unwrap();
+    let broker = |gpu| {
+        let config = config(Some(Key::generate()));
+        let sandbox =
+            SandboxRequest { mode: Mode::Off, mps: Some(folder.path().to_owned()), ..config.sandbox.clone() };
+        Broker::start(BrokerConfig { gpu, sandbox, clients: Some(clients_file.clone()), ..config }).unwrap()
+    };
+    let seen = |broker: &RunningBroker, name: &str| {
+        let key = Some(clients.named[&name.parse().unwrap()].key.clone());
+        let session = open(&Target { key, ..broker.target().clone() }, "echo").unwrap();
+        String::from_utf8(session.welcome.snapshot.clone()).unwrap()
+    };
+    let driver = broker(GpuChoice::Driver);
+    assert!(!seen(&driver, "ada").contains('%'), "no daemon runs");
+    std::fs::write(&control, "").unwrap();
+    assert!(seen(&driver, "ada").ends_with(" 75%") && seen(&driver, "bob").ends_with(" 25%"));
+    let seen_by_others = open(driver.target(), "echo").unwrap().welcome.snapshot.clone();
+    assert!(seen_by_others.ends_with(b" 20%"), "{}", String::from_utf8_lossy(&seen_by_others));
+    for gpu in [GpuChoice::Cpu, GpuChoice::Auto { allows_software: true }] {
+        assert!(!seen(&broker(gpu), "ada").contains('%'), "{gpu:?} may have no multiprocessors");
+    }
+    std::fs::remove_file(&control).unwrap();
+    assert!(!seen(&driver, "ada").contains('%'), "the daemon has ended");
 }
 
 #[test]

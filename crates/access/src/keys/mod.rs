@@ -12,6 +12,7 @@
 //! | `groups` | Groups: clients and local users that share limits, as the list of clients names them |
 //! | `limits` | Client limits: what one client may have of a server, as the list of clients sets it |
 //! | `values` | Values of the list of clients: from TOML, with what is wrong and where |
+//! | `percentages` | Percentages of a GPU: what part of it a peer has by the shares of the list of clients, where several use it at the same time and not in turn |
 //! | `file` | Key files: default paths, and the check that no other user can read them |
 
 pub mod clients;
@@ -19,6 +20,7 @@ pub mod file;
 pub mod groups;
 mod invitations;
 pub mod limits;
+mod percentages;
 mod values;
 
 use std::path::{Path, PathBuf};

@@ -41,10 +41,9 @@ pub struct Facts {
 
 impl Facts {
     /// Those of this machine and this process.
-    pub fn read() -> Self {
+    pub fn read(mps: PathBuf) -> Self {
         let text = |file| fs::read_to_string(file).unwrap_or_default();
         let user = rustix::process::geteuid().as_raw();
-        let mps = PROCESS.path(&CUDA_MPS_PIPE_DIRECTORY).unwrap_or_else(|| MPS_PIPE_DIRECTORY_DEFAULT.into());
         Self {
             user,
             // A kernel that does not say grants none that could be used.
@@ -61,9 +60,15 @@ impl Facts {
     }
 }
 
+/// The folder in which MPS is reached, if it runs.
+pub fn mps_folder(requested: &SandboxRequest) -> PathBuf {
+    let named = requested.mps.clone().or_else(|| PROCESS.path(&CUDA_MPS_PIPE_DIRECTORY));
+    named.unwrap_or_else(|| MPS_PIPE_DIRECTORY_DEFAULT.into())
+}
+
 /// Whether a folder is one in which MPS is reached. The usual one lies where everybody could make it: only
 /// root's counts, and that of the server's user.
-fn is_of_mps(folder: &Path, user: u32) -> bool {
+pub fn is_of_mps(folder: &Path, user: u32) -> bool {
     let is_trusted = |found: fs::Metadata| found.uid() == 0 || found.uid() == user;
     folder.join("control").exists() && fs::symlink_metadata(folder).is_ok_and(is_trusted)
 }

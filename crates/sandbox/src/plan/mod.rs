@@ -20,7 +20,7 @@ use thiserror::Error;
 use crate::cgroup::{Bounds, Parent};
 use crate::limits::EmptyNetwork;
 use crate::limits::MAX_THREADS;
-use crate::plan::decide::Facts;
+use crate::plan::decide::{Facts, is_of_mps, mps_folder};
 use crate::users::DriverCaches;
 use crate::users::{User, Users};
 use crate::{files, nodes};
@@ -54,7 +54,7 @@ pub struct Plan {
     pub(crate) network: Option<Arc<EmptyNetwork>>,
     pub(crate) parent: Option<Parent>,
     pub(crate) bounds: Bounds,
-    /// The folder of MPS, which its clients write to.
+    /// The folder of MPS, which its clients write to; of a server without a sandbox, also where it may be later.
     pub(crate) mps: Option<PathBuf>,
     /// The folder of memory that processes share, if the driver may need it.
     pub(crate) shared_memory: Option<PathBuf>,
@@ -68,9 +68,9 @@ impl Plan {
     /// own control group, and its memory is hidden from other processes of its user.
     pub fn make(requested: &SandboxRequest) -> Result<Self, PlanError> {
         if requested.mode == Mode::Off {
-            return Ok(Self::off());
+            return Ok(Self { mps: Some(mps_folder(requested)), ..Self::off() });
         }
-        let facts = Facts::read();
+        let facts = Facts::read(mps_folder(requested));
         let mut decision = decide::decide(&facts, requested, &files::readable());
         let mut missing = |part, why: String| decision.missing.push(Missing { part, why });
         let parent = Parent::make(&facts.control_groups, requested.total_memory)
@@ -128,6 +128,12 @@ impl Plan {
             driver_caches: None,
             missing: Vec::new(),
         }
+    }
+
+    /// Whether NVIDIA's MPS runs now, and processes reach it.
+    pub fn has_mps(&self) -> bool {
+        let user = rustix::process::geteuid().as_raw();
+        self.mps.as_ref().is_some_and(|folder| is_of_mps(folder, user))
     }
 
     /// The parts that cannot be had.

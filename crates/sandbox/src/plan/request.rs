@@ -70,6 +70,8 @@ pub struct SandboxRequest {
     pub key_file: Option<PathBuf>,
     /// Whether workers use NVIDIA's driver, if there is one.
     pub uses_driver: bool,
+    /// The folder in which NVIDIA's MPS is reached; nothing for the one of the environment.
+    pub mps: Option<PathBuf>,
 }
 
 impl Default for SandboxRequest {
@@ -82,6 +84,7 @@ impl Default for SandboxRequest {
             total_memory: default_total_memory(),
             key_file: None,
             uses_driver: false,
+            mps: None,
         }
     }
 }

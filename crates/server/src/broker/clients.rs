@@ -7,11 +7,14 @@ use std::sync::Arc;
 use causeway_access::keys::clients::{Clients, ClientsError, NotAccepted};
 use causeway_access::keys::groups::PeerLimits;
 use causeway_access::{ClientName, Key};
+use causeway_config::read::PROCESS;
+use causeway_config::table::CUDA_MPS_ACTIVE_THREAD_PERCENTAGE;
 use causeway_wire::handshake::{KeyId, NewKey};
 use jiff::Timestamp;
 use thiserror::Error;
 
 use super::access::Version;
+use super::mps;
 use super::unix_groups::{UserGroups, group_number};
 use crate::admission::Source;
 use crate::locks::{Mutex, rank};
@@ -157,6 +160,13 @@ impl AcceptedClients {
     /// Why it may not.
     pub fn is_accepted(&self, id: KeyId) -> Result<(), NotAccepted> {
         self.current().clients.is_accepted(id, Timestamp::now())
+    }
+
+    /// What the worker of a peer gets in its environment where MPS divides the GPU.
+    pub fn mps_environment(&self, peer: Source) -> Option<(String, String)> {
+        let of_server = PROCESS.raw(&CUDA_MPS_ACTIVE_THREAD_PERCENTAGE);
+        let of_server = of_server.as_ref().and_then(|text| text.to_str());
+        mps::environment(&self.current().clients, peer, &self.limits(peer), of_server)
     }
 
     /// Whether any peer has a share of the GPU's time of its own.

@@ -53,6 +53,7 @@
 //! | `network_listener` | Network listener: a socket over TCP or vsock at which callers are accepted |
 //! | `forks` | Forks of sessions, from the request of the parent's program until the child's comes for its session |
 //! | `unix_groups` | Unix groups of this host: what the list of clients names, and in which a local user is |
+//! | `mps` | NVIDIA's MPS: shares of a GPU where the kernels of several workers run at the same time |
 //! | `gpu_shares` | Shares of the GPUs: which sessions run kernels now, of those whose clients have shares |
 
 pub mod access;
@@ -86,6 +87,7 @@ pub mod metrics;
 mod monitor;
 mod move_state;
 mod moves;
+mod mps;
 mod network_listener;
 mod prestarted;
 mod refusal;

@@ -22,6 +22,7 @@ use super::accounting::Accounting;
 use super::audit::SessionEnd;
 use super::images::SessionImages;
 use super::move_state::MoveState;
+use super::mps;
 use super::refusal::{Refusal, refuse};
 use super::session_watch::{Ending, SessionWorker, outcome};
 use super::sessions::{About, Release, Session, UsedUpgrades};
@@ -260,10 +261,13 @@ impl SessionWorker {
         let limits = accounting.limits(&shared.clients, peer);
         let is_paced = limits.lowest(|limits| limits.bandwidth).is_some();
         // A trial runs no kernels.
-        let is_time_shared = accounting == Accounting::Session && shared.clients.has_shares();
+        let has_shares = accounting == Accounting::Session && shared.clients.has_shares();
+        let uses_mps = has_shares && mps::is_used(shared.config.gpu, shared.spawner.plan());
+        let of_mps = if uses_mps { shared.clients.mps_environment(Source::of(peer)) } else { None };
+        let is_time_shared = has_shares && !uses_mps;
         let max_lanes = if is_paced { MAX_PACED_LANES } else { shared.config.max_lanes.clamp(1, MAX_LANES) };
         let lanes = beginning.lanes.clamp(1, max_lanes);
-        let (Started { mut child, control, jail, log }, process) = spawn_worker(shared, hello)?;
+        let (Started { mut child, control, jail, log }, process) = spawn_worker(shared, hello, of_mps)?;
         if let Some((bytes, _)) = limits.lowest(|limits| limits.session_memory) {
             let bounded = jail.limit_memory(bytes);
             if !bounded.as_ref().is_ok_and(|is_bounded| *is_bounded) {
@@ -321,8 +325,12 @@ impl SessionWorker {
 }
 
 /// A worker process for a client, one that is ready if there is one, and its descriptor.
-fn spawn_worker(shared: &Shared, hello: &ClientHello) -> Result<(Started, Arc<OwnedFd>), ControlError> {
-    let environment = admitted(&hello.environment);
+fn spawn_worker(
+    shared: &Shared,
+    hello: &ClientHello,
+    of_mps: Option<(String, String)>,
+) -> Result<(Started, Arc<OwnedFd>), ControlError> {
+    let environment: Vec<_> = admitted(&hello.environment).into_iter().chain(of_mps).collect();
     // One that is ready has started its driver, which reads the variables only then.
     let spare = if environment.is_empty() { shared.spares.take() } else { None };
     let mut started = match spare {
