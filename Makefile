@@ -14,6 +14,8 @@ BUILD_APPS := $(MAKE) --silent --no-print-directory -C bench/apps -j$(JOBS) BUIL
 help:
 	@echo 'make demo        build, start a server with the software GPU, run a CUDA program on it'
 	@echo 'make test        build everything and run all tests and lints; needs no GPU'
+	@echo 'make suites      tests of other projects on the software GPU (those of Numba): fails if an outcome is not the expected one, and says what'
+	@echo '                 is skipped; SUITES="test_sync test_atomics" picks modules'
 	@echo 'make bench       measure calls, copies and frames with the software GPU, over TCP and shared memory (see causeway bench --help)'
 	@echo 'make wheel       build/packages/causeway_gpu-*.whl, with which Python programs use a server; make wheel-test tests it in a new'
 	@echo '                 virtual environment, with CuPy, Numba and a kernel of Jupyter'
@@ -114,6 +116,12 @@ mpis:
 test: programs mpis slurm python-packages
 	@scripts/test.sh
 
+# What other projects test, on the software GPU, beside the outcomes in tests/suites/expected. SUITES picks modules.
+suites: python-packages
+	@scripts/python-packages.sh suites >/dev/null
+	cargo build --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs
+	@tests/suites/run $(CARGO_TARGET_DIR)/debug/causeway $(SUITES)
+
 lint: setup
 	@scripts/lint.sh
 
@@ -192,5 +200,5 @@ gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs bitcode bitcode-test apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis slurm slurm-test demo test lint book book-test notices bench fuzz fuzz-bundle chaos check-concurrency metrics-test compat trace-browser-test aarch64-test net-test vsock-test verbs-guest \
+.PHONY: help setup programs bitcode bitcode-test apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis slurm slurm-test demo test suites lint book book-test notices bench fuzz fuzz-bundle chaos check-concurrency metrics-test compat trace-browser-test aarch64-test net-test vsock-test verbs-guest \
         verbs-test gpu-bundle gpu-test
