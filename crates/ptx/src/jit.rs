@@ -131,6 +131,7 @@ impl CompiledKernel {
             space_base: space.0,
             space_bits: space.1,
             call_table: (call_table.as_ptr() as u64, entries as u64),
+            runs_blocks: !may_wait,
             suspend_points: points.as_ref(),
         };
         let known = common.compile(image, layout, &placement)?;

@@ -223,7 +223,6 @@ impl Translator<'_, '_> {
         if let Some(frame) = self.frame {
             self.set_field(frame, std::mem::offset_of!(ThreadContext, local_top));
         }
-        self.b.ins().return_(&[]);
-        self.end_block();
+        self.end_thread();
     }
 }

@@ -10,6 +10,7 @@ mod access;
 mod arithmetic;
 mod atomic;
 mod bits;
+mod block_loop;
 mod bulk;
 mod calls;
 mod checks;
@@ -144,6 +145,7 @@ pub(crate) fn translate<'a>(
         target.default_call_conv,
         register_types,
     );
+    translator.start_block_loop();
     translator.allocate_variables();
     for (index, statement) in body.statements.iter().enumerate() {
         match statement {
@@ -217,6 +219,7 @@ impl Translator<'_, '_> {
             self.return_from_function();
         }
         self.finish_dispatch();
+        self.finish_block_loop();
         self.finish_fault_blocks();
         self.b.seal_all_blocks();
         self.b.finalize(target);

@@ -27,12 +27,12 @@ impl Translator<'_, '_> {
         let word =
             |translator: &mut Self, offset: usize| Ok(translator.field(types::I32, offset + 4 * component));
         match base {
-            "tid" => word(self, std::mem::offset_of!(ThreadContext, tid)),
+            "tid" => Ok(self.tid(component)),
             "ntid" => word(self, std::mem::offset_of!(ThreadContext, ntid)),
             "ctaid" => word(self, std::mem::offset_of!(ThreadContext, ctaid)),
             "nctaid" => word(self, std::mem::offset_of!(ThreadContext, nctaid)),
-            "laneid" => word(self, std::mem::offset_of!(ThreadContext, lane)),
-            "warpid" => word(self, std::mem::offset_of!(ThreadContext, warp)),
+            "laneid" => Ok(self.lane()),
+            "warpid" => Ok(self.warp()),
             "smid" => word(self, std::mem::offset_of!(ThreadContext, worker)),
             "nsmid" => word(self, std::mem::offset_of!(ThreadContext, workers)),
             "dynamic_smem_size" => word(self, std::mem::offset_of!(ThreadContext, dynamic_shared)),
@@ -110,7 +110,7 @@ impl Translator<'_, '_> {
 
     /// A mask made from the bit of the thread's own lane.
     fn lane_mask(&mut self, build: fn(&mut Self, Value) -> Value) -> Value {
-        let lane = self.field(types::I32, std::mem::offset_of!(ThreadContext, lane));
+        let lane = self.lane();
         let one = self.constant(types::I32, 1);
         let bit = self.b.ins().ishl(one, lane);
         build(self, bit)

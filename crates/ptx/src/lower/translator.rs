@@ -45,6 +45,18 @@ pub(super) enum FaultSite {
     BranchTarget,
 }
 
+/// The loop of a kernel that runs all threads of a block, and what differs from thread to thread.
+pub(super) struct BlockLoop {
+    pub(super) start: Block,
+    /// Where a thread goes that ends.
+    pub(super) next: Block,
+    /// The thread's coordinates.
+    pub(super) tid: [Variable; 3],
+    /// Its index in the block, and that of the last one.
+    pub(super) index: Variable,
+    pub(super) last: Value,
+}
+
 /// A block that raises a fault.
 pub(super) struct FaultBlock {
     pub(super) site: FaultSite,
@@ -66,6 +78,8 @@ pub(crate) struct Placement<'a> {
     pub(crate) space_bits: u32,
     /// Address of the table of [`crate::signature::CallTarget`] for indirect calls, and how many entries it has.
     pub(crate) call_table: (u64, u64),
+    /// Whether the kernel runs all threads of a block in one call, as they never wait.
+    pub(crate) runs_blocks: bool,
     /// Where the kernel saves what, if its threads have no stacks of their own.
     pub(crate) suspend_points: Option<&'a SuspendPoints>,
 }
@@ -93,6 +107,8 @@ pub(super) struct Translator<'a, 'f> {
     pub(super) resume_blocks: Vec<Block>,
     /// The block that jumps to one of these.
     pub(super) dispatch: Option<Block>,
+    /// The loop over the threads of a block, in a kernel that has one.
+    pub(super) block_loop: Option<BlockLoop>,
     pub(super) convention: CallConv,
     /// The pointer to the thread's context.
     pub(super) thread: Value,
@@ -167,6 +183,7 @@ impl<'a, 'f> Translator<'a, 'f> {
             suspend_points: placement.suspend_points.filter(|_| linked.function.is_kernel),
             resume_blocks: Vec::new(),
             dispatch: None,
+            block_loop: None,
             placement,
             convention,
             thread: arguments[0],

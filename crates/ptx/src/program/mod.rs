@@ -172,6 +172,7 @@ fn check_instructions(image: &Image) -> Result<Unsupported, CompileError> {
         space_base: 1 << 44,
         space_bits: 40,
         call_table: (0, 0),
+        runs_blocks: false,
         suspend_points: None,
     };
     let mut context = FunctionBuilderContext::new();

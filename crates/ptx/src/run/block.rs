@@ -131,6 +131,7 @@ impl<'l> Runner<'l> {
                 is_stackless: u32::from(launch.frame_size.is_some()),
                 local_top: 0,
                 variadic_bytes: 0,
+                threads_left: 0,
                 polls_left: POLLS_BEFORE_YIELD,
                 resume_index: 0,
                 request: Request::Yield,
@@ -264,18 +265,19 @@ impl<'l> Runner<'l> {
             let stack = unsafe { self.stacks().stack(0) };
             self.contexts[0].stack_limit = stack.compiled_code_limit();
             let body = move |yielder: &Yielder<(), ()>, ()| {
-                for index in next..count {
-                    // SAFETY: the context outlives the coroutine, and only this coroutine uses it while it
-                    // runs.
-                    unsafe {
-                        (*context).yielder = yielder;
-                        if index == next {
-                            (*context).set_index(index, block);
-                        } else {
-                            (*context).advance(block);
-                        }
+                // SAFETY: the context outlives the coroutine, and only this coroutine uses it while it runs.
+                unsafe {
+                    (*context).yielder = yielder;
+                    (*context).set_index(next, block);
+                    loop {
+                        // A kernel that runs the threads of a block in a loop runs these, too.
+                        (*context).threads_left = count - 1 - (*context).index();
                         (*context).start();
                         entry(context);
+                        if (*context).index() + 1 == count {
+                            break;
+                        }
+                        (*context).advance(block);
                     }
                 }
                 Outcome::Finished
@@ -285,8 +287,7 @@ impl<'l> Runner<'l> {
                 match self.resume(0)? {
                     Event::Finished => return Ok(()),
                     Event::Requested(Request::Exit) => {
-                        let context = &self.contexts[0];
-                        next = context.warp * WARP as u32 + context.lane + 1;
+                        next = self.contexts[0].index() + 1;
                         break;
                     }
                     // It polls for what is another kernel's or the program's, which may need this core.
@@ -495,7 +496,11 @@ impl ThreadContext {
         self.warp = index / WARP as u32;
     }
 
-    /// The same for the next thread: kernels without waits are often so short that divisions would take most of the time.
+    fn index(&self) -> u32 {
+        self.warp * WARP as u32 + self.lane
+    }
+
+    /// Makes it that of the next thread: kernels without waits are often so short that divisions would take most of the time.
     fn advance(&mut self, block: [u32; 3]) {
         self.lane += 1;
         if self.lane == WARP as u32 {

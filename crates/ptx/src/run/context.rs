@@ -71,6 +71,8 @@ pub(crate) struct ThreadContext {
     pub(crate) local_top: u64,
     /// Bytes that the call under way passes to a variadic function beyond its parameters.
     pub(crate) variadic_bytes: u64,
+    /// Threads of the block behind this one, which a kernel that runs blocks runs in the same call.
+    pub(crate) threads_left: u32,
     /// Polling loads and exchanges left before the thread lets others run.
     pub(crate) polls_left: u32,
     /// Where a thread with a frame goes on: 0 for its start.

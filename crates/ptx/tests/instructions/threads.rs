@@ -533,3 +533,23 @@ fn groups_of_warps_have_barriers_of_their_own() {
     }
     assert_eq!(device.download::<u32>(output, 128), expected);
 }
+
+/// A register that a thread does not write is zero, whatever the thread before it left there, and so is the carry flag.
+#[test]
+fn no_thread_finds_what_another_one_left_in_registers() {
+    let source = kernel(
+        ".reg .b16 %h; .reg .f64 %d; setp.eq.u32 %p1, %r0, 2; @!%p1 bra REST;\n\
+         mov.u32 %r1, 5; mov.f32 %f1, 0f3f800000; mov.u16 %h, 9; mov.f64 %d, 0d4000000000000000; mov.pred %p2, -1;\n\
+         add.cc.u32 %r2, -1, 1;\n\
+         REST: addc.u32 %r3, 0, 0; mov.b32 %r4, %f1; mov.b64 %rd3, %d; cvt.u32.u16 %r5, %h; cvt.u32.u64 %r7, %rd3;\n\
+         shr.u64 %rd3, %rd3, 32; cvt.u32.u64 %r6, %rd3; selp.u32 %r8, 1, 0, %p2; mad.wide.u32 %rd2, %r0, 28, %rd0;\n\
+         st.global.u32 [%rd2], %r1; st.global.u32 [%rd2+4], %r4; st.global.u32 [%rd2+8], %r5; st.global.u32 [%rd2+12], %r6;\n\
+         st.global.u32 [%rd2+16], %r7; st.global.u32 [%rd2+20], %r8; st.global.u32 [%rd2+24], %r3;",
+    );
+    let device = Device::new(&[&source]);
+    let output = device.zeros::<u32>(28);
+    device.launch("k", 1, 4, Params::default().with(output).with(0_u64));
+    let third = [5, 0x3f80_0000, 9, 0x4000_0000, 0, 1, 1];
+    let expected = [[0; 7], [0; 7], third, [0; 7]].concat();
+    assert_eq!(device.download::<u32>(output, 28), expected);
+}
