@@ -40,7 +40,6 @@ impl Translator<'_, '_> {
         result: Option<Type>,
     ) -> Option<Value> {
         let Some(points) = self.suspend_points else { return self.call_runtime(address, arguments, result) };
-        self.call_runtime(address, arguments, result);
         let frame = self.field(types::I64, std::mem::offset_of!(ThreadContext, frame));
         let flags = MemFlagsData::trusted();
         let saved = points.saved(self.position as usize);
@@ -54,6 +53,9 @@ impl Translator<'_, '_> {
         }
         let index = self.constant(types::I32, self.resume_blocks.len() as i64);
         self.set_field(index, std::mem::offset_of!(ThreadContext, resume_index));
+        // Last, so that what is saved need not survive a call: it would be computed behind it, and all that it is computed from
+        // kept on the stack.
+        self.call_runtime(address, arguments, result);
         self.b.ins().return_(&[]);
         let resume = self.b.create_block();
         self.resume_blocks.push(resume);
