@@ -57,8 +57,8 @@ class Rank:
 
         first = self.repeated(launch, 3)
         # As often at all ranks: by what the first one has found.
-        told = self.pipes.exchange([int(1e6 * first).to_bytes(8, "little")] * len(self.pipes))
-        times = max(3, min(100, 200_000 // max(1, int.from_bytes(told[0], "little"))))
+        received = self.pipes.exchange([int(1e6 * first).to_bytes(8, "little")] * len(self.pipes))
+        times = max(3, min(100, 200_000 // max(1, int.from_bytes(received[0], "little"))))
         found = 1e6 * self.repeated(launch, times) / CALLS
         self.group.check_graphs()
         self.gpu.call("cuGraphExecDestroy", launchable)

@@ -41,7 +41,7 @@ def started(control=CONTROL):
             why_not = wait(program, daemon, environment)
             yield ({}, why_not) if why_not else (environment, None)
         finally:
-            tell(program, "quit", environment)
+            send_command(program, "quit", environment)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 daemon.wait(END_S)
             kill_group(daemon)
@@ -54,16 +54,16 @@ def wait(program, daemon, environment):
     while time.monotonic() < until:
         if daemon.poll() is not None:
             return f"{CONTROL} ended with {daemon.returncode}"
-        if tell(program, "get_server_list", environment):
+        if send_command(program, "get_server_list", environment):
             return None
         time.sleep(0.1)
     return f"{CONTROL} did not answer in {START_S} s"
 
 
-def tell(program, word, environment):
+def send_command(program, word, environment):
     """Whether the daemon took a command."""
     try:
-        told = subprocess.run(
+        outcome = subprocess.run(
             [program],
             input=word + "\n",
             env={**os.environ, **environment},
@@ -74,4 +74,4 @@ def tell(program, word, environment):
         )
     except subprocess.TimeoutExpired:
         return False
-    return told.returncode == 0
+    return outcome.returncode == 0

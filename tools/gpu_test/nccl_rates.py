@@ -24,7 +24,7 @@ def calls(rank, count):
     """The calls by name, on vectors of `count` numbers of 32 bits."""
     own = torch.ones(count, device="cuda")
     all_of_them = torch.ones(count * RANKS, device="cuda")
-    beside = torch.ones(count * RANKS, device="cuda")
+    received = torch.ones(count * RANKS, device="cuda")
     peer = 1 - rank
 
     def ping():
@@ -37,7 +37,7 @@ def calls(rank, count):
         "allreduce": lambda: distributed.all_reduce(own),
         "bcast": lambda: distributed.broadcast(own, src=0),
         "allgather": lambda: distributed.all_gather_into_tensor(all_of_them, own),
-        "alltoall": lambda: distributed.all_to_all_single(beside, all_of_them),
+        "alltoall": lambda: distributed.all_to_all_single(received, all_of_them),
         "reduce": lambda: distributed.reduce(own, dst=0),
     }
 

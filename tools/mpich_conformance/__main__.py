@@ -49,38 +49,38 @@ def arguments():
     return parser.parse_args()
 
 
-def is_wanted(test, only):
+def is_selected(test, only):
     name = f"{test.folder}/{test.program}"
-    wanted = [word for word in only.split(",") if word]
-    return not wanted or any(name == word or name.startswith(f"{word}/") or test.folder == word for word in wanted)
+    selected = [word for word in only.split(",") if word]
+    return not selected or any(name == word or name.startswith(f"{word}/") or test.folder == word for word in selected)
 
 
 class Session:
     """Runs tests and keeps their results, some at a time."""
 
-    def __init__(self, given, root, path, results):
-        self.given, self.root, self.path, self.results = given, root, path, results
+    def __init__(self, options, root, path, results):
+        self.options, self.root, self.path, self.results = options, root, path, results
         self.lock = threading.Lock()
 
     def run(self, mpi, tests, on, client):
-        given = self.given
-        made = builder.Builder(self.root, mpi, given.folder.resolve(), given.causeway.resolve())
+        options = self.options
+        made = builder.Builder(self.root, mpi, options.folder.resolve(), options.causeway.resolve())
         made.prepare()
-        runner = run.Runner(made, on, client, given.limit, given.memory)
+        runner = run.Runner(made, on, client, options.limit, options.memory)
         entries = self.results.setdefault(mpi, {})
         for test in tests:
             entries.setdefault(test.name, {})["ranks"] = test.ranks
-        with ThreadPoolExecutor(given.jobs) as pool:
+        with ThreadPoolExecutor(options.jobs) as pool:
             # Whatever goes wrong in a thread is raised here.
             list(pool.map(lambda test: self.try_test(made, runner, test, entries[test.name]), tests))
         self.write()
 
     def try_test(self, made, runner, test, entry):
-        ways = self.given.ways.split(",")
+        ways = self.options.ways.split(",")
         if test.skipped:
             entry["skipped"] = test.skipped
             return
-        if not self.given.again and all(way in entry for way in ways):
+        if not self.options.again and all(way in entry for way in ways):
             return
         try:
             program = made.build(test)
@@ -104,25 +104,25 @@ class Session:
 
 
 def main():
-    given = arguments()
-    root = given.sources.resolve() / "test/mpi"
+    options = arguments()
+    root = options.sources.resolve() / "test/mpi"
     if not (root / "util/mtest.c").exists():
         sys.exit(f"{root} does not have MPICH's tests. They come with MPICH's sources:\n"
                  "    git clone --depth 1 --branch v4.0.2 https://github.com/pmodels/mpich")
-    given.folder.mkdir(parents=True, exist_ok=True)
-    path = given.folder.resolve() / "results.json"
+    options.folder.mkdir(parents=True, exist_ok=True)
+    path = options.folder.resolve() / "results.json"
     results = json.loads(path.read_text()) if path.exists() else {}
-    if given.table:
-        given.table.write_text(report.table(results))
+    if options.table:
+        options.table.write_text(report.table(results))
         return
     tests = [test for folder in suite.FOLDERS
-             for test in suite.read_tests(root, folder, given.most_ranks, given.most_memory)
-             if is_wanted(test, given.only)]
-    session = Session(given, root, path, results)
+             for test in suite.read_tests(root, folder, options.most_ranks, options.most_memory)
+             if is_selected(test, options.only)]
+    session = Session(options, root, path, results)
     with tempfile.TemporaryDirectory() as client:
-        server.link_client(given.causeway.resolve(), Path(client))
-        with server.Server(given.causeway.resolve(), given.gpu, given.folder / "server.log") as gpu:
-            for mpi in given.mpi.split(","):
+        server.link_client(options.causeway.resolve(), Path(client))
+        with server.Server(options.causeway.resolve(), options.gpu, options.folder / "server.log") as gpu:
+            for mpi in options.mpi.split(","):
                 session.run(mpi, tests, gpu.on, client)
 
 

@@ -94,20 +94,20 @@ def main():
     parser.add_argument("--gpu", default="cpu")
     parser.add_argument("--via", default="shm,tcp")
     parser.add_argument("--rounds", type=int, default=9)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     times = defaultdict(lambda: defaultdict(list))
     with tempfile.TemporaryDirectory() as folder:
-        quiet = Server(given.folder, given.gpu, f"{folder}/quiet.log")
-        watched = Server(given.folder, given.gpu, f"{folder}/watched.log", metrics=True)
+        quiet = Server(arguments.folder, arguments.gpu, f"{folder}/quiet.log")
+        watched = Server(arguments.folder, arguments.gpu, f"{folder}/watched.log", metrics=True)
         variants = {
             "quiet": (quiet, {}),
             "watched": (watched, {}),
             "traced": (quiet, {"CAUSEWAY_TRACE": f"{folder}/%p.trace"}),
         }
-        if given.baseline:
-            variants["baseline"] = (Server(given.baseline, given.gpu, f"{folder}/baseline.log"), {})
+        if arguments.baseline:
+            variants["baseline"] = (Server(arguments.baseline, arguments.gpu, f"{folder}/baseline.log"), {})
         try:
-            for number in range(given.rounds):
+            for number in range(arguments.rounds):
                 order = list(variants)
                 random.Random(number).shuffle(order)
                 for name in order:
@@ -117,7 +117,7 @@ def main():
                     if name == "watched":
                         watcher.start()
                     try:
-                        for via in given.via.split(","):
+                        for via in arguments.via.split(","):
                             for part in ("launch", "copy"):
                                 for row, median in measure(server, part, via, extra, f"{folder}/{name}"):
                                     times[row][name].append(median)
@@ -125,11 +125,11 @@ def main():
                         ended.set()
                         if name == "watched":
                             watcher.join()
-                print(f"round {number + 1} of {given.rounds}", file=sys.stderr, flush=True)
+                print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr, flush=True)
         finally:
             for server in {server for server, _ in variants.values()}:
                 server.end()
-    reference = "baseline" if given.baseline else "quiet"
+    reference = "baseline" if arguments.baseline else "quiet"
     others = [name for name in variants if name != reference]
     print("| row | us, " + reference + " | spread | " + " | ".join(others) + " | |")
     print("| --- " * (4 + len(others)) + "|")

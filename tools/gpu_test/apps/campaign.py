@@ -69,12 +69,12 @@ def run_program(command, variables):
     except ValueError:
         return [], f"printed what is not JSON: {outcome.output.strip()}"
     if outcome.status != 0:
-        said = outcome.errors.strip() or "it did not say why"
-        return lines, f"ended with status {outcome.status}: {said}"
+        reason = outcome.errors.strip() or "it did not say why"
+        return lines, f"ended with status {outcome.status}: {reason}"
     return lines, None
 
 
-def run_campaign(applications, scale, paths, programs, tell=print):
+def run_campaign(applications, scale, paths, programs, log=print):
     """Runs all applications each way, round by round, until there are enough rounds or time is up; `tell`
     hears how far it is.
 
@@ -88,7 +88,7 @@ def run_campaign(applications, scale, paths, programs, tell=print):
     for number in range(scale.rounds):
         began = time.monotonic()
         if number > 0 and began - start + longest > scale.seconds:
-            tell(f"{number} of {scale.rounds} rounds: the time is up")
+            log(f"{number} of {scale.rounds} rounds: the time is up")
             break
         for application in applications:
             for turn in range(len(paths)):
@@ -104,7 +104,7 @@ def run_campaign(applications, scale, paths, programs, tell=print):
                     results.failures.append(f"{application.name}, {way.name}: {failure}")
         longest = max(longest, time.monotonic() - began)
         results.rounds = number + 1
-        tell(f"round {number + 1} of {scale.rounds}: {time.monotonic() - began:.0f} s")
+        log(f"round {number + 1} of {scale.rounds}: {time.monotonic() - began:.0f} s")
     results.failures += differing_checksums(results.runs)
     return results
 

@@ -156,14 +156,14 @@ def measure_plain_tcp(session):
     return float(outcome.output.split()[1])
 
 
-def measure(report, words):
+def measure(report, arguments):
     """Runs `causeway bench` and reports what it says."""
-    outcome = run([CAUSEWAY, "bench", *words], COMMAND_LIMIT_S, {"CAUSEWAY_CACHE_DIR": ""})
+    outcome = run([CAUSEWAY, "bench", *arguments], COMMAND_LIMIT_S, {"CAUSEWAY_CACHE_DIR": ""})
     for line in outcome.errors.splitlines():
         report.line(line)
     for line in ("", "```", outcome.output.rstrip(), "```"):
         report.line(line)
-    name = f"causeway bench {' '.join(map(str, words))}"
+    name = f"causeway bench {' '.join(map(str, arguments))}"
     if not report.check(name, None if outcome.status == 0 else outcome.ending(), outcome.seconds):
         report.line(f"FAIL {name}: {outcome.ending()}")
 
@@ -186,17 +186,17 @@ def run_bench(session):
         "launch": ["launch", *common],
         "pipeline": ["pipeline", "--sizes", "64K,1M,4M,16M,64M", *fixed, *common],
     }
-    chosen = {kind: words for kind, words in measurements.items() if session.is_selected(kind)}
+    chosen = {kind: arguments for kind, arguments in measurements.items() if session.is_selected(kind)}
     results, plain_tcps = Results(), []
     for module in session.modules:
-        for kind, words in chosen.items():
+        for kind, arguments in chosen.items():
             # What plain TCP carries on a shared machine has been seen to go from 41 to 29 GB/s within two
             # minutes: it is measured before and after what is compared with it.
             is_compared = (module, kind) == ("tcp", "copy")
             plain_tcps += [measure_plain_tcp(session)] if is_compared else []
             path = folder / module / f"{kind}.json"
             path.unlink(missing_ok=True)
-            measure(report, [*words, "--via", module, "--out", folder / module])
+            measure(report, [*arguments, "--via", module, "--out", folder / module])
             if path.exists() and kind != "pipeline":
                 results.add(module, path)
             plain_tcps += [measure_plain_tcp(session)] if is_compared else []

@@ -45,12 +45,12 @@ def medians(output):
     """Medians of figures that a program prints, by what, way, bytes, count and unit; and what it skipped."""
     figures, skipped = {}, []
     for line in output.splitlines():
-        words = line.split("\t")
-        if words[0] == "row" and len(words) == 7:
-            what, way, size, count, figure, unit = words[1:]
+        fields = line.split("\t")
+        if fields[0] == "row" and len(fields) == 7:
+            what, way, size, count, figure, unit = fields[1:]
             figures.setdefault((what, way, int(size), int(count), unit), []).append(float(figure))
-        elif words[0] == "skipped":
-            skipped.append(": ".join(words[1:]))
+        elif fields[0] == "skipped":
+            skipped.append(": ".join(fields[1:]))
     return {case: statistics.median(values) for case, values in figures.items()}, skipped
 
 
@@ -183,9 +183,9 @@ def run_sanitizer(session, programs, environment):
             whole = [sanitizer, "--tool", tool, "--error-exitcode", "99", *command]
             outcome = run(whole, SANITIZED_S, settings)
             text = outcome.output + outcome.errors
-            said = [line for line in text.splitlines() if line.startswith("=========")]
-            is_clean = outcome.status == 0 and any("0 errors" in line or "0 hazards" in line for line in said)
-            last = said[-1].strip("= ") if said else outcome.reason()
+            rows = [line for line in text.splitlines() if line.startswith("=========")]
+            is_clean = outcome.status == 0 and any("0 errors" in line or "0 hazards" in line for line in rows)
+            last = rows[-1].strip("= ") if rows else outcome.reason()
             shown = f"{outcome.ending()}; {last}\n\n```\n{text[-4000:]}\n```"
             report.check(f"{tool}, {name}", None if is_clean else shown, outcome.seconds)
             report.row(

@@ -37,9 +37,9 @@ TURNS, SHARE_APART, MICROSECONDS_APART = 5, 0.05, 0.5
 
 def command(mpi, ranks, program, isolated=False):
     """So many ranks of a program with the interposer."""
-    words = mpi.command(program, isolated)
-    words[words.index("-n") + 1] = str(ranks)
-    return words
+    command = mpi.command(program, isolated)
+    command[command.index("-n") + 1] = str(ranks)
+    return command
 
 
 def try_calls(session, mpi, extra, ranks):
@@ -64,9 +64,9 @@ def figures_of(output):
     """Microseconds by call and bytes, of the rows that the measuring program prints."""
     figures = {}
     for line in output.splitlines():
-        words = line.split("\t")
-        if len(words) == 7 and words[0] == "row":
-            figures[words[1], int(words[3])] = float(words[4])
+        fields = line.split("\t")
+        if len(fields) == 7 and fields[0] == "row":
+            figures[fields[1], int(fields[3])] = float(fields[4])
     return figures
 
 

@@ -96,11 +96,11 @@ def try_verbs(session, programs, environment):
     counting = {**with_card, "SOFTCARD_COUNT": "1"}
     runs = (([], with_card), (["-b"], with_card), (["rate"], counting), (["rate", "-b"], counting))
     for way, wrap in session.native_way():
-        for words, said in runs:
+        for words, variables in runs:
             title = " ".join(["gpu_verbs", *words, way])
             if not session.is_selected(f"verbs {title}"):
                 continue
-            outcome = run(wrap([str(programs / "gpu_verbs"), *words]), EXAMPLE_S, said)
+            outcome = run(wrap([str(programs / "gpu_verbs"), *words]), EXAMPLE_S, variables)
             is_right = "rate" in words or "write after a reset: success" in outcome.output
             is_well = outcome.status == 0 and is_right
             session.report.check(title, None if is_well else outcome.reason(), outcome.seconds)
@@ -137,8 +137,8 @@ def try_languages(session, programs, environment):
                 session.report.skipped(f"{language} {way}", outcome.reason())
                 continue
             is_well = outcome.status == 0 and outcome.output.strip().endswith("ok")
-            said = f"{outcome.reason()}\n\n```\n{outcome.errors[-3000:]}\n```"
-            session.report.check(f"{language} {way}", None if is_well else said, outcome.seconds)
+            problem = f"{outcome.reason()}\n\n```\n{outcome.errors[-3000:]}\n```"
+            session.report.check(f"{language} {way}", None if is_well else problem, outcome.seconds)
 
 
 def try_tests(session, programs, environment, gpus="1"):
@@ -156,9 +156,9 @@ def try_tests(session, programs, environment, gpus="1"):
             skipped = NOT_ON_SERVERS if way == "remote" else []
             outcome = run(wrap([*alone, *words, *skipped]), TESTS_S, environment)
             is_well = outcome.status == 0 and "test result: ok" in outcome.output
-            said = f"{outcome.reason()}\n\n```\n{outcome.output[-6000:]}\n{outcome.errors[-3000:]}\n```"
+            problem = f"{outcome.reason()}\n\n```\n{outcome.output[-6000:]}\n{outcome.errors[-3000:]}\n```"
             title = f"{name} {way}" if gpus == "1" else f"{name} {way}, {gpus} GPUs"
-            session.report.check(title, None if is_well else said, outcome.seconds)
+            session.report.check(title, None if is_well else problem, outcome.seconds)
             for line in outcome.output.splitlines():
                 if name == "litmus" and " in order, " in line:
                     session.report.line(f"- {title}: {line.strip()}")
@@ -182,12 +182,12 @@ def measure(session, kind, program):
         problem = None if outcome.status == 0 else f"{outcome.reason()}\n\n```\n{outcome.errors[-3000:]}\n```"
         session.report.check(f"cost {kind} {way}", problem, outcome.seconds)
         session.report.data.setdefault("device", {})[f"{kind} {way}"] = results["records"]
-        tell(session.report, f"{kind}, {way}", results)
+        report_results(session.report, f"{kind}, {way}", results)
         if way == "native":
             check(session.report, results)
 
 
-def tell(report, title, results):
+def report_results(report, title, results):
     """A table of medians, written at once."""
     if not results["records"]:
         return

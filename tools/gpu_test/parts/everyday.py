@@ -35,8 +35,8 @@ class Wrong(Exception):
 def must(outcome, *expected):
     """What a command printed; raises `Wrong` where it did not succeed or did not say something."""
     if outcome.status != 0 or outcome.timed_out:
-        said = outcome.errors.strip().splitlines()
-        raise Wrong(f"{outcome.reason()}; {said[-1] if said else 'nothing on standard error'}")
+        errors = outcome.errors.strip().splitlines()
+        raise Wrong(f"{outcome.reason()}; {errors[-1] if errors else 'nothing on standard error'}")
     for text in expected:
         if text not in outcome.output:
             raise Wrong(f"`{text}` is not in what it printed: {outcome.output[-500:]}")
@@ -47,13 +47,13 @@ def doctor(session):
     """The small program of the doctor runs; what else the machine lacks is told and no failure."""
     outcome = run([CAUSEWAY, "doctor", "--on", session.server.address, "--json"], LIMIT_S)
     try:
-        told = json.loads(outcome.output)
+        findings = json.loads(outcome.output)
     except ValueError:
         raise Wrong(f"it printed no JSON: {outcome.reason()}") from None
-    trial = told["program"]["facts"]
+    trial = findings["program"]["facts"]
     if trial["outcome"] != "ran":
         raise Wrong(f"its program did not run: {trial}")
-    return f"its program ran on {trial['device']} via {trial['via']}; {told['problems']} problems"
+    return f"its program ran on {trial['device']} via {trial['via']}; {findings['problems']} problems"
 
 
 def local(session):
@@ -109,17 +109,17 @@ def trace(session):
         traced = json.loads(file.read_text())
     order = [int(steps) for steps in re.findall(r"^busy (\d+):", output, re.MULTILINE)]
     own, seen = own_times(output), traced_times(traced, order)
-    wrong, told = [], []
+    wrong, lines = [], []
     for steps, times in seen.items():
         us = {"traced": times, "its own events": own[steps], "natively": natively.get(steps)}
         us = {name: statistics.median(values) for name, values in us.items() if values}
-        told.append(f"{steps} steps: " + ", ".join(f"{name} {value:.1f} us" for name, value in us.items()))
+        lines.append(f"{steps} steps: " + ", ".join(f"{name} {value:.1f} us" for name, value in us.items()))
         if not fits(**{name.split()[-1]: value for name, value in us.items()}):
-            wrong.append(told[-1])
+            wrong.append(lines[-1])
     session.report.data["trace"] = {"traced": seen, "own": own, "natively": natively}
     if wrong:
         raise Wrong("; ".join(wrong))
-    return "; ".join(told)
+    return "; ".join(lines)
 
 
 def get(url):
@@ -208,11 +208,11 @@ def wheel(session):
         python = install_wheel(pathlib.Path(folder))
         plain = {"CAUSEWAY_CONFIG": "", "CAUSEWAY_ON": "", "PYTHONDONTWRITEBYTECODE": "1"}
         remote = plain | {"CAUSEWAY_ON": session.server.address}
-        told = must(run([python, "-c", QUERY_DRIVER], LIMIT_S, remote), "counted True").strip()
+        counted = must(run([python, "-c", QUERY_DRIVER], LIMIT_S, remote), "counted True").strip()
         if session.native:
             must(run([python, "-c", QUERY_DRIVER], LIMIT_S, plain), "counted False")
         if run([python, "-c", "import torch"], LIMIT_S, plain).status != 0 or not session.native:
-            return f"{told}; torch is not here, or there is no GPU for it"
+            return f"{counted}; torch is not here, or there is no GPU for it"
         used = run([python, "-c", USE_TORCH], LIMIT_S, remote)
         return must(used, "counted True").strip().replace("\n", "; ")
 
@@ -261,12 +261,12 @@ def run_everyday(session):
             continue
         start = time.monotonic()
         try:
-            told, problem = attempt(session), None
+            result, problem = attempt(session), None
         except (Wrong, OSError, ValueError, LookupError, TypeError, subprocess.SubprocessError) as error:
             kind = "" if isinstance(error, Wrong) else f"{type(error).__name__}: "
-            told = problem = f"{kind}{error}"
+            result = problem = f"{kind}{error}"
         seconds = time.monotonic() - start
         good = report.check(title, problem, seconds)
-        report.row(title, f"{seconds:.1f}", told if good else f"FAIL {told}")
+        report.row(title, f"{seconds:.1f}", result if good else f"FAIL {result}")
     session.report_deaths()
     report.list_failures()

@@ -30,6 +30,6 @@ def run_model(session):
         counts = data[way] = [int(count) for count in found.groups()] if found else []
         report.row("natively" if way == "native" else way, *(counts or ["-"] * 4))
         good = outcome.status == 0 and counts and counts[0] > 0
-        said = f"{outcome.reason()}\n\n```\n{outcome.output[-6000:]}\n```"
-        report.check(way, None if good else said, outcome.seconds)
+        problem = f"{outcome.reason()}\n\n```\n{outcome.output[-6000:]}\n```"
+        report.check(way, None if good else problem, outcome.seconds)
     report.list_failures("- ")

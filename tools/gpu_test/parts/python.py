@@ -102,8 +102,8 @@ def complaints_of(outcome):
     failed = [line for line in outcome.output.splitlines() if line.startswith("FAIL")]
     if failed and not outcome.timed_out and outcome.status == 1:
         return failed
-    said = [line for line in outcome.errors.splitlines() if line.strip()]
-    return [*failed, f"{outcome.ending()}; {said[-1][:300] if said else 'nothing was said'}"]
+    lines = [line for line in outcome.errors.splitlines() if line.strip()]
+    return [*failed, f"{outcome.ending()}; {lines[-1][:300] if lines else 'nothing was printed'}"]
 
 
 def notes(outcome):
@@ -114,8 +114,8 @@ def notes(outcome):
 
 def not_supported(errors):
     """Driver functions that were asked for and are not supported, with the reason that the client gave."""
-    said = (line for line in errors.splitlines() if line.startswith("causeway: ") and "not supported" in line)
-    return {line.removeprefix("causeway: ") for line in said}
+    text = (line for line in errors.splitlines() if line.startswith("causeway: ") and "not supported" in line)
+    return {line.removeprefix("causeway: ") for line in text}
 
 
 class Pair:
@@ -160,7 +160,7 @@ class Pair:
             for way, outcome in self.outcomes.items()
         }
 
-    def tell(self, report):
+    def write_rows(self, report):
         """Reports whether it has passed."""
         seconds = sum(outcome.seconds for outcome in self.outcomes.values())
         report.check(self.name, "\n".join(self.remarks()) or "failed" if self.failed else None, seconds)
@@ -201,7 +201,7 @@ def run_python(session):
         for name in names:
             pair = Pair(name, {way: future.result() for way, future in started[name].items()})
             report.row(name, pair.cell("native"), pair.cell("remote"), pair.compared)
-            pair.tell(report)
+            pair.write_rows(report)
             pairs.append(pair)
     report.line()
     for pair in pairs:

@@ -177,17 +177,17 @@ def run_collectives(session, mpi):
     report.line("Microseconds of a call: ours, NCCL's, and ours by way of pinned memory of the host.")
     report.table(call=30, ours=12, nccl=12, by_host=12, nccl_over_ours=16)
     for call, size in sorted(ours):
-        own, beside = ours[call, size], theirs.get((call, size))
+        own, nccl_rate = ours[call, size], theirs.get((call, size))
         by_host = ours.get((f"{call}_by_host", size))
         if by_host is None:
             continue
-        ratio = f"{beside / own:.2f}" if beside else "-"
-        nccl = f"{beside:.4g}" if beside else "-"
+        ratio = f"{nccl_rate / own:.2f}" if nccl_rate else "-"
+        nccl = f"{nccl_rate:.4g}" if nccl_rate else "-"
         report.row(f"{call}, {size} B", f"{own:.4g}", nccl, f"{by_host:.4g}", ratio)
-        if not beside or SHORT < size < LARGE:
+        if not nccl_rate or SHORT < size < LARGE:
             continue
         required = 1 if size <= SHORT else SHARE_OF_NCCL
-        problem = None if beside >= required * own else f"{own:.4g} us, and NCCL {beside:.4g}"
+        problem = None if nccl_rate >= required * own else f"{own:.4g} us, and NCCL {nccl_rate:.4g}"
         report.check(f"{call} of two GPUs, {size} B: at least {required} x NCCL", problem)
     return theirs
 
@@ -214,9 +214,9 @@ def run_graphs(session, nccl):
     for line in outcome.output.splitlines():
         if line.startswith("row\t"):
             _, name, size, found = line.split("\t")
-            beside = nccl.get((f"captured {name}", int(size)))
-            ratio = f"{beside / float(found):.2f}" if beside else "-"
-            report.row(f"{name}, {size} B", found, f"{beside:.4g}" if beside else "-", ratio)
+            nccl_us = nccl.get((f"captured {name}", int(size)))
+            ratio = f"{nccl_us / float(found):.2f}" if nccl_us else "-"
+            report.row(f"{name}, {size} B", found, f"{nccl_us:.4g}" if nccl_us else "-", ratio)
 
 
 def run_short_calls(session, mpi):
@@ -262,8 +262,8 @@ def run_copies(session, addresses):
     outcome = run(command, COPIES_S * 5)
     lines = outcome.output.splitlines()
     report.line(f"two servers: {lines[-1] if lines else outcome.reason()}")
-    said = f"{outcome.reason()}\n\n```\n{outcome.output[-6000:]}\n```"
-    report.check("model on two servers", None if outcome.status == 0 else said, outcome.seconds)
+    problem = f"{outcome.reason()}\n\n```\n{outcome.output[-6000:]}\n```"
+    report.check("model on two servers", None if outcome.status == 0 else problem, outcome.seconds)
 
 
 def run_kernels(session):

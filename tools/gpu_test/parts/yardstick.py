@@ -67,10 +67,10 @@ class Piece:
                 session.report.line(f"FAIL {name}: {problem}")
             of_this_run = {}
             for line in outcome.output.splitlines():
-                words = line.split()
-                if len(words) == 3 and not line.startswith("#"):
-                    of_this_run[words[0]] = float(words[1])
-                    figures.add(way, words[0], float(words[1]), words[2])
+                fields = line.split()
+                if len(fields) == 3 and not line.startswith("#"):
+                    of_this_run[fields[0]] = float(fields[1])
+                    figures.add(way, fields[0], float(fields[1]), fields[2])
                 elif line.startswith(("# FAIL", "# WRONG")):
                     session.report.line(f"{self.title}, {way}: {line[2:]}")
             if "start_to_first_tensor" in of_this_run:
