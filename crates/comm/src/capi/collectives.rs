@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use super::{fail, world};
+use super::{FAILED, fail, guard, world};
 use crate::collective::captured::recording::Recording;
 use crate::collective::chunks::Reduction;
 use crate::collective::element::{self, Element};
@@ -149,31 +149,31 @@ fn reduction(element: c_int, operation: c_int) -> Option<Reduction> {
 /// Whether kernels reduce such elements.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_reduces(element: c_int, operation: c_int) -> c_int {
-    c_int::from(reduction(element, operation).is_some())
+    guard(0, || c_int::from(reduction(element, operation).is_some()))
 }
 
 /// The least bytes of a call that goes from GPU to GPU.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_direct_bytes() -> u64 {
-    world().map_or(u64::MAX, |world| world.direct_bytes())
+    guard(u64::MAX, || world().map_or(u64::MAX, |world| world.direct_bytes()))
 }
 
 /// Whether a rank is on this node.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_is_local(peer: u32) -> c_int {
-    c_int::from(world().is_some_and(|world| world.is_local(peer)))
+    guard(0, || c_int::from(world().is_some_and(|world| world.is_local(peer))))
 }
 
 /// Whether ranks of other nodes may be reached over a network.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_uses_network() -> c_int {
-    c_int::from(world().is_some_and(|world| world.uses_network()))
+    guard(0, || c_int::from(world().is_some_and(|world| world.uses_network())))
 }
 
 /// Whether the report of `CAUSEWAY_COMM_EXPLAIN` is enabled.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_explains() -> c_int {
-    c_int::from(world().is_some_and(|world| world.explains()))
+    guard(0, || c_int::from(world().is_some_and(|world| world.explains())))
 }
 
 /// Counts a collective call for that report: `algorithm` is one of `causeway_comm.h`.
@@ -188,17 +188,19 @@ pub unsafe extern "C" fn causeway_comm_count_call(
     is_leader: c_int,
     bytes: u64,
 ) {
-    // SAFETY: `name` is a C string of the caller, which stays until the call returns.
-    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    if let Some((world, algorithm)) = world().zip(Algorithm::of_code(algorithm, hosts, is_leader != 0)) {
-        world.count_call(&name, algorithm, bytes);
-    }
+    guard((), || {
+        // SAFETY: `name` is a C string of the caller, which stays until the call returns.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        if let Some((world, algorithm)) = world().zip(Algorithm::of_code(algorithm, hosts, is_leader != 0)) {
+            world.count_call(&name, algorithm, bytes);
+        }
+    })
 }
 
 /// Whether the consistency of collective calls is checked (`CAUSEWAY_COMM_CHECK`).
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_checks() -> c_int {
-    c_int::from(world().is_some_and(|world| world.checks()))
+    guard(0, || c_int::from(world().is_some_and(|world| world.checks())))
 }
 
 /// The first number of those that describe a call: which call it is.
@@ -226,21 +228,23 @@ pub unsafe extern "C" fn causeway_comm_reduce_local(
     element: c_int,
     operation: c_int,
 ) -> c_int {
-    let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
-    let (from, to) = (from as u64, to as u64);
-    if [from, to].iter().any(|address| !address.is_multiple_of(what.element.alignment())) {
-        return 1;
-    }
-    let reduced = memory_at(to).zip(memory_at(from)).ok_or(CudaError::UNKNOWN_MEMORY).and_then(
-        |((driver, memory), (_, other))| {
-            cuda::synchronize(driver, &memory);
-            cuda::synchronize(driver, &other);
-            let scope = Scope::of(driver, &memory)?;
-            // SAFETY: both ranges have `count` elements, which the caller leaves to this call.
-            unsafe { kernels::reduce(&scope, what.element, what.operation, (to, to), count, &[from, to]) }
-        },
-    );
-    reduced.map_or_else(fail, |()| 0)
+    guard(FAILED, || {
+        let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
+        let (from, to) = (from as u64, to as u64);
+        if [from, to].iter().any(|address| !address.is_multiple_of(what.element.alignment())) {
+            return 1;
+        }
+        let reduced = memory_at(to).zip(memory_at(from)).ok_or(CudaError::UNKNOWN_MEMORY).and_then(
+            |((driver, memory), (_, other))| {
+                cuda::synchronize(driver, &memory);
+                cuda::synchronize(driver, &other);
+                let scope = Scope::of(driver, &memory)?;
+                // SAFETY: both ranges have `count` elements, which the caller leaves to this call.
+                unsafe { kernels::reduce(&scope, what.element, what.operation, (to, to), count, &[from, to]) }
+            },
+        );
+        reduced.map_or_else(fail, |()| 0)
+    })
 }
 
 const NO_REDUCTION: &str = "no kernel reduces such elements by that operation";
@@ -282,13 +286,15 @@ pub unsafe extern "C" fn causeway_comm_allreduce(
     element: c_int,
     operation: c_int,
 ) -> c_int {
-    let (from, to) = (aligned(from, element), aligned(to, element));
-    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
-    unsafe {
-        with_reduction(group, to, (element, operation), &[name::ALLREDUCE, count], |group, what| {
-            reductions::allreduce(group, what, from, to, count)
-        })
-    }
+    guard(FAILED, || {
+        let (from, to) = (aligned(from, element), aligned(to, element));
+        // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
+        unsafe {
+            with_reduction(group, to, (element, operation), &[name::ALLREDUCE, count], |group, what| {
+                reductions::allreduce(group, what, from, to, count)
+            })
+        }
+    })
 }
 
 /// As `MPI_Reduce`.
@@ -305,16 +311,18 @@ pub unsafe extern "C" fn causeway_comm_reduce(
     operation: c_int,
     root: u32,
 ) -> c_int {
-    let (from, to) = (aligned(from, element), aligned(to, element));
-    let numbers = [name::REDUCE, count, root.into()];
-    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
-    unsafe {
-        with_root(group, root, |root| {
-            with_reduction(group, from, (element, operation), &numbers, |group, what| {
-                reductions::reduce(group, what, from, to, count, root)
+    guard(FAILED, || {
+        let (from, to) = (aligned(from, element), aligned(to, element));
+        let numbers = [name::REDUCE, count, root.into()];
+        // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
+        unsafe {
+            with_root(group, root, |root| {
+                with_reduction(group, from, (element, operation), &numbers, |group, what| {
+                    reductions::reduce(group, what, from, to, count, root)
+                })
             })
-        })
-    }
+        }
+    })
 }
 
 /// As `MPI_Scan`, or as `MPI_Exscan` if it is exclusive.
@@ -331,15 +339,17 @@ pub unsafe extern "C" fn causeway_comm_scan(
     operation: c_int,
     is_exclusive: c_int,
 ) -> c_int {
-    let (from, to) = (aligned(from, element), aligned(to, element));
-    let with_own = is_exclusive == 0;
-    let numbers = [name::SCAN, count, with_own.into()];
-    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
-    unsafe {
-        with_reduction(group, to, (element, operation), &numbers, |group, what| {
-            reductions::scan(group, what, from, to, count, with_own)
-        })
-    }
+    guard(FAILED, || {
+        let (from, to) = (aligned(from, element), aligned(to, element));
+        let with_own = is_exclusive == 0;
+        let numbers = [name::SCAN, count, with_own.into()];
+        // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
+        unsafe {
+            with_reduction(group, to, (element, operation), &numbers, |group, what| {
+                reductions::scan(group, what, from, to, count, with_own)
+            })
+        }
+    })
 }
 
 /// As `MPI_Reduce_scatter`.
@@ -355,15 +365,17 @@ pub unsafe extern "C" fn causeway_comm_reduce_scatter(
     element: c_int,
     operation: c_int,
 ) -> c_int {
-    let (from, to) = (aligned(from, element), aligned(to, element));
-    // SAFETY: the caller has as many elements at `counts`, and leaves them alone until the call returns.
-    unsafe {
-        let counts = core::slice::from_raw_parts(counts, (*group).ranks as usize);
-        let numbers = [&[name::REDUCE_SCATTER], counts].concat();
-        with_reduction(group, from, (element, operation), &numbers, |group, what| {
-            reductions::reduce_scatter(group, what, from, to, counts)
-        })
-    }
+    guard(FAILED, || {
+        let (from, to) = (aligned(from, element), aligned(to, element));
+        // SAFETY: the caller has as many elements at `counts`, and leaves them alone until the call returns.
+        unsafe {
+            let counts = core::slice::from_raw_parts(counts, (*group).ranks as usize);
+            let numbers = [&[name::REDUCE_SCATTER], counts].concat();
+            with_reduction(group, from, (element, operation), &numbers, |group, what| {
+                reductions::reduce_scatter(group, what, from, to, counts)
+            })
+        }
+    })
 }
 
 /// Sends a range to each rank and receives one from each: what `MPI_Alltoallw` does, and, with empty ranges,
@@ -378,16 +390,18 @@ pub unsafe extern "C" fn causeway_comm_exchange(
     receives: *const Range,
     bytes: u64,
 ) -> c_int {
-    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
-    unsafe {
-        let ranks = (*group).ranks as usize;
-        let sends = core::slice::from_raw_parts(sends, ranks);
-        let receives = core::slice::from_raw_parts(receives, ranks);
-        let gpu_address =
-            sends.iter().chain(receives).find(|range| range.bytes > 0).map_or(0, |range| range.address);
-        let numbers = [name::EXCHANGE, bytes];
-        with_group(group, gpu_address, &numbers, |group| calls::exchange(group, sends, receives, bytes))
-    }
+    guard(FAILED, || {
+        // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
+        unsafe {
+            let ranks = (*group).ranks as usize;
+            let sends = core::slice::from_raw_parts(sends, ranks);
+            let receives = core::slice::from_raw_parts(receives, ranks);
+            let gpu_address =
+                sends.iter().chain(receives).find(|range| range.bytes > 0).map_or(0, |range| range.address);
+            let numbers = [name::EXCHANGE, bytes];
+            with_group(group, gpu_address, &numbers, |group| calls::exchange(group, sends, receives, bytes))
+        }
+    })
 }
 
 /// As `MPI_Bcast`.
@@ -401,14 +415,16 @@ pub unsafe extern "C" fn causeway_comm_broadcast(
     bytes: u64,
     root: u32,
 ) -> c_int {
-    let buffer = buffer as u64;
-    let numbers = [name::BROADCAST, bytes, root.into()];
-    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
-    unsafe {
-        with_root(group, root, |root| {
-            with_group(group, buffer, &numbers, |group| calls::broadcast(group, buffer, bytes, root))
-        })
-    }
+    guard(FAILED, || {
+        let buffer = buffer as u64;
+        let numbers = [name::BROADCAST, bytes, root.into()];
+        // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
+        unsafe {
+            with_root(group, root, |root| {
+                with_group(group, buffer, &numbers, |group| calls::broadcast(group, buffer, bytes, root))
+            })
+        }
+    })
 }
 
 /// As `MPI_Allgather`.
@@ -422,10 +438,12 @@ pub unsafe extern "C" fn causeway_comm_allgather(
     to: *mut c_void,
     bytes: u64,
 ) -> c_int {
-    let (from, to) = (from as u64, to as u64);
-    let numbers = [name::ALLGATHER, bytes];
-    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
-    unsafe { with_group(group, from, &numbers, |group| calls::allgather(group, from, to, bytes)) }
+    guard(FAILED, || {
+        let (from, to) = (from as u64, to as u64);
+        let numbers = [name::ALLGATHER, bytes];
+        // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
+        unsafe { with_group(group, from, &numbers, |group| calls::allgather(group, from, to, bytes)) }
+    })
 }
 
 /// As `MPI_Alltoall`.
@@ -439,10 +457,12 @@ pub unsafe extern "C" fn causeway_comm_alltoall(
     to: *mut c_void,
     bytes: u64,
 ) -> c_int {
-    let (from, to) = (from as u64, to as u64);
-    let numbers = [name::ALLTOALL, bytes];
-    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
-    unsafe { with_group(group, from, &numbers, |group| calls::alltoall(group, from, to, bytes)) }
+    guard(FAILED, || {
+        let (from, to) = (from as u64, to as u64);
+        let numbers = [name::ALLTOALL, bytes];
+        // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
+        unsafe { with_group(group, from, &numbers, |group| calls::alltoall(group, from, to, bytes)) }
+    })
 }
 
 /// Whether all completed collective calls in graphs of a group have succeeded. 0, or -1.
@@ -451,8 +471,10 @@ pub unsafe extern "C" fn causeway_comm_alltoall(
 /// The group is as `causeway_comm.h` describes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_check_graphs(group: *const CGroup) -> c_int {
-    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
-    unsafe { with_ranks(group, |group, caller| group.check_graphs(caller).map_or_else(fail, |()| 0)) }
+    guard(FAILED, || {
+        // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
+        unsafe { with_ranks(group, |group, caller| group.check_graphs(caller).map_or_else(fail, |()| 0)) }
+    })
 }
 
 /// No graph with collective calls of a group is launched any more. 0, or -1.
@@ -461,11 +483,13 @@ pub unsafe extern "C" fn causeway_comm_check_graphs(group: *const CGroup) -> c_i
 /// The group is as `causeway_comm.h` describes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_release_graphs(group: *const CGroup) -> c_int {
-    // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
-    unsafe {
-        with_ranks(group, |group, caller| {
-            group.release_graphs(caller);
-            0
-        })
-    }
+    guard(FAILED, || {
+        // SAFETY: group, lists and buffers are as the C header says, and the caller leaves them to this call.
+        unsafe {
+            with_ranks(group, |group, caller| {
+                group.release_graphs(caller);
+                0
+            })
+        }
+    })
 }

@@ -2,6 +2,7 @@
 //! describes the functions.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use causeway_config::read::PROCESS;
 use causeway_config::table::{COMM_EXPLAIN, COMM_NUMA, DEVICE_EXPLAIN, DEVICE_INITIATOR};
 
-use super::fail;
+use super::{FAILED, fail, guard};
 use crate::board::BoardLocations;
 use crate::channels::Channel;
 use crate::device::choice::InitiatorPolicy;
@@ -67,7 +68,7 @@ fn options(requested: Option<&TeamOptions>) -> Result<Options, String> {
     let network = if settings.channels.contains(&Channel::Rdma) {
         NetworkPolicy::Auto
     } else {
-        NetworkPolicy::Tcp("CAUSEWAY_COMM_CHANNELS leaves `rdma` out")
+        NetworkPolicy::Tcp("CAUSEWAY_COMM_CHANNELS excludes `rdma`")
     };
     let default = Options { policy: policy.unwrap_or_default(), network, ..Options::default() };
     let Some(requested) = requested else { return Ok(default) };
@@ -116,15 +117,17 @@ pub unsafe extern "C" fn causeway_team_create(
     devices: *const c_int,
     requested: *const TeamOptions,
 ) -> *mut Handle {
-    if ranks as usize > layout::MAX_RANKS {
-        fail(TeamError::Ranks(ranks as usize));
-        return core::ptr::null_mut();
-    }
-    // SAFETY: the caller has as many elements at `devices`, and leaves them alone until the call returns.
-    let devices =
-        (!devices.is_null()).then(|| unsafe { core::slice::from_raw_parts(devices, ranks as usize) });
-    // SAFETY: what is not null are options and open handles of the caller, which stay until the call returns.
-    into_handle(create(ranks, devices, unsafe { requested.as_ref() }))
+    guard(ptr::null_mut(), || {
+        if ranks as usize > layout::MAX_RANKS {
+            fail(TeamError::Ranks(ranks as usize));
+            return ptr::null_mut();
+        }
+        // SAFETY: the caller has as many elements at `devices`, and leaves them alone until the call returns.
+        let devices =
+            (!devices.is_null()).then(|| unsafe { core::slice::from_raw_parts(devices, ranks as usize) });
+        // SAFETY: what is not null are options and open handles of the caller, which stay until the call returns.
+        into_handle(create(ranks, devices, unsafe { requested.as_ref() }))
+    })
 }
 
 fn join(nonce: &str, rank: u32, ranks: u32, requested: Option<&TeamOptions>) -> Result<Handle, String> {
@@ -159,10 +162,12 @@ pub unsafe extern "C" fn causeway_team_join(
     ranks: u32,
     requested: *const TeamOptions,
 ) -> *mut Handle {
-    // SAFETY: `nonce` is a C string of the caller, which stays until the call returns.
-    let nonce = unsafe { CStr::from_ptr(nonce) }.to_str().unwrap_or_default().trim();
-    // SAFETY: what is not null are options and open handles of the caller, which stay until the call returns.
-    into_handle(join(nonce, rank, ranks, unsafe { requested.as_ref() }))
+    guard(ptr::null_mut(), || {
+        // SAFETY: `nonce` is a C string of the caller, which stays until the call returns.
+        let nonce = unsafe { CStr::from_ptr(nonce) }.to_str().unwrap_or_default().trim();
+        // SAFETY: what is not null are options and open handles of the caller, which stay until the call returns.
+        into_handle(join(nonce, rank, ranks, unsafe { requested.as_ref() }))
+    })
 }
 
 /// A team as a pointer for C, or null with the error stored.
@@ -171,7 +176,7 @@ fn into_handle(team: Result<Handle, String>) -> *mut Handle {
         Ok(team) => Box::into_raw(Box::new(team)),
         Err(error) => {
             fail(error);
-            core::ptr::null_mut()
+            ptr::null_mut()
         }
     }
 }
@@ -183,12 +188,14 @@ fn into_handle(team: Result<Handle, String>) -> *mut Handle {
 /// The team was made by [`causeway_team_create`], or is null, and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_team_destroy(team: *mut Handle) {
-    if team.is_null() {
-        return;
-    }
-    // SAFETY: `team` is what `Box::into_raw` gave for this type, and the caller uses it no more.
-    let handle = unsafe { Box::from_raw(team) };
-    report::print(handle.explains.lines(&handle.team));
+    guard((), || {
+        if team.is_null() {
+            return;
+        }
+        // SAFETY: `team` is what `Box::into_raw` gave for this type, and the caller uses it no more.
+        let handle = unsafe { Box::from_raw(team) };
+        report::print(handle.explains.lines(&handle.team));
+    })
 }
 
 /// # Safety
@@ -210,8 +217,10 @@ unsafe fn put<T>(value: Result<T, TeamError>, to: *mut c_void) -> c_int {
 /// The team is alive, and `handle` has capacity for a `causeway::Team`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_team_handle(team: *const Handle, rank: u32, handle: *mut c_void) -> c_int {
-    // SAFETY: the caller has not destroyed the team, and has room for what C++ calls it at `handle`.
-    unsafe { put((*team).team.handle(rank), handle) }
+    guard(FAILED, || {
+        // SAFETY: the caller has not destroyed the team, and has room for what C++ calls it at `handle`.
+        unsafe { put((*team).team.handle(rank), handle) }
+    })
 }
 
 /// 0 while no rank has failed; -1 when the team has ended, with the reason as the calling thread's last error.
@@ -220,8 +229,10 @@ pub unsafe extern "C" fn causeway_team_handle(team: *const Handle, rank: u32, ha
 /// The team is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_team_check(team: *const Handle) -> c_int {
-    // SAFETY: `team` is of this library, and the caller has not destroyed it.
-    unsafe { (*team).team.failure() }.map_or(0, fail)
+    guard(FAILED, || {
+        // SAFETY: `team` is of this library, and the caller has not destroyed it.
+        unsafe { (*team).team.failure() }.map_or(0, fail)
+    })
 }
 
 /// 0 if the grids of all ranks of this process are co-resident on their GPUs; -1 if they would wait for each other for
@@ -237,19 +248,22 @@ pub unsafe extern "C" fn causeway_team_fits(
     threads: u32,
     shared: u64,
 ) -> c_int {
-    // SAFETY: `team` is of this library, and the caller has not destroyed it.
-    let gpus = unsafe { &(*team).gpus };
-    for gpu in gpus {
-        let grids = gpus.iter().filter(|other| other.number() == gpu.number()).count() as u32;
-        // SAFETY: `function` is a function of the GPUs of the ranks, which the caller guarantees.
-        let residency = unsafe { gpu.residency(function, threads, shared as usize) };
-        let fits = residency.map_err(|error| error.to_string());
-        let fits = fits.and_then(|capacity| capacity.check(grids, blocks).map_err(|error| error.to_string()));
-        if let Err(error) = fits {
-            return fail(error);
+    guard(FAILED, || {
+        // SAFETY: `team` is of this library, and the caller has not destroyed it.
+        let gpus = unsafe { &(*team).gpus };
+        for gpu in gpus {
+            let grids = gpus.iter().filter(|other| other.number() == gpu.number()).count() as u32;
+            // SAFETY: `function` is a function of the GPUs of the ranks, which the caller guarantees.
+            let residency = unsafe { gpu.residency(function, threads, shared as usize) };
+            let fits = residency.map_err(|error| error.to_string());
+            let fits =
+                fits.and_then(|capacity| capacity.check(grids, blocks).map_err(|error| error.to_string()));
+            if let Err(error) = fits {
+                return fail(error);
+            }
         }
-    }
-    0
+        0
+    })
 }
 
 /// Ends all waits of the team's kernels.
@@ -258,8 +272,10 @@ pub unsafe extern "C" fn causeway_team_fits(
 /// The team is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_team_abort(team: *const Handle) {
-    // SAFETY: `team` is of this library, and the caller has not destroyed it.
-    unsafe { (*team).team.abort() };
+    guard((), || {
+        // SAFETY: `team` is of this library, and the caller has not destroyed it.
+        unsafe { (*team).team.abort() };
+    })
 }
 
 fn kind(number: u32) -> Option<Kind> {
@@ -283,10 +299,12 @@ fn number(window: Result<u32, impl ToString>) -> c_int {
 /// The team is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_window_create(team: *const Handle, memory: u32, bytes: u64) -> c_int {
-    // SAFETY: `team` is of this library, and the caller has not destroyed it.
-    let team = unsafe { &(*team).team };
-    let Some(kind) = kind(memory) else { return fail(team.refuse_window(TeamError::Kind(memory))) };
-    number(team.window(kind, bytes))
+    guard(FAILED, || {
+        // SAFETY: `team` is of this library, and the caller has not destroyed it.
+        let team = unsafe { &(*team).team };
+        let Some(kind) = kind(memory) else { return fail(team.refuse_window(TeamError::Kind(memory))) };
+        number(team.window(kind, bytes))
+    })
 }
 
 /// Makes a window of the program's memory. Its number, or -1.
@@ -301,13 +319,15 @@ pub unsafe extern "C" fn causeway_window_register(
     addresses: *const u64,
     bytes: u64,
 ) -> c_int {
-    // SAFETY: `team` is of this library, and the caller has not destroyed it.
-    let team = unsafe { &(*team).team };
-    let Some(kind) = kind(memory) else { return fail(team.refuse_window(TeamError::Kind(memory))) };
-    // SAFETY: the caller has as many elements at `addresses`, and leaves them alone until the call returns.
-    let addresses = unsafe { core::slice::from_raw_parts(addresses, team.ranks_here()) };
-    // SAFETY: memory of `bytes` bytes stays at each address until the window is freed, which the caller guarantees.
-    number(unsafe { team.register(kind, addresses, bytes) })
+    guard(FAILED, || {
+        // SAFETY: `team` is of this library, and the caller has not destroyed it.
+        let team = unsafe { &(*team).team };
+        let Some(kind) = kind(memory) else { return fail(team.refuse_window(TeamError::Kind(memory))) };
+        // SAFETY: the caller has as many elements at `addresses`, and leaves them alone until the call returns.
+        let addresses = unsafe { core::slice::from_raw_parts(addresses, team.ranks_here()) };
+        // SAFETY: memory of `bytes` bytes stays at each address until the window is freed, which the caller guarantees.
+        number(unsafe { team.register(kind, addresses, bytes) })
+    })
 }
 
 /// Frees a window, which no kernel uses. 0 or -1.
@@ -316,8 +336,10 @@ pub unsafe extern "C" fn causeway_window_register(
 /// The team is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_window_free(team: *const Handle, window: u32) -> c_int {
-    // SAFETY: `team` is of this library, and the caller has not destroyed it.
-    unsafe { (*team).team.free(window) }.map_or_else(fail, |()| 0)
+    guard(FAILED, || {
+        // SAFETY: `team` is of this library, and the caller has not destroyed it.
+        unsafe { (*team).team.free(window) }.map_or_else(fail, |()| 0)
+    })
 }
 
 /// Writes the window handle for a rank's kernels. 0 or -1.
@@ -331,6 +353,8 @@ pub unsafe extern "C" fn causeway_window_handle(
     rank: u32,
     handle: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller has not destroyed the team, and has room for what C++ calls it at `handle`.
-    unsafe { put((*team).team.window_handle(rank, window), handle) }
+    guard(FAILED, || {
+        // SAFETY: the caller has not destroyed the team, and has room for what C++ calls it at `handle`.
+        unsafe { put((*team).team.window_handle(rank, window), handle) }
+    })
 }

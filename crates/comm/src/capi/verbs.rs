@@ -2,6 +2,7 @@
 //! `device/include/causeway/verbs.h` declares and describes the functions.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use causeway_config::read::PROCESS;
 use causeway_config::table::VERBS_DEVICE;
 use causeway_ibverbs::Access;
 
-use super::fail;
+use super::{FAILED, fail, guard};
 use crate::cuda::Driver;
 use crate::device::cuda::CudaGpu;
 use crate::device::verbs::queue_pair::ADDRESS_BYTES;
@@ -44,7 +45,7 @@ fn into_handle<T>(into_handle: Result<T, impl ToString>) -> *mut T {
         Ok(into_handle) => Box::into_raw(Box::new(into_handle)),
         Err(error) => {
             fail(error);
-            core::ptr::null_mut()
+            ptr::null_mut()
         }
     }
 }
@@ -67,7 +68,7 @@ fn nic_options(requested: Option<&RequestedNicOptions>) -> Result<NicOptions, St
         2 => Doorbell::Assisted,
         other => {
             return Err(format!(
-                "a doorbell is rung by 0 (auto), 1 (direct) or 2 (assisted), not by {other}"
+                "the doorbell mode must be 0 (auto), 1 (direct) or 2 (assisted), not {other}"
             ));
         }
     };
@@ -97,10 +98,12 @@ pub unsafe extern "C" fn causeway_nic_open(
     name: *const c_char,
     requested: *const RequestedNicOptions,
 ) -> *mut Nic {
-    // SAFETY: `name` is a C string of the caller, which stays until the call returns.
-    let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_str().unwrap_or_default());
-    // SAFETY: what is not null are options and open handles of the caller, which stay until the call returns.
-    into_handle(open(name, unsafe { requested.as_ref() }))
+    guard(ptr::null_mut(), || {
+        // SAFETY: `name` is a C string of the caller, which stays until the call returns.
+        let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_str().unwrap_or_default());
+        // SAFETY: what is not null are options and open handles of the caller, which stay until the call returns.
+        into_handle(open(name, unsafe { requested.as_ref() }))
+    })
 }
 
 /// Closes it, when all its objects have been destroyed.
@@ -109,8 +112,10 @@ pub unsafe extern "C" fn causeway_nic_open(
 /// It is null, or of [`causeway_nic_open`] and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_nic_close(nic: *mut Nic) {
-    // SAFETY: `nic` is null or of this library, and the caller uses it no more.
-    unsafe { drop_handle(nic) };
+    guard((), || {
+        // SAFETY: `nic` is null or of this library, and the caller uses it no more.
+        unsafe { drop_handle(nic) };
+    })
 }
 
 /// Ends all waits of kernels for its queues.
@@ -119,8 +124,10 @@ pub unsafe extern "C" fn causeway_nic_close(nic: *mut Nic) {
 /// The device is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_nic_abort(nic: *const Nic) {
-    // SAFETY: `nic` is of this library, and the caller has not closed it.
-    unsafe { (*nic).abort() };
+    guard((), || {
+        // SAFETY: `nic` is of this library, and the caller has not closed it.
+        unsafe { (*nic).abort() };
+    })
 }
 
 /// Enables waits of kernels again.
@@ -129,8 +136,10 @@ pub unsafe extern "C" fn causeway_nic_abort(nic: *const Nic) {
 /// The device is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_nic_resume(nic: *const Nic) {
-    // SAFETY: `nic` is of this library, and the caller has not closed it.
-    unsafe { (*nic).resume() };
+    guard((), || {
+        // SAFETY: `nic` is of this library, and the caller has not closed it.
+        unsafe { (*nic).resume() };
+    })
 }
 
 fn access(bits: u32) -> Access {
@@ -152,22 +161,24 @@ pub unsafe extern "C" fn causeway_mr_register(
     lkey: *mut u32,
     rkey: *mut u32,
 ) -> *mut Registered {
-    if bytes == 0 || access_bits > 7 {
-        return into_handle(Err::<Registered, _>(format!(
-            "memory for a card has bytes, and its access is of CAUSEWAY_REMOTE_*: {bytes} bytes with access \
-             {access_bits} were asked for"
-        )));
-    }
-    // SAFETY: the caller has not closed `nic`, and keeps the memory until it is deregistered.
-    let registered = unsafe { (*nic).register(address as u64, bytes as usize, access(access_bits)) };
-    if let Ok(registered) = &registered {
-        // SAFETY: the caller has room for the result there; the handle is alive.
-        unsafe {
-            lkey.write(registered.lkey());
-            rkey.write(registered.rkey());
+    guard(ptr::null_mut(), || {
+        if bytes == 0 || access_bits > 7 {
+            return into_handle(Err::<Registered, _>(format!(
+                "memory for a card must have at least 1 byte and an access of CAUSEWAY_REMOTE_*: {bytes} bytes \
+             with access {access_bits} were requested"
+            )));
         }
-    }
-    into_handle(registered)
+        // SAFETY: the caller has not closed `nic`, and keeps the memory until it is deregistered.
+        let registered = unsafe { (*nic).register(address as u64, bytes as usize, access(access_bits)) };
+        if let Ok(registered) = &registered {
+            // SAFETY: the caller has room for the result there; the handle is alive.
+            unsafe {
+                lkey.write(registered.lkey());
+                rkey.write(registered.rkey());
+            }
+        }
+        into_handle(registered)
+    })
 }
 
 /// Deregisters memory.
@@ -176,8 +187,10 @@ pub unsafe extern "C" fn causeway_mr_register(
 /// It is null, or of [`causeway_mr_register`] and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_mr_deregister(mr: *mut Registered) {
-    // SAFETY: `mr` is null or of this library, and the caller uses it no more.
-    unsafe { drop_handle(mr) };
+    guard((), || {
+        // SAFETY: `mr` is null or of this library, and the caller uses it no more.
+        unsafe { drop_handle(mr) };
+    })
 }
 
 /// Makes a completion queue; null if it cannot be made.
@@ -190,11 +203,13 @@ pub unsafe extern "C" fn causeway_cq_create(
     entries: u32,
     memory: u32,
 ) -> *mut CompletionQueue {
-    if memory != IN_HOST {
-        return into_handle(Err::<CompletionQueue, _>(VerbsError::RingsOnDevice));
-    }
-    // SAFETY: `nic` is of this library, and the caller has not closed it.
-    into_handle(CompletionQueue::new(unsafe { &*nic }, entries))
+    guard(ptr::null_mut(), || {
+        if memory != IN_HOST {
+            return into_handle(Err::<CompletionQueue, _>(VerbsError::RingsOnDevice));
+        }
+        // SAFETY: `nic` is of this library, and the caller has not closed it.
+        into_handle(CompletionQueue::new(unsafe { &*nic }, entries))
+    })
 }
 
 /// The address of the handle for kernels.
@@ -203,8 +218,10 @@ pub unsafe extern "C" fn causeway_cq_create(
 /// The queue is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_cq_handle(cq: *const CompletionQueue) -> u64 {
-    // SAFETY: `cq` is of this library, and the caller has not destroyed it.
-    unsafe { (*cq).handle() }
+    guard(0, || {
+        // SAFETY: `cq` is of this library, and the caller has not destroyed it.
+        unsafe { (*cq).handle() }
+    })
 }
 
 /// Destroys it, when its queue pairs have been destroyed.
@@ -213,8 +230,10 @@ pub unsafe extern "C" fn causeway_cq_handle(cq: *const CompletionQueue) -> u64 {
 /// It is null, or of [`causeway_cq_create`] and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_cq_destroy(cq: *mut CompletionQueue) {
-    // SAFETY: `cq` is null or of this library, and the caller uses it no more.
-    unsafe { drop_handle(cq) };
+    guard((), || {
+        // SAFETY: `cq` is null or of this library, and the caller uses it no more.
+        unsafe { drop_handle(cq) };
+    })
 }
 
 fn queue_pair_options(requested: Option<&RequestedQueuePairOptions>) -> Result<QueuePairOptions, VerbsError> {
@@ -242,11 +261,13 @@ pub unsafe extern "C" fn causeway_qp_create(
     receives: *const CompletionQueue,
     requested: *const RequestedQueuePairOptions,
 ) -> *mut QueuePair {
-    // SAFETY: `nic` is of this library, and the caller has not closed it.
-    let (nic, sends, receives, requested) = unsafe { (&*nic, &*sends, &*receives, requested.as_ref()) };
-    into_handle(
-        queue_pair_options(requested).and_then(|options| QueuePair::new(nic, sends, receives, options)),
-    )
+    guard(ptr::null_mut(), || {
+        // SAFETY: `nic` is of this library, and the caller has not closed it.
+        let (nic, sends, receives, requested) = unsafe { (&*nic, &*sends, &*receives, requested.as_ref()) };
+        into_handle(
+            queue_pair_options(requested).and_then(|options| QueuePair::new(nic, sends, receives, options)),
+        )
+    })
 }
 
 /// Destroys it.
@@ -255,8 +276,10 @@ pub unsafe extern "C" fn causeway_qp_create(
 /// It is null, or of [`causeway_qp_create`] and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_destroy(qp: *mut QueuePair) {
-    // SAFETY: `qp` is null or of this library, and the caller uses it no more.
-    unsafe { drop_handle(qp) };
+    guard((), || {
+        // SAFETY: `qp` is null or of this library, and the caller uses it no more.
+        unsafe { drop_handle(qp) };
+    })
 }
 
 /// The address of the handle for kernels.
@@ -265,8 +288,10 @@ pub unsafe extern "C" fn causeway_qp_destroy(qp: *mut QueuePair) {
 /// The queue pair is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_handle(qp: *const QueuePair) -> u64 {
-    // SAFETY: `qp` is of this library, and the caller has not destroyed it.
-    unsafe { (*qp).handle() }
+    guard(0, || {
+        // SAFETY: `qp` is of this library, and the caller has not destroyed it.
+        unsafe { (*qp).handle() }
+    })
 }
 
 /// Its number.
@@ -275,8 +300,10 @@ pub unsafe extern "C" fn causeway_qp_handle(qp: *const QueuePair) -> u64 {
 /// The queue pair is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_number(qp: *const QueuePair) -> u32 {
-    // SAFETY: `qp` is of this library, and the caller has not destroyed it.
-    unsafe { (*qp).number() }
+    guard(0, || {
+        // SAFETY: `qp` is of this library, and the caller has not destroyed it.
+        unsafe { (*qp).number() }
+    })
 }
 
 /// Which side rings its doorbell: 1 the kernel, 2 a thread of the host.
@@ -285,8 +312,10 @@ pub unsafe extern "C" fn causeway_qp_number(qp: *const QueuePair) -> u32 {
 /// The queue pair is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_doorbell(qp: *const QueuePair) -> u32 {
-    // SAFETY: `qp` is of this library, and the caller has not destroyed it.
-    if unsafe { (*qp).doorbell() } == Doorbell::Assisted { 2 } else { 1 }
+    guard(0, || {
+        // SAFETY: `qp` is of this library, and the caller has not destroyed it.
+        if unsafe { (*qp).doorbell() } == Doorbell::Assisted { 2 } else { 1 }
+    })
 }
 
 /// Writes the address for the peer.
@@ -295,8 +324,10 @@ pub unsafe extern "C" fn causeway_qp_doorbell(qp: *const QueuePair) -> u32 {
 /// The queue pair is alive, and there is capacity for 32 bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_address(qp: *const QueuePair, address: *mut [u8; ADDRESS_BYTES]) {
-    // SAFETY: the caller has room for the result there; the handle is alive.
-    unsafe { address.write((*qp).address()) };
+    guard((), || {
+        // SAFETY: the caller has room for the result there; the handle is alive.
+        unsafe { address.write((*qp).address()) };
+    })
 }
 
 /// Connects it with the peer's. 0 or -1.
@@ -308,8 +339,10 @@ pub unsafe extern "C" fn causeway_qp_connect(
     qp: *const QueuePair,
     address: *const [u8; ADDRESS_BYTES],
 ) -> c_int {
-    // SAFETY: the caller has not destroyed `qp`, and has a whole address of a queue pair there.
-    unsafe { (*qp).connect(&*address) }.map_or_else(fail, |()| 0)
+    guard(FAILED, || {
+        // SAFETY: the caller has not destroyed `qp`, and has a whole address of a queue pair there.
+        unsafe { (*qp).connect(&*address) }.map_or_else(fail, |()| 0)
+    })
 }
 
 /// Flushes it: all its requests complete with an error. 0 or -1.
@@ -318,8 +351,10 @@ pub unsafe extern "C" fn causeway_qp_connect(
 /// The queue pair is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_flush(qp: *const QueuePair) -> c_int {
-    // SAFETY: `qp` is of this library, and the caller has not destroyed it.
-    unsafe { (*qp).flush() }.map_or_else(fail, |()| 0)
+    guard(FAILED, || {
+        // SAFETY: `qp` is of this library, and the caller has not destroyed it.
+        unsafe { (*qp).flush() }.map_or_else(fail, |()| 0)
+    })
 }
 
 /// Resets it, to be connected again. 0 or -1.
@@ -328,14 +363,16 @@ pub unsafe extern "C" fn causeway_qp_flush(qp: *const QueuePair) -> c_int {
 /// The queue pair is alive, and no kernel uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_reset(qp: *const QueuePair) -> c_int {
-    // SAFETY: the caller has not destroyed `qp`, and runs no kernel that uses it.
-    unsafe { (*qp).reset() }.map_or_else(fail, |()| 0)
+    guard(FAILED, || {
+        // SAFETY: the caller has not destroyed `qp`, and runs no kernel that uses it.
+        unsafe { (*qp).reset() }.map_or_else(fail, |()| 0)
+    })
 }
 
 /// The text of a syndrome.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_syndrome_text(code: u32) -> *const c_char {
-    completion::text(code).as_ptr()
+    guard(ptr::null(), || completion::text(code).as_ptr())
 }
 
 #[cfg(test)]
@@ -369,22 +406,21 @@ mod tests {
     fn invalid_options_are_rejected() {
         // SAFETY: the options are good for the call. There is no driver, which is found out after them.
         let nic = unsafe {
-            causeway_nic_open(core::ptr::null(), &RequestedNicOptions { limit_milliseconds: 0, doorbell: 3 })
+            causeway_nic_open(ptr::null(), &RequestedNicOptions { limit_milliseconds: 0, doorbell: 3 })
         };
-        assert!(nic.is_null() && message().contains("not by 3"), "{}", message());
+        assert!(nic.is_null() && message().contains("not 3"), "{}", message());
         // SAFETY: null pointers are allowed: there is no driver, which is found out first.
-        let nic = unsafe { causeway_nic_open(core::ptr::null(), core::ptr::null()) };
+        let nic = unsafe { causeway_nic_open(ptr::null(), ptr::null()) };
         assert!(nic.is_null() && message().contains("CUDA driver"), "{}", message());
         // SAFETY: rings on the device are refused before the device is opened.
-        let queue = unsafe { causeway_cq_create(core::ptr::null(), 16, 0) };
+        let queue = unsafe { causeway_cq_create(ptr::null(), 16, 0) };
         assert!(queue.is_null() && message().contains("DEVX"), "{}", message());
         let requested = RequestedQueuePairOptions { sends: 0, receives: 0, inline_bytes: 0, memory: 2 };
         assert!(matches!(queue_pair_options(Some(&requested)), Err(VerbsError::RingsOnDevice)));
         let (mut lkey, mut rkey) = (0, 0);
         // SAFETY: no bytes are refused before the device is opened.
-        let region = unsafe {
-            causeway_mr_register(core::ptr::null(), core::ptr::null_mut(), 0, 0, &mut lkey, &mut rkey)
-        };
+        let region =
+            unsafe { causeway_mr_register(ptr::null(), ptr::null_mut(), 0, 0, &mut lkey, &mut rkey) };
         assert!(region.is_null() && message().contains("0 bytes"), "{}", message());
     }
 }
