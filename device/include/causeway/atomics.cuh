@@ -55,14 +55,14 @@ __device__ inline Status atomic(const Team &team, Verb verb, u32 peer, const Win
 
 } // namespace detail
 
-// Adds to a word of the peer's window, and gives what was there before.
+// Adds to a word of the peer's window, and returns the previous value.
 template <class Scope = Thread>
 __device__ inline Status atomic_add(const Team &team, u32 peer, const Window &window, u64 offset, u64 value,
                                     u64 *before = nullptr) {
     return detail::atomic<Scope>(team, Verb::atomic_add, peer, window, offset, 0, value, before);
 }
 
-// Writes `desired` where `expected` is, and gives what was there before.
+// Writes `desired` if the word equals `expected`, and returns the previous value.
 template <class Scope = Thread>
 __device__ inline Status atomic_cas(const Team &team, u32 peer, const Window &window, u64 offset,
                                     u64 expected, u64 desired, u64 *before = nullptr) {

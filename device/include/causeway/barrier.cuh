@@ -5,7 +5,7 @@
 
 namespace causeway {
 
-// Returns when all ranks have called it, and all that they had asked for before is done. Each rank has a cell for each other one, and writes its number of the barrier into everybody's: one hop,
+// Returns when all ranks have called it, and all that they had requested before is done. Each rank has a cell for each other one, and writes its number of the barrier into everybody's: one hop,
 // and no rank that all wait for. One call at a time of each rank and `number`; other blocks use other
 // numbers, up to BARRIERS.
 template <class Scope = Thread> __device__ inline Status barrier(const Team &team, u32 number = 0) {

@@ -74,7 +74,7 @@ __device__ inline Status send(const Team &team, u32 peer, const Window &from, u6
     return status;
 }
 
-// Receives the peer's next message into this rank's part of a window, and gives its length. One that is
+// Receives the peer's next message into this rank's part of a window, and returns its length. One that is
 // longer than `capacity` is an error.
 template <class Scope = Thread>
 __device__ inline Status receive(const Team &team, u32 peer, const Window &to, u64 offset, u64 capacity,

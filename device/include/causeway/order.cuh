@@ -68,7 +68,7 @@ __device__ inline void add_release_local(u64 *to, u64 value) {
     asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
 
-// Atomic operations order both ways: whoever takes a lock by one reads after it, and whoever gives it back
+// Atomic operations order both ways: a thread that takes a lock by one reads after it, and the thread that releases it
 // wrote before.
 __device__ inline u64 fetch_add(u64 *at, u64 value) {
     u64 before;

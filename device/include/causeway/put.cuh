@@ -177,7 +177,7 @@ __device__ inline Choice signaller(const MappedWindow &remote, SignalKind kind, 
 } // namespace detail
 
 // Copies from this rank's part of `from` to the peer's part of `to`. Returns when the copy is under way:
-// `quiet` waits for it, and only `put_signal` tells the peer. The source must stay as it is until then.
+// `quiet` waits for it, and only `put_signal` notifies the peer. The source must stay as it is until then.
 template <class Scope = Thread>
 __device__ inline Status put(const Team &team, u32 peer, const Window &to, u64 to_offset, const Window &from,
                              u64 from_offset, u64 bytes, Initiator hint = Initiator::automatic) {
@@ -211,7 +211,7 @@ __device__ inline Status signal(const Team &team, u32 peer, const Window &window
     return detail::send_signal<Scope>(team, peer, window, remote, offset, value, kind, initiator);
 }
 
-// A put, and behind it a signal: whoever sees the signal finds the bytes. Both go the same way, so that
+// A put, and behind it a signal: a thread that sees the signal finds the bytes. Both go the same way, so that
 // no wait for the put is needed in between.
 template <class Scope = Thread>
 __device__ inline Status put_signal(const Team &team, u32 peer, const Window &to, u64 to_offset,
@@ -300,7 +300,7 @@ template <class Scope = Thread> __device__ inline Status team_status(const Team 
 }
 
 // Whether there is nothing more to wait for: the signal compares so now, or the team has ended, so that it
-// may never do. `team_status` tells which. Does not wait itself.
+// may never do. `team_status` says which. Does not wait itself.
 template <class Scope = Thread>
 __device__ inline bool signal_test(const Team &team, const Window &window, u64 offset, Compare compare,
                                    u64 value) {

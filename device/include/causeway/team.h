@@ -18,7 +18,7 @@ const char *causeway_comm_error(void);
 
 typedef struct causeway_team causeway_team;
 
-// 0 stands for what is usual: 1 queue of 1024 requests, served by 1 thread, and waits of 5 s at most.
+// 0 means the default: 1 queue of 1024 requests, served by 1 thread, and waits of at most 5 s.
 typedef struct causeway_team_options {
     uint32_t queues;             // of each rank, up to 8, which its blocks share
     uint32_t capacity;           // requests of each, a power of two
@@ -43,7 +43,7 @@ int causeway_team_handle(const causeway_team *team, uint32_t rank, void *handle)
 // 0 while the team is well, -1 when it has ended: the error says why. May be asked while kernels run.
 int causeway_team_check(const causeway_team *team);
 // 0 where a grid of a kernel (a CUfunction; cudaGetFuncBySymbol) for each rank of this process fits on its
-// GPU together with those of the other ranks; -1 where grids that wait for each other would wait for ever.
+// GPU together with those of the other ranks; -1 if grids that wait for each other would wait for ever.
 int causeway_team_fits(const causeway_team *team, void *function, uint32_t blocks, uint32_t threads,
                        uint64_t shared_bytes);
 // Ends all waits of the team's kernels.

@@ -241,7 +241,7 @@ CAUSEWAY_OUT_OF_LINE Status signal_by_verbs(const Team &team, Verb verb, u32 pee
     return post_requests(team, peer, requests, count);
 }
 
-// A word of pinned memory for an answer, until it is given back.
+// A word of pinned memory for an answer, until it is released.
 __device__ inline Status take_result(const Team &team, u32 *number) {
     TeamVerbs *of_team = team.state->verbs;
     Timeout timeout(team);

@@ -28,7 +28,7 @@ typedef struct causeway_mr causeway_mr;
 // the host forwards what kernels write to a word in pinned memory.
 enum { CAUSEWAY_DOORBELL_AUTO = 0, CAUSEWAY_DOORBELL_DIRECT = 1, CAUSEWAY_DOORBELL_ASSISTED = 2 };
 
-// 0 stands for what is usual: waits of 5 s at most, CAUSEWAY_DOORBELL_AUTO.
+// 0 means the default: waits of at most 5 s, CAUSEWAY_DOORBELL_AUTO.
 typedef struct causeway_nic_options {
     uint32_t limit_milliseconds; // of a kernel's wait
     uint32_t doorbell;
@@ -59,7 +59,7 @@ uint64_t causeway_cq_handle(const causeway_cq *cq);
 // Its queue pairs have been destroyed.
 void causeway_cq_destroy(causeway_cq *cq);
 
-// 0 stands for what is usual: 256 requests in each queue, 60 inline bytes.
+// 0 means the default: 256 requests in each queue, 60 inline bytes.
 typedef struct causeway_qp_options {
     uint32_t sends;
     uint32_t receives;

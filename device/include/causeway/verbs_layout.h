@@ -44,7 +44,7 @@ constexpr u32 SEND_FENCE = 1, SEND_SIGNALED = 2, SEND_SOLICITED = 4, SEND_INLINE
 // one in each quarter.
 constexpr u32 SEND_SPARSE = 1u << 16;
 
-// A request, as `ibv_send_wr` has it. 64 bytes.
+// A request, like `ibv_send_wr`. 64 bytes.
 struct SendRequest {
     u64 wr_id;
     Operation operation;
@@ -59,7 +59,7 @@ struct SendRequest {
     u64 swap;
 };
 
-// A receive, as `ibv_recv_wr` has it. 24 bytes.
+// A receive, like `ibv_recv_wr`. 24 bytes.
 struct ReceiveRequest {
     u64 wr_id;
     u64 address;
@@ -67,7 +67,7 @@ struct ReceiveRequest {
     u32 lkey;
 };
 
-// A completion, as `ibv_wc` has it. 40 bytes.
+// A completion, like `ibv_wc`. 40 bytes.
 struct WorkCompletion {
     u64 wr_id;
     u32 syndrome; // 0, or why the request has failed: CAUSEWAY_MLX5_REMOTE_ACCESS and so on

@@ -39,7 +39,7 @@ class Deadline {
     u32 polls_ = 0;
 };
 
-// Takes a lock, if nobody has it. Only threads of the GPU do.
+// Takes a lock, if it is free. Only threads of the GPU do.
 __device__ inline bool try_lock(u32 *lock) {
     u32 before;
     asm volatile("atom.acq_rel.gpu.global.exch.b32 %0, [%1], 1;" : "=r"(before) : "l"(lock) : "memory");
@@ -195,7 +195,7 @@ __device__ inline u64 inline_word(const u8 *bytes, u32 count, u32 at) {
     return word;
 }
 
-// Writes a request, and gives what the doorbell is told of it.
+// Writes a request, and returns what the doorbell needs of it.
 __device__ inline u64 write_request(const QueuePair &qp, u64 first, u32 segments, const SendRequest &request) {
     const Ring &ring = qp.send;
     bool has_immediate = request.operation == Operation::rdma_write_with_imm ||
@@ -350,7 +350,7 @@ __device__ inline Status try_post_send(QueuePair *qp, const SendRequest &request
     return status;
 }
 
-// The same, and waits where the queue is full, until somebody has polled completions: within the limit, and
+// The same, but waits while the queue is full, until a thread has polled completions: within the limit, and
 // until the host ends all waits.
 template <class Form = ManyThreads>
 __device__ inline Status post_send(QueuePair *qp, const SendRequest &request) {
