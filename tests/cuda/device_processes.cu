@@ -113,7 +113,7 @@ int main(int count, char **arguments) {
     u64 bytes = 16ull * NUMBERS + (mistake == "size" && errs ? 16 : 0);
     int data = causeway_window_create(team, CAUSEWAY_ON_DEVICE, bytes);
     if (mistake == "size") {
-        REQUIRE(data < 0 && strstr(causeway_comm_error(), "makes another window"),
+        REQUIRE(data < 0 && strstr(causeway_comm_error(), "creates a different window"),
                 "a window of another size was made");
         printf("%s\n", causeway_comm_error());
         causeway_team_destroy(team);

@@ -369,7 +369,7 @@ int main(int count, char **arguments) {
         make_no_process();
         const pid_t none =
             fork_between([] { before++; }, [] { after++; }, [] { inside++; }, reason, sizeof reason);
-        REQUIRE(none == -1 && strstr(reason, "the system makes no process"), "%d: %s", none, reason);
+        REQUIRE(none == -1 && strstr(reason, "cannot start a process"), "%d: %s", none, reason);
         REQUIRE(before == 1 && after == 1 && inside == 0, "%d %d %d", before, after, inside);
         work(state, 15, "the child that makes no process");
         _exit(0);

@@ -285,9 +285,9 @@ def refuse(rank):
     gpu.call("cuStreamSynchronize", other)
 
     def refused(stream):
-        must_fail("all of them must give the same", group.broadcast, source, 64 + me, 0, stream=stream)
+        must_fail("all ranks must pass the same number", group.broadcast, source, 64 + me, 0, stream=stream)
         counts = (source, target, 8 + me, number, total)
-        must_fail("all of them must give the same", group.allreduce, *counts, stream=stream)
+        must_fail("all ranks must pass the same number", group.allreduce, *counts, stream=stream)
         must_fail("another root", group.broadcast, source, 64, int(me == 0), stream=stream)
         must_fail("another root", group.allreduce, source, target, 8, number, total + (me == 0), stream=stream)
         offered = [(source, 64 + 4 * me)] * group.ranks

@@ -127,7 +127,7 @@ impl Server {
     pub fn must_be_well(&self) {
         let log = self.log();
         assert!(!self.process.has_exited(), "the server has ended; its log:\n{log}");
-        for word in ["panicked", "was ended by signal", "was killed, for"] {
+        for word in ["panicked", "was ended by signal", "was killed, since"] {
             assert!(!log.contains(word), "the server's log says {word}:\n{log}");
         }
     }

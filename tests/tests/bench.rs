@@ -183,7 +183,7 @@ fn mistakes_are_told_before_anything_is_measured() {
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let outcome = run(&mut bench(&["launch", "--out", text(&file.join("results"))]), LIMIT);
-    must_fail(&outcome, &["file/results", "cannot be made"]);
+    must_fail(&outcome, &["cannot create the folder", "file/results"]);
     let outcome = run(&mut bench(&["copy", "--sizes", "8,many"]), LIMIT);
     assert!(outcome.code() == Some(2) && outcome.stderr.contains("\"many\" is not a size"), "{outcome}");
     must_fail(

@@ -329,7 +329,7 @@ fn a_program_computes_the_same_though_the_server_is_replaced_while_connections_a
             let expected = program.undisturbed(number);
             let away = Fault::Away(Duration::from_secs(1));
             program.chaos.set(&Schedule::one(Carries::Frames, Direction::ToServer, 3, 0, away));
-            let replaced = || server.log().matches("a new server has taken the place").count();
+            let replaced = || server.log().matches("a new server accepts connections").count();
             let before = replaced();
             let found = program.rounds.work_beside(number, LIMIT, || {
                 server.signal(Signal::HUP);

@@ -44,7 +44,7 @@ fn programs_with_ptx_are_good_in_each_of_their_forms() {
     }
     let words = check(&[&cuda_program("vector_add")]).must_succeed();
     assert!(
-        words.stdout.contains("PTX for 7.5") && words.stdout.contains("has all that they need"),
+        words.stdout.contains("PTX for 7.5") && words.stdout.contains("has everything that they need"),
         "{words}"
     );
     // The objects of a program that the device linker has joined are one module, and refer to each other.
@@ -105,7 +105,7 @@ fn calls_and_libraries_that_are_not_to_be_had_are_named() {
     assert_eq!(lacking[0]["function"], "cuMemBatchDecompressAsync", "{found:#}");
     assert!(lacking[1]["library"] == "libcufft.so.12", "{found:#}");
     assert!(
-        lacking[1]["reason"].as_str().is_some_and(|text| text.contains("machine code alone")),
+        lacking[1]["reason"].as_str().is_some_and(|text| text.contains("only machine code")),
         "{found:#}"
     );
     // A folder has each library once, those without GPU code or such calls are left out.
@@ -127,10 +127,7 @@ fn calls_and_libraries_that_are_not_to_be_had_are_named() {
 #[test]
 fn what_cannot_be_read_is_said_in_a_sentence() {
     let missing = check(&[Path::new("/no/such/file")]);
-    assert!(
-        missing.code() == Some(2) && missing.stderr.contains("/no/such/file cannot be checked"),
-        "{missing}"
-    );
+    assert!(missing.code() == Some(2) && missing.stderr.contains("cannot check /no/such/file"), "{missing}");
     for other in [Path::new("/dev/null"), &source_tree().join("README.md")] {
         let outcome = check(&[other]);
         assert!(outcome.code() == Some(2) && outcome.stderr.contains("is no program"), "{outcome}");

@@ -114,7 +114,7 @@ fn limits_rotation_and_revocation_count_at_once() {
     assert_eq!(outcome.code(), Some(1), "{outcome}");
     assert!(outcome.stderr.contains("has revoked its client"), "{outcome}");
     served.server.must_log("its client has been revoked");
-    must_be_refused(&new, "knows no client with this key");
+    must_be_refused(&new, "has no client with this key");
     // The server's own key is another thing.
     vector_add(&served.server.connect_string()).must_succeed();
     let expired = served.connect_string(&["add", "eve"]);
@@ -134,7 +134,7 @@ fn a_client_is_told_when_another_server_answers() {
     let (one, other) = (Served::start(), Served::start());
     let ada: Target = one.connect_string(&["add", "ada"]).parse().unwrap();
     let elsewhere = Target { endpoint: other.server.target().endpoint.clone(), ..ada };
-    must_be_refused(&elsewhere.connect_string(), "knows no client with this key");
+    must_be_refused(&elsewhere.connect_string(), "has no client with this key");
 }
 
 #[test]
@@ -147,11 +147,11 @@ fn the_audit_log_says_who_used_the_server_and_usage_sums_it_up() {
     }
     vector_add(&served.server.connect_string()).must_succeed();
     served.client(&["revoke", "ada"]);
-    must_be_refused(&ada, "knows no client");
+    must_be_refused(&ada, "has no client");
     let log = || std::fs::read_to_string(served.file("audit.jsonl")).unwrap();
     eventually("the sessions have ended", LIMIT, || log().matches("session-ends").count() == 3);
     // The client hears of its refusal before that is written.
-    eventually("the refusal is in the log", LIMIT, || log().contains("knows no client"));
+    eventually("the refusal is in the log", LIMIT, || log().contains("has no client"));
     assert_eq!(log().lines().filter(|line| line.contains("\"refused\"")).count(), 1, "{}", log());
     let usage =
         |by: &str| served.causeway(&["usage", "--by", by, &served.file("audit.jsonl")]).must_succeed().stdout;
@@ -247,23 +247,23 @@ fn an_invited_client_logs_in_once_and_runs_by_name() {
     served.server.must_log("has enrolled the key of client ada");
     served.client(&["revoke", "ada"]);
     let outcome = run(&mut machine.command(&["devices", "--on", "box"]), LIMIT);
-    assert!(outcome.stderr.contains("knows no client with this key"), "{outcome}");
+    assert!(outcome.stderr.contains("has no client with this key"), "{outcome}");
 }
 
 #[test]
 fn invitations_that_do_not_count_are_refused_with_the_reason() {
     let (served, other) = (Served::start(), Served::start());
     let machine = Machine::new();
-    machine.must_be_refused("causeway-invitation://ada", "not whole");
+    machine.must_be_refused("causeway-invitation://ada", "incomplete");
     machine.must_be_refused(&served.connect_string(&["add", "bob"]), "this is no invitation");
     let first = served.connect_string(&["invite", "ada"]);
     let second = served.connect_string(&["invite", "ada"]);
-    machine.must_be_refused(&first, "knows no such invitation");
+    machine.must_be_refused(&first, "has no such invitation");
     let elsewhere = second.rsplit_once('@').unwrap().0.to_owned();
     let elsewhere = format!("{elsewhere}@{}", other.server.target().endpoint);
-    machine.must_be_refused(&elsewhere, "knows no such invitation");
+    machine.must_be_refused(&elsewhere, "has no such invitation");
     served.client(&["revoke", "ada"]);
-    machine.must_be_refused(&second, "it has been revoked");
+    machine.must_be_refused(&second, "was revoked or replaced");
     let expired = served.connect_string(&["invite", "ada", "--expires", "1h"]);
     let clients = std::fs::read_to_string(served.file("clients.toml")).unwrap();
     let until = clients.lines().find(|line| line.starts_with("invitation-until")).unwrap();
@@ -272,7 +272,7 @@ fn invitations_that_do_not_count_are_refused_with_the_reason() {
     machine.must_be_refused(&expired, "the invitation has expired");
     assert!(served.client(&["list"]).contains("its invitation has expired"));
     let log = std::fs::read_to_string(served.file("audit.jsonl")).unwrap();
-    assert!(log.contains("the invitation has expired") && log.contains("knows no such invitation"), "{log}");
+    assert!(log.contains("the invitation has expired") && log.contains("has no such invitation"), "{log}");
     // What is wrong here is an error before the invitation is used.
     let good = served.connect_string(&["invite", "ada"]);
     let folder = machine.0.path().join(".config/causeway");
@@ -365,7 +365,7 @@ fn an_invitation_that_is_typed_is_not_shown() {
     eventually("it asks", LIMIT, || screen().contains("will not be shown"));
     tmux(&["send-keys", "-l", &invitation]).must_succeed();
     tmux(&["send-keys", "Enter"]).must_succeed();
-    eventually("it is logged in", LIMIT, || screen().contains("is the client ada"));
+    eventually("it is logged in", LIMIT, || screen().contains("is now the client ada"));
     assert!(!screen().contains("causeway-invitation"), "{}", screen());
     let _ = tmux(&["kill-server"]);
 }

@@ -201,14 +201,14 @@ fn what_says_nothing_or_something_else_is_no_server_and_not_waited_for() {
         }
     });
     for (address, wanted) in
-        [(silent_at, "said nothing for"), (other_at, "is no Causeway server (it said \"SSH-")]
+        [(silent_at, "sent nothing for"), (other_at, "is not a Causeway server (received \"SSH-")]
     {
         for command in [&["devices"][..], &["run", "--", "true"]] {
             let on = format!("causeway://{address}?insecure-no-key");
             let outcome = causeway_with(&[&command[..1], &["--on", &on], &command[1..]].concat());
             assert!(matches!(outcome.code(), Some(1 | 125)) && outcome.stderr.contains(wanted), "{outcome}");
             // On a busy machine it waits longer, and says so.
-            let is_reason = |line: &&str| !line.starts_with("causeway: still waiting for an answer");
+            let is_reason = |line: &&str| !line.starts_with("causeway: still waiting for a response");
             assert_eq!(outcome.stderr.lines().filter(is_reason).count(), 1, "{outcome}");
         }
     }
@@ -241,7 +241,7 @@ fn a_program_without_a_server_is_refused_where_nobody_reads_that_it_has_none() {
         return;
     }
     for (arguments, variable, text) in [
-        (&["--on", ""][..], None, "names no server"),
+        (&["--on", ""][..], None, "is empty"),
         (&[], Some(""), "no server is named"),
         (&[], None, "no server is named"),
     ] {

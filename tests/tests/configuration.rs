@@ -179,7 +179,7 @@ fn a_name_that_no_file_has_is_told_with_those_that_there_are() {
     for (name, advice) in [("bx", "is `box` meant?"), ("nowhere", "name box")] {
         let outcome = site.causeway(&["devices", "--on", name]);
         assert!(outcome.code() == Some(1), "{outcome}");
-        let refused = format!("`{name}` cannot be resolved");
+        let refused = format!("cannot resolve the host name `{name}`");
         assert!(outcome.stderr.contains(&refused) && outcome.stderr.contains(advice), "{outcome}");
     }
 }
@@ -231,16 +231,16 @@ fn a_server_is_what_its_file_says() {
         ("[serve]\nlisten = \"0.0.0.0:99999\"\n", "`99999` is no port"),
         ("[serve]\nsession-memory = \"16Q\"\n", "session-memory = 16Q cannot be used: \"16Q\" is not a size"),
         ("[serve]\nallow-group = \"no-such-group\"\n", "this machine has no group `no-such-group`"),
-        ("[serve]\nworker-users = \"5\"\n", "worker-users = 5 cannot be used: `5` is no range of users"),
+        ("[serve]\nworker-users = \"5\"\n", "worker-users = 5 cannot be used: `5` is not a range of users"),
         ("[serve]\npeers = \"a:b\"\n", "peers = a:b cannot be used: `a:b` names no other servers"),
         ("[serve]\nsandbox = \"maybe\"\n", "sandbox = maybe cannot be used: "),
         ("[serve]\nidle-release = \"soon\"\n", "idle-release = soon cannot be used: \"soon\" is not a time"),
-        ("[serve]\ngpu = \"amd\"\n", "gpu = amd cannot be used: `amd` is no kind of GPU"),
+        ("[serve]\ngpu = \"amd\"\n", "gpu = amd cannot be used: `amd` is not a kind of GPU"),
         ("[serve]\nmax-sessions = 0\n", "max-sessions = 0 cannot be used: give a whole number of 1 or more"),
         ("[serve]\nsocket-dir = \"/no/such\"\n", "socket-dir cannot be used: there is no folder /no/such"),
         (
             "[serve]\ngpu = \"cpu\"\nallow-software = true\n",
-            "serve.toml:3: allow-software cannot be used: --allow-software is for --gpu auto",
+            "serve.toml:3: allow-software cannot be used: --allow-software requires --gpu auto",
         ),
         (
             "[serve]\nresume-timeout = \"500ms\"\n",
@@ -297,7 +297,7 @@ fn the_software_gpu_and_the_machines_own_stand_in_a_list_with_others() {
     let mut command = through_run(Some(&format!("local,{}", server.connect_string())), &program);
     let outcome = run(command.env("CAUSEWAY_DRIVER", "/nowhere/libcuda.so.1"), LIMIT);
     assert_eq!(outcome.code(), Some(125), "{outcome}");
-    for part in ["`local` stands for the GPUs of this machine", "/nowhere/libcuda.so.1"] {
+    for part in ["`local` means the GPUs of this machine", "/nowhere/libcuda.so.1"] {
         assert!(outcome.stderr.contains(part), "{part} in {outcome}");
     }
     // A program by itself starts no server.

@@ -162,7 +162,7 @@ fn kernels_of_two_hosts_communicate_and_learn_of_a_lost_rank_and_a_cut_network()
     for outcome in finish(running) {
         let outcome = outcome.must_succeed();
         let is_told =
-            ["is at its end", "has ended, or its part"].iter().any(|told| outcome.stdout.contains(told));
+            ["the link to rank", "has ended, or its part"].iter().any(|told| outcome.stdout.contains(told));
         assert!(is_told, "{outcome}");
     }
 }
@@ -186,7 +186,7 @@ fn the_end_of_a_rank_ends_the_kernels_that_wait_and_windows_must_be_the_same() {
     }
     for outcome in processes(3, Some("size")) {
         let outcome = outcome.must_succeed();
-        assert!(outcome.stdout.contains("makes another window"), "{outcome}");
+        assert!(outcome.stdout.contains("creates a different window"), "{outcome}");
     }
 }
 

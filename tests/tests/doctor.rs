@@ -98,8 +98,8 @@ fn a_server_tells_of_its_machine_with_and_without_a_key() {
             report["way"]["facts"]["round_trip"]["min_seconds"].as_f64().is_some_and(|time| time > 0.0),
             "{report:#}"
         );
-        assert!(findings(&report["way"]).any(|text| text.starts_with("Sessions go over shm and use")));
-        assert!(findings(&report["way"]).any(|text| text.starts_with("Sessions do not go over verbs: ")));
+        assert!(findings(&report["way"]).any(|text| text.starts_with("Sessions use shm and")));
+        assert!(findings(&report["way"]).any(|text| text.starts_with("Sessions cannot use verbs: ")));
         let words = doctor(&["--on", &server.connect_string(), "--via", "tcp"]);
         assert!(
             words.stdout.contains("Sessions go over tcp") && words.stdout.contains("not go over shm"),
@@ -121,7 +121,7 @@ fn a_server_that_is_not_there_or_has_another_key_is_a_problem_and_not_a_failure(
         let report = report(&["--on", on]);
         assert!(report["there"].is_null(), "{report:#}");
         assert!(
-            findings(&report["way"]).any(|text| text.starts_with("The server gives no session")),
+            findings(&report["way"]).any(|text| text.starts_with("The server opens no session")),
             "{report:#}"
         );
         assert_eq!(report["program"]["facts"]["outcome"], "no_session", "{report:#}");
@@ -145,8 +145,8 @@ fn of_several_servers_each_is_looked_at_and_every_way_between_them() {
     assert_eq!(used, [Some("shm"); 2], "{told:#}");
     assert_ne!(ways[0]["from"], ways[1]["from"], "{told:#}");
     let words = doctor(&["--on", &on, "--via", "tcp"]);
-    assert!(words.stdout.contains("The ways between the servers"), "{words}");
-    assert_eq!(words.stdout.matches("over tcp; not shm: only tcp was asked for").count(), 2, "{words}");
+    assert!(words.stdout.contains("The paths between the servers"), "{words}");
+    assert_eq!(words.stdout.matches("over tcp; not shm: only tcp was requested").count(), 2, "{words}");
     // One that is not there has its own finding, and no way.
     let told = report(&["--on", &format!("{},127.0.0.1:1", first.connect_string())]);
     assert_eq!(told["between"]["facts"].as_array().map(Vec::len), Some(0), "{told:#}");

@@ -106,5 +106,8 @@ fn shells_and_manuals_know_every_command() {
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     let outcome = causeway_in(&folder, &["man", file.to_str().unwrap()]);
-    assert!(outcome.code() == Some(1) && outcome.stderr.contains("cannot be written to"), "{outcome}");
+    assert!(
+        outcome.code() == Some(1) && outcome.stderr.contains("cannot write the manual pages to"),
+        "{outcome}"
+    );
 }

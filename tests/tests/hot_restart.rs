@@ -24,7 +24,7 @@ fn server_with(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> Server
 /// Restarts a server that has been restarted so often before, and waits until the new one serves.
 fn restart(server: &Server, before: usize) {
     server.signal(Signal::HUP);
-    let replaced = || server.log().matches("a new server has taken the place of this one").count() > before;
+    let replaced = || server.log().matches("a new server accepts connections").count() > before;
     eventually("a new server serves", LIMIT, replaced);
 }
 
@@ -106,7 +106,7 @@ fn servers_copy_to_each_other_when_either_has_been_restarted() {
         let end = folder.path().join(way);
         let mut program = working(&list, "peer", &end, &[("CAUSEWAY_BETWEEN_SERVERS", way)]);
         for server in &servers {
-            restart(server, server.log().matches("a new server has taken the place").count());
+            restart(server, server.log().matches("a new server accepts connections").count());
         }
         fs::write(&end, "").unwrap();
         let outcome = program.finish(LIMIT).must_succeed();
@@ -128,13 +128,13 @@ fn a_new_server_that_does_not_come_up_changes_nothing() {
     let mut program = working(&server.connect_string(), "work", &end, &[]);
     fs::write(&file, "[serve]\nmax-sessions = \"many\"\n").unwrap();
     server.signal(Signal::HUP);
-    server.must_log("no restart, this server goes on: the new server has not come up");
+    server.must_log("cannot restart, this server continues: the new server did not start");
     must_serve(&server.connect_string());
     fs::write(&file, "[serve]\nmax-sessions = 1\n").unwrap();
     restart(&server, 0);
     // The session that is left counts among those of the new server.
     let refused = run(&mut by_itself(&server.connect_string(), &cuda_program("first_kernel")), LIMIT);
-    assert!(refused.stderr.contains("it serves 1 sessions"), "{refused}");
+    assert!(refused.stderr.contains("it already serves 1 sessions"), "{refused}");
     fs::write(&end, "").unwrap();
     program.finish(LIMIT).must_succeed();
     eventually("the session's slot is free", LIMIT, || {
@@ -161,7 +161,7 @@ fn a_session_whose_memory_is_released_goes_on_over_a_restart() {
     let mut command = by_itself(&server.connect_string(), &cuda_program("idle_release"));
     let mut program = Running::start(command.args(["4", "1", "0"]));
     program.must_print("idle 0", LIMIT);
-    server.must_log("device memory of the idle session is released");
+    server.must_log("released the device memory of the idle session");
     restart(&server, 0);
     must_serve(&server.connect_string());
     program.signal(Signal::USR1);

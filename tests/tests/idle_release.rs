@@ -87,8 +87,8 @@ fn memory_of_every_kind_goes_and_comes_back_again_and_again() {
         assert!(outcome.stdout.ends_with("PASS idle_release\n"), "{outcome}");
         assert!(outcome.stderr.is_empty(), "the program notices nothing: {outcome}");
     }
-    server.must_log("device memory of the idle session is released: ");
-    server.must_log("device memory of the session has come back: ");
+    server.must_log("released the device memory of the idle session: ");
+    server.must_log("restored the device memory of the session: ");
     let events = std::fs::read_to_string(&audit).unwrap();
     let lines: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
@@ -106,14 +106,14 @@ fn what_is_busy_keeps_its_memory_and_says_why() {
     for _ in 0..4 {
         let refused = ask(&server, &["sessions", "release", &number]);
         assert!(refused.code() != Some(0), "{refused}");
-        assert!(refused.stderr.contains("it is busy: a stream has work that is not done"), "{refused}");
+        assert!(refused.stderr.contains("it is busy: a stream has unfinished work"), "{refused}");
         // Longer in all than an idle session would keep its memory.
         std::thread::sleep(Duration::from_millis(500));
     }
     assert_eq!(sessions(&server)[0]["state"], "open");
     goes_on(&program, 0);
     program.finish(LIMIT).must_succeed();
-    assert!(!server.log().contains("is released"), "{}", server.log());
+    assert!(!server.log().contains("released the device memory"), "{}", server.log());
     server.must_be_well();
 }
 
@@ -183,7 +183,7 @@ fn others_have_the_memory_meanwhile_and_limits_count_it_still() {
     let folder = tempfile::tempdir().unwrap();
     let (server, ada, bob) = with_clients(folder.path(), &[], &["--device-memory", "180M"]);
     let mut first = pauses(&ada, &["100", "1", "0"]);
-    server.must_log("is released");
+    server.must_log("released the device memory");
     let seen = run(by_itself(&ada, &cuda_program("memory_use")).arg("80"), LIMIT).must_succeed().stdout;
     assert!(seen.contains("80 MiB: cudaErrorMemoryAllocation"), "its limit counts what is released: {seen}");
     let second = holds(&bob, "150");
@@ -191,7 +191,7 @@ fn others_have_the_memory_meanwhile_and_limits_count_it_still() {
     // It waits until the other's is released, too.
     goes_on(&first, 0);
     first.finish(LIMIT).must_succeed();
-    assert!(server.log().matches("is released").count() >= 2, "{}", server.log());
+    assert!(server.log().matches("released the device memory").count() >= 2, "{}", server.log());
     server.must_be_well();
 }
 
@@ -201,7 +201,7 @@ fn a_program_waits_for_its_memory_as_long_as_was_said_and_idle_sessions_end_as_e
     let (server, ada, bob) =
         with_clients(folder.path(), &["--idle-return-timeout", "1s"], &["--idle-timeout", "4s"]);
     let mut first = pauses(&bob, &["100", "1", "0"]);
-    server.must_log("is released");
+    server.must_log("released the device memory");
     // It is never quiet.
     let second =
         Running::start(by_itself(&bob, &cuda_program("idle_release")).args(["130", "1", "0", "polls"]));
@@ -211,11 +211,11 @@ fn a_program_waits_for_its_memory_as_long_as_was_said_and_idle_sessions_end_as_e
     assert!(outcome.code() == Some(1) && outcome.stdout.contains("FAIL idle_release"), "{outcome}");
     assert!(
         outcome.stderr.contains("did not come back within 1 s (--idle-return-timeout)")
-            && outcome.stderr.contains("all sessions have"),
+            && outcome.stderr.contains("all sessions use"),
         "{outcome}"
     );
     let mut idle = pauses(&ada, &["4", "1", "0"]);
-    server.must_log("it was idle for as long as its client's sessions may be (idle-timeout)");
+    server.must_log("it was idle for the maximum time of its client's sessions (idle-timeout)");
     idle.signal(Signal::USR1);
     let outcome = idle.finish(LIMIT);
     assert!(outcome.code() == Some(1) && outcome.stderr.contains("`idle-timeout`"), "{outcome}");

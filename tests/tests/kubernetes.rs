@@ -83,7 +83,7 @@ fn a_container_that_asks_for_a_gpu_uses_a_servers() {
     in_container(&edits, &cuda_program("vector_add"));
 
     for (wrong, expected) in
-        [(ids.clone(), "are shares of 1"), (vec!["none".to_owned()], "there is no device `none`")]
+        [(ids.clone(), "shares of 1"), (vec!["none".to_owned()], "there is no device `none`")]
     {
         let error = kubelet.allocate(SOCKET, &wrong).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");

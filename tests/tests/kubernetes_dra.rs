@@ -166,7 +166,7 @@ fn a_claim_gets_a_gpu_that_was_published() {
     assert_eq!((info.kind.as_str(), info.name.as_str()), ("DRAPlugin", DRIVER));
     assert_eq!(info.versions, ["v1.DRAPlugin", "v1beta1.DRAPlugin"]);
     assert_eq!(Path::new(&info.endpoint), node.path("kubelet/plugins").join(DRIVER).join("dra.sock"));
-    driver.must_print("the kubelet knows the DRA driver", LIMIT);
+    driver.must_print("DRA driver registered with the kubelet", LIMIT);
 
     let (good, unknown, waiting, elsewhere) = (claim("u-1"), claim("u-2"), claim("u-3"), claim("u-4"));
     allocate(&api, &good, Some((&pool, device)));
@@ -189,9 +189,9 @@ fn a_claim_gets_a_gpu_that_was_published() {
     for (uid, expected) in [
         ("u-2", "has no claim default/claim-u-2"),
         ("u-3", "is not allocated"),
-        ("u-4", "the pool nowhere is none of the servers"),
+        ("u-4", "the pool nowhere is not one of this driver's servers"),
         ("u-5", "does not list the GPU gpu-none"),
-        ("../u-6", "is no UID of a claim"),
+        ("../u-6", "is not a UID of a claim"),
     ] {
         let PreparedClaim { error, devices } = &replies[uid];
         assert!(error.contains(expected) && devices.is_empty(), "{uid}: {error}");

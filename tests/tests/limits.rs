@@ -113,7 +113,7 @@ fn one_device_in_software_is_shared_by_all_sessions_and_others_have_limits_of_th
     assert!(
         prints(&owner, &["100", "50"]).contains("100 MiB: cudaErrorMemoryAllocation\n50 MiB: cudaSuccess")
     );
-    served.server.must_log("all sessions have");
+    served.server.must_log("all sessions use");
     drop(first);
     eventually("the memory has come back", LIMIT, || {
         prints(&owner, &["200"]).contains("200 MiB: cudaSuccess")
@@ -140,9 +140,9 @@ fn sessions_end_when_their_time_is_over_and_say_why() {
     // One that waits for the GPU is not idle.
     let mut works = Running::start(by_itself(&long, &cuda_program("long_kernel")).arg("8"));
     let (idle, short) = (stays(&idle, &["1"]), stays(&short, &["1"]));
-    served.server.must_log("it was idle for as long as its client's sessions may be (idle-timeout)");
-    served.server.must_log("it was open for as long as its client's sessions may be (session-time)");
-    for (program, why) in [(idle, "nothing happened for 5s"), (short, "it was open for 10s")] {
+    served.server.must_log("it was idle for the maximum time of its client's sessions (idle-timeout)");
+    served.server.must_log("it was open for the maximum time of its client's sessions (session-time)");
+    for (program, why) in [(idle, "it was idle for 5s"), (short, "it was open for 10s")] {
         eventually("the user learns why", LIMIT, || program.stderr().contains(why));
     }
     works.finish(LIMIT).must_succeed();

@@ -101,7 +101,7 @@ fn without_addresses_of_its_own_a_client_asks_the_server_and_says_so() {
             });
         }
         let outcome = run(&mut command, LIMIT).must_succeed();
-        assert!(outcome.stderr.contains("cannot be reserved"), "{outcome}");
+        assert!(outcome.stderr.contains("cannot reserve"), "{outcome}");
         assert!(
             outcome.stderr.contains("handles have") && outcome.stderr.contains("not reserved"),
             "{outcome}"

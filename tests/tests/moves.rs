@@ -125,7 +125,7 @@ fn a_session_stays_where_it_is_when_it_cannot_move() {
     let small = Server::start_command(small);
     refusals(
         working(&first, &end, ""),
-        &[(&other, "resumes no sessions"), (&small, "does not take the session up")],
+        &[(&other, "does not resume sessions"), (&small, "does not resume the session")],
     );
     // What cannot be carried is refused before anything is done.
     refusals(working(&first, &end, "refused"), &[(&small, "a CUDA array")]);
@@ -212,11 +212,11 @@ fn a_drained_server_moves_its_sessions_and_waits_for_those_that_cannot() {
     run(&mut command(&["drain", "--no-wait"], &draining), LIMIT).must_succeed();
     let no_key = format!("causeway://{}?insecure-no-key", second.target().endpoint);
     for (to, text) in [
-        (first.connect_string(), "is the server that is to be drained"),
+        (first.connect_string(), "is the server to be drained"),
         (draining.connect_string(), "is being drained itself"),
         (no_key, "key"),
         ("causeway://127.0.0.1:9?insecure-no-key".to_owned(), "127.0.0.1:9"),
-        (format!("unix:{}", end.display()), "no address of a network"),
+        (format!("unix:{}", end.display()), "not a network address"),
     ] {
         let outcome = run(&mut drain(&to), LIMIT);
         assert!(outcome.code() == Some(1) && outcome.stderr.contains(text), "{to}: {outcome}");
@@ -280,7 +280,7 @@ fn a_session_comes_back_from_a_file_after_its_server_was_killed() {
     must_be_left(&first);
     // A trial of its file is no session.
     let log = first.log();
-    assert_eq!(log.matches(" begins ").count(), 1, "{log}");
+    assert_eq!(log.matches(" started ").count(), 1, "{log}");
     assert!(
         log.contains("the trial of a session's state is over") && !log.contains("another server"),
         "{log}"
@@ -303,16 +303,16 @@ fn a_session_comes_back_from_a_file_after_its_server_was_killed() {
         assert!(outcome.code() == Some(1) && outcome.stderr.contains(text), "{text}: {outcome}");
     };
     write(&bytes, 0o644);
-    refused("this user alone");
+    refused("not private to this user");
     write(&bytes[..bytes.len() - 1], 0o600);
-    refused("cut short");
+    refused("truncated");
     let mut damaged = bytes.clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
     write(&damaged, 0o600);
-    refused("does not take the session up");
+    refused("does not resume the session");
     write(b"something else", 0o600);
-    refused("no session's state");
+    refused("not a session's state");
     // Nor does its program look for it at another port.
     let elsewhere = Server::start_with(&OPEN);
     let outcome = run(&mut command(&["restore", path], &elsewhere), LIMIT);
@@ -414,9 +414,9 @@ fn what_is_no_state_keeps_neither_slot_nor_bytes() {
     assert!(matches!(asked(&mut caller, take_up()), Reply::Move(MoveReply::Done)));
     let garbage = || MoveRequest::Write { bytes: vec![7; 1 << 20] };
     let first = refusal(&mut caller, garbage());
-    assert!(first.contains("no session's state"), "{first}");
+    assert!(first.contains("not a session's state"), "{first}");
     let second = refusal(&mut caller, garbage());
-    assert!(second.contains("no session is awaited"), "{second}");
+    assert!(second.contains("no session is expected"), "{second}");
     // The only slot is free, though the caller is still there.
     let mut other = conversation(&target);
     assert!(matches!(asked(&mut other, take_up()), Reply::Move(MoveReply::Done)));
@@ -450,6 +450,6 @@ fn whoever_takes_all_status_slots_does_not_shut_out_the_owner() {
     // Its own sockets, at which the kernel says who is there.
     drain.args(["drain", "--no-wait", "--on"]).arg(format!("unix:{}", status.sockets[0]));
     let drained = run(&mut drain, LIMIT).must_succeed();
-    assert!(drained.stdout.contains("sessions left: 0"), "{drained}");
+    assert!(drained.stdout.contains("remaining sessions: 0"), "{drained}");
     drop(callers);
 }

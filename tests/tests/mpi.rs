@@ -479,7 +479,10 @@ fn our_launcher_hands_over_what_ranks_need() {
     assert_eq!(outcome.stdout.matches("exchange: ok").count(), 2, "{outcome}");
     let mut command = std::process::Command::new(causeway());
     let outcome = run(command.args(["mpirun", "--", "ls"]), Duration::from_secs(60));
-    assert!(outcome.code() == Some(125) && outcome.stderr.contains("ls is no MPI launcher"), "{outcome}");
+    assert!(
+        outcome.code() == Some(125) && outcome.stderr.contains("ls is not a supported MPI launcher"),
+        "{outcome}"
+    );
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn a_session_that_wants_too_much_memory_ends_and_the_log_says_why() {
     assert_ne!(outcome.code(), Some(0), "{outcome}");
     server.must_have_workers(0);
     let log = server.log();
-    assert!(log.contains("wanted more memory than a session may have (--session-memory"), "{log}");
+    assert!(log.contains("requested more memory than a session may have (--session-memory"), "{log}");
     run(&mut by_itself(&server.connect_string(), &cuda_program("vector_add")), LIMIT).must_succeed();
 }
 

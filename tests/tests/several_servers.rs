@@ -150,7 +150,7 @@ fn on_one_host_devices_copy_by_themselves_or_through_memory_that_servers_share()
     let taps = [&first, &second].map(|server| Tap::on(server.target()));
     let on = taps.each_ref().map(|tap| tap.target().connect_string().to_string()).join(",");
     let via_shm = "copies from devices of server 1 to those of server 2 go via shm";
-    let by_itself = "device 1 copies from memory of device 0 by itself";
+    let by_itself = "device 1 copies directly from memory of device 0";
     for (choice, way, sentences) in
         [("auto", "device", &[via_shm, by_itself][..]), ("link", "shm", &[via_shm])]
     {
@@ -229,7 +229,7 @@ fn a_wrong_server_in_the_list_is_named_before_the_program_starts() {
     let (silent, no_port) = ("nothing listens at 127.0.0.1:1", "`port` in `host:port` is no port");
     for (wrong, says, library_error) in [
         ("127.0.0.1:1", silent, silent),
-        ("", "--on has nothing between two commas, or at an end", "the server's address is empty"),
+        ("", "--on has an empty entry, between two commas or at an end", "the server's address is empty"),
         ("host:port", no_port, no_port),
     ] {
         let on = format!("{},{wrong}", server.connect_string());
@@ -319,12 +319,12 @@ fn a_client_cannot_have_a_server_connect_to_what_it_names() {
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "the server has connected");
     let socket = way_to(&server, "unix:/var/run/docker.sock");
-    assert!(socket.reason.contains("connects to no socket of this name"), "{socket:?}");
+    assert!(socket.reason.contains("does not connect to a socket of this name"), "{socket:?}");
     // A server of the same user with another key, at the socket that it names to its own clients.
     let other = Server::start_with_key(&folder.path().join("other"));
     for name in names_of_sockets(&other) {
         let socket = way_to(&server, &format!("unix:{name}"));
-        assert!(socket.reason.contains("connects to no socket of this name"), "{socket:?}");
+        assert!(socket.reason.contains("does not connect to a socket of this name"), "{socket:?}");
     }
     other.must_be_well();
     server.must_be_well();

@@ -63,14 +63,14 @@ fn a_program_gets_an_error_whatever_it_does_when_nothing_is_forwarded() {
                 // Which end notices is the direction's matter; the server tells by ending the connection.
                 let words = match direction {
                     Direction::ToServer => "the connection to the server is lost",
-                    Direction::ToClient | Direction::Both => "nothing has come from the other end for ",
+                    Direction::ToClient | Direction::Both => "nothing was received from the other end for ",
                 };
                 must_have_failed(&outcome, words);
             });
         }
     });
     server.must_have_workers(0);
-    server.must_log("nothing has come from the other end for ");
+    server.must_log("nothing was received from the other end for ");
     server.must_be_well();
 }
 
@@ -92,7 +92,7 @@ fn commands_that_fall_silent_alone_end_the_session_though_lanes_work() {
     let stall = Stall::on(server.target());
     let mut program = behind(&stall, "long_kernel", &["1000"], "begins");
     stall.silence(Silent::Only(0), Direction::Both);
-    must_have_failed(&program.finish(LIMIT), "nothing has come over its connection for commands for ");
+    must_have_failed(&program.finish(LIMIT), "nothing was received over its connection for commands for ");
     server.must_have_workers(0);
     server.must_be_well();
 }
@@ -107,7 +107,7 @@ fn a_server_behind_a_silent_network_is_said_to_say_nothing() {
         let outcome = Running::start(command.env("CAUSEWAY_VIA", "tcp")).finish(LIMIT);
         assert_eq!(outcome.code(), Some(1), "{outcome}");
         // Either end may be the first that has waited for long enough, and one direction still works.
-        let reasons = ["said nothing for", "ended the connection during the handshake"];
+        let reasons = ["sent nothing for", "ended the connection during the handshake"];
         assert!(reasons.iter().any(|reason| outcome.stderr.contains(reason)), "{outcome}");
     }
     stall.silence(Silent::None, Direction::Both);

@@ -88,9 +88,9 @@ fn a_client_cannot_forge_lines_of_the_servers_log() {
         eventually("the session has ended", WORKER_TIMEOUT, || {
             let log = server.log();
             log.contains("session of evil")
-                && log.contains(" ends")
-                && log.contains("asks what this machine is like")
-                && log.contains("asks how the GPUs are")
+                && log.contains(" ended")
+                && log.contains("requests a diagnosis of this machine")
+                && log.contains("requests the state of the GPUs")
                 && log.contains("is Causeway evil")
         });
         let log = server.log();
@@ -223,10 +223,7 @@ fn names_of_devices_and_facts_of_a_machine_are_only_names() {
     let devices = causeway_on(&server, &["devices", "-v"]).must_succeed();
     assert!(devices.stdout.matches("evil").count() >= 3, "{devices}");
     for outcome in [devices, causeway_on(&server, &["doctor"]), causeway_on(&server, &["doctor", "--json"])] {
-        assert!(
-            outcome.stdout.contains("evil") && !outcome.stdout.contains("cannot be understood"),
-            "{outcome}"
-        );
+        assert!(outcome.stdout.contains("evil") && !outcome.stdout.contains("malformed"), "{outcome}");
         must_be_plain(&outcome.stdout);
         must_be_plain(&outcome.stderr);
     }

@@ -118,7 +118,7 @@ fn what_cannot_be_traced_is_said() {
     assert_eq!(nothing.code(), Some(0), "{nothing}");
     assert!(nothing.stderr.contains("has left no trace") && !output.exists(), "{nothing}");
     let nowhere = trace(&server, &folder.path().join("no/such/trace.json"), &["/bin/true"]);
-    assert!(nowhere.code() == Some(125) && nowhere.stderr.contains("cannot be written"), "{nowhere}");
+    assert!(nowhere.code() == Some(125) && nowhere.stderr.contains("cannot write the trace"), "{nowhere}");
     let program = trace(&server, &output, &["/no/such/program"]);
     assert_eq!(program.code(), Some(127), "{program}");
 }

@@ -70,7 +70,7 @@ fn another_kind_of_server_is_recognised() {
     let generated = Target { key: Some(Key::generate()), ..address.to_string().parse().unwrap() };
     for server in [format!("{address}?insecure-no-key"), generated.connect_string().to_string()] {
         let outcome = vector_add(&server);
-        assert!(outcome.code() == Some(125) && outcome.stderr.contains("no Causeway server"), "{outcome}");
+        assert!(outcome.code() == Some(125) && outcome.stderr.contains("not a Causeway server"), "{outcome}");
     }
 }
 

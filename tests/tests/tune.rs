@@ -50,7 +50,7 @@ fn what_is_measured_is_kept_and_used_and_can_be_damaged() {
 
     let on = server.connect_string();
     let measured = tune(folder.path(), &["--on", &on, "--quick"]).must_succeed();
-    for part in ["to-device", "from-device", "256K", "4M", "built-in", "GB/s", "Kept in"] {
+    for part in ["to-device", "from-device", "256K", "4M", "built-in", "GB/s", "Stored in"] {
         assert!(measured.stdout.contains(part), "no {part:?}: {measured}");
     }
     let files = profiles(folder.path());
@@ -79,7 +79,7 @@ fn mistakes_are_told_before_anything_is_done() {
     let server = Server::start();
     let refused = copy(&server, folder.path(), Some("4x1M, 99 lanes"));
     assert_eq!(refused.code(), Some(125), "{refused}");
-    assert!(refused.stderr.contains("asks for 99 lanes; it must be from 1 to 32"), "{refused}");
+    assert!(refused.stderr.contains("requests 99 lanes; it must be from 1 to 32"), "{refused}");
 
     // The library by itself refuses, too.
     let mut direct = through_run(Some(&server.connect_string()), Path::new("/usr/bin/env"));
@@ -92,6 +92,6 @@ fn mistakes_are_told_before_anything_is_done() {
     let file = folder.path().join("file");
     std::fs::write(&file, "").expect("the file can be written");
     let unwritable = tune(&file, &["--on", &server.connect_string(), "--quick"]);
-    assert!(unwritable.code() == Some(1) && unwritable.stderr.contains("cannot be written"), "{unwritable}");
+    assert!(unwritable.code() == Some(1) && unwritable.stderr.contains("cannot write"), "{unwritable}");
     assert!(profiles(folder.path()).is_empty());
 }

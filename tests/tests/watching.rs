@@ -24,7 +24,7 @@ fn watched(more: &[&str]) -> (Server, u16) {
     let mut arguments = vec!["--listen", "127.0.0.1:0", "--insecure-no-key", "--metrics", "127.0.0.1:0"];
     arguments.extend(more);
     let server = Server::start_with(&arguments);
-    server.must_log("metrics: http://127.0.0.1:");
+    server.must_log("serving metrics at http://127.0.0.1:");
     let log = server.log();
     let port = log.split("http://127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
     let port = port.parse().unwrap();
@@ -252,9 +252,9 @@ fn a_drained_server_goes_on_with_its_sessions_and_ends_with_the_last() {
         ask(&server, &["sessions"]).must_succeed().stdout.contains("1 of ")
     });
     let told = ask(&server, &["drain", "--no-wait"]).must_succeed().stdout;
-    assert!(told.contains("takes no new sessions; sessions left: 1"), "{told}");
+    assert!(told.contains("accepts no new sessions; remaining sessions: 1"), "{told}");
     let again = ask(&server, &["drain", "--no-wait"]).must_succeed().stdout;
-    assert!(again.contains("is being drained already"), "{again}");
+    assert!(again.contains("is already being drained"), "{again}");
     let (status, why) = get(port, "/readyz");
     assert!(status == 503 && why.contains("drained"), "{why}");
     let refused = run(&mut through_run(Some(&server.connect_string()), &cuda_program("vector_add")), LIMIT);
@@ -311,7 +311,7 @@ fn sigterm_drains_where_that_is_wished_and_a_second_one_ends() {
     let (server, _) = watched(&["--grace-period", "600"]);
     let _session = RawSession::open(server.target());
     server.signal(Signal::TERM);
-    server.must_log("draining: no new sessions are taken");
+    server.must_log("draining: new sessions are refused");
     assert!(!server.has_ended());
     let outcome = server.end_by(Signal::TERM);
     assert_eq!(outcome.code(), Some(0), "{outcome}");

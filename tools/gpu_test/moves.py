@@ -96,7 +96,7 @@ class Fleet:
 
     def upgrade(self, at):
         """Puts the installed program in the place of a server; its sessions stay."""
-        replaced = "a new server has taken the place of this one"
+        replaced = "a new server accepts connections"
         started = time.monotonic()
         os.kill(self.servers[at].process.pid, signal.SIGHUP)
         while replaced not in self.logs[at].read_text():

@@ -81,7 +81,7 @@ fn own(folder: &Path) -> io::Result<()> {
     if found.is_dir() && is_own && found.mode() & 0o077 == 0 {
         Ok(())
     } else {
-        let text = format!("{} belongs to another user, or others can enter it", folder.display());
+        let text = format!("{} belongs to another user or is accessible to others", folder.display());
         Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
     }
 }
@@ -92,7 +92,7 @@ const SOCKET: &str = "/run/causeway/server.sock";
 /// Where it keeps its key.
 const KEY_FILE: &str = "/etc/causeway/key";
 
-/// The service, for a command that is told of no server: where it runs, and root asks, or a user who has neither a
+/// The service, for a command without a named server: where it runs, and root asks, or a user who has neither a
 /// server nor a key of its own.
 pub fn machine_service() -> Option<Target> {
     let requires_service = is_root() || !has_own_key();

@@ -46,8 +46,8 @@ pub enum ServersError {
     File(#[from] KeyFileError),
     /// A GPU of the machine itself is wanted, and nobody serves it.
     #[error(
-        "`{0}` is served by `causeway run` for the time of a program: start it with `causeway run --on {0} -- PROGRAM`; \
-         a host of that name is `{0}:{DEFAULT_PORT}`"
+        "`{0}` is provided by `causeway run` while a program runs: start it with `causeway run --on {0} -- \
+         PROGRAM`; a host of that name is `{0}:{DEFAULT_PORT}`"
     )]
     Here(String),
 }
@@ -79,7 +79,7 @@ fn server(settings: &Settings, part: &str, key_file: Option<PathBuf>) -> Result<
     Ok(target)
 }
 
-/// The server of a name. One without an address is a mistake that whoever read the files has told.
+/// The server of a name. One without an address is an error that the reader of the files has reported.
 fn named_target(named: Named<'_>) -> Result<Target, ServersError> {
     let location = || named.location().cloned().expect("a server with an address says it somewhere");
     let wrong = |cause| ServersError::Named { name: named.name.to_owned(), location: location(), cause };

@@ -196,8 +196,8 @@ pub enum ClientCommandError {
     Reserved,
     /// No limit is named.
     #[error(
-        "no limit is named, so nothing was changed: name one or more, such as --sessions 4, or --sessions none to take one \
-         away; `causeway client list` shows those that there are"
+        "no limit is named, so nothing was changed: name one or more, such as --sessions 4, or --sessions \
+         none to remove one; `causeway client list` shows the current limits"
     )]
     NoLimits,
     /// Nothing can be printed.
@@ -378,7 +378,8 @@ fn list(clients: &Clients, as_json: bool) -> Result<(), ClientCommandError> {
     if clients.named.is_empty() && clients.invited.is_empty() {
         writeln!(
             out,
-            "no client has a key of its own: `causeway client add NAME` and `causeway client invite NAME` make some"
+            "no client has a key of its own: `causeway client add NAME` and `causeway client invite NAME` \
+             create some"
         )?;
     }
     for (name, client) in &clients.named {
@@ -389,7 +390,7 @@ fn list(clients: &Clients, as_json: bool) -> Result<(), ClientCommandError> {
         }
         notes.extend(client.limits.notes());
         if let Some((_, until)) = client.previous.as_ref().filter(|(_, until)| *until > Timestamp::now()) {
-            notes.push(format!("old key good until {until:.0}"));
+            notes.push(format!("old key valid until {until:.0}"));
         }
         writeln!(out, "{}", format!("{name:<20} {}", notes.join(", ")).trim_end())?;
     }

@@ -35,10 +35,10 @@ pub struct ManArguments {
 #[derive(Debug, Error)]
 pub enum ManualError {
     /// Nobody reads it.
-    #[error("this cannot be printed: {0}")]
+    #[error("cannot print this: {0}")]
     Print(#[from] io::Error),
     /// The folder takes no files.
-    #[error("the manual pages cannot be written to {folder}: {cause}")]
+    #[error("cannot write the manual pages to {folder}: {cause}")]
     Write {
         /// The folder.
         folder: PathBuf,

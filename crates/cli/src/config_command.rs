@@ -135,7 +135,7 @@ fn missing_libraries(settings: &Settings) -> Vec<ConfigFileError> {
         let is_missing = path.components().count() > 1
             && path.metadata().is_err_and(|cause| cause.kind() == io::ErrorKind::NotFound);
         let text = format!(
-            "{} cannot be used: there is no file {}: leave the line out for the driver that is installed",
+            "{} cannot be used: there is no file {}: remove the line to use the installed driver",
             entry.key,
             path.display()
         );
@@ -274,7 +274,7 @@ fn text_of_settings(settings: &Settings) -> String {
     let mut out = String::new();
     out += match settings.files.len() {
         0 => "There is no configuration file; `causeway config example` prints one.\n",
-        _ => "Files, of which the first counts first:\n",
+        _ => "Files, in order of precedence:\n",
     };
     out.extend(settings.files.iter().map(|file| format!("  {}\n", file.display())));
     let client = set();
@@ -307,10 +307,10 @@ fn example(all: &Command) -> String {
                    comments;\n# remove the # to set a value.\n\n"
         .to_owned();
     out += &document::example(&Section::Client);
-    out += "# Servers that have names: `causeway run --on gpu-box -- PROGRAM`. Remove the # of the next line, too.\n#";
+    out += "# Named servers: `causeway run --on gpu-box -- PROGRAM`. Remove the # of the next line, too.\n#";
     out += &document::example(&Section::Server("gpu-box".to_owned()));
-    out += "# What `causeway serve` does: its options without their dashes, which `causeway serve --help` explains, and\n\
-            # then what has no option.\n";
+    out += "# Settings of `causeway serve`: its options without their dashes, which `causeway serve --help` \
+            explains, and\n# then settings that have no option.\n";
     let (head, variables) = {
         let text = document::example(&Section::Serve);
         let (head, rest) = text.split_once('\n').unwrap_or_default();

@@ -124,7 +124,7 @@ fn option<'a>(serve: &Command, entry: &'a Entry) -> Result<Option<FileOption<'a>
     let is_flag = matches!(option.get_action(), ArgAction::SetTrue);
     let accepts_several = matches!(option.get_action(), ArgAction::Append);
     if entry.is_list && !accepts_several {
-        return Err(wrong("a list cannot stand here".to_owned()));
+        return Err(wrong("a list is not allowed here".to_owned()));
     }
     let is_path = option.get_value_parser().type_id() == TypeId::of::<PathBuf>();
     let text = |value: &Value| match value {
@@ -141,7 +141,7 @@ fn option<'a>(serve: &Command, entry: &'a Entry) -> Result<Option<FileOption<'a>
         };
     }
     if entry.values.iter().any(|value| matches!(value, Value::Switch(_))) {
-        return Err(wrong("a text or a number must stand here".to_owned()));
+        return Err(wrong("this must be a text or a number".to_owned()));
     }
     parse(serve, words(&found)).map_err(|error| wrong(cause(&error)))?;
     Ok(Some(found))
@@ -253,10 +253,10 @@ mod tests {
                 "[serve]\n\nmax-sessions = \"many\"\n",
                 "3: max-sessions = many cannot be used: give a whole number",
             ),
-            ("[serve]\nlisten = [\"a:1\"]\n", "2: listen = a:1 cannot be used: a list cannot stand here"),
-            ("[serve]\ngpu = \"tpu\"\n", "2: gpu = tpu cannot be used: `tpu` is no kind of GPU"),
+            ("[serve]\nlisten = [\"a:1\"]\n", "2: listen = a:1 cannot be used: a list is not allowed here"),
+            ("[serve]\ngpu = \"tpu\"\n", "2: gpu = tpu cannot be used: `tpu` is not a kind of GPU"),
             ("[serve]\nlog-level = \"loud\"\n", "2: log-level = loud cannot be used: give one of"),
-            ("[serve]\nlisten = true\n", "2: listen = true cannot be used: a text or a number"),
+            ("[serve]\nlisten = true\n", "2: listen = true cannot be used: this must be a text or a number"),
             ("[serve]\nclear = true\ninsecure-no-key = true\n", "2: [serve] cannot be used: the argument"),
         ] {
             let found = values(text, &[], "listen").unwrap_err();

@@ -33,10 +33,7 @@ const PATHS: [(&str, &str); 6] = [
 /// What carries copies between devices of two servers, likewise.
 fn between_servers() -> impl Iterator<Item = (&'static str, &'static str)> {
     let links = TransportKind::ALL.into_iter().map(of);
-    [("device", "by the device itself")]
-        .into_iter()
-        .chain(links)
-        .chain([("client", "by way of this machine")])
+    [("device", "by the device itself")].into_iter().chain(links).chain([("client", "through this machine")])
 }
 
 /// The directions: the name in the report, and for people, as the memory's part in it.
@@ -113,8 +110,8 @@ pub fn warnings(report: &Value) -> Vec<String> {
         let short_share = share(short.copies, all.copies);
         if short.copies >= MANY_SHORT && short_share >= SHORT_SHARE {
             warnings.push(format!(
-                "{} of the {} copies {name} ({:.0} %) were of {} or less, too short for RDMA and GPUDirect: put them together \
-                 where that can be done",
+                "{} of the {} copies {name} ({:.0} %) were of {} or less, too short for RDMA and GPUDirect: \
+                 combine them if possible",
                 short.copies,
                 all.copies,
                 100.0 * short_share,

@@ -1,5 +1,5 @@
 //! Server that a program gets when none is named. Nobody's program runs on the software GPU unnoticed: it is many
-//! times slower, and a lost `CAUSEWAY_ON` would not be found before somebody wonders how long a job takes.
+//! times slower, and a lost `CAUSEWAY_ON` would not be noticed until a job takes surprisingly long.
 
 use std::io::{self, IsTerminal as _};
 use std::path::Path;

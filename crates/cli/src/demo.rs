@@ -56,7 +56,7 @@ pub enum DemoError {
 }
 
 impl DemoError {
-    /// The exit code: a shell's for a program that does not start, 125 for our own trouble.
+    /// The exit code: a shell's for a program that does not start, 125 for an error of our own.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Launch(error) => error.exit_code(),

@@ -51,10 +51,10 @@ pub enum DevicesError {
     #[error(transparent)]
     Session(#[from] ConnectError),
     /// The server's list makes no sense.
-    #[error("the server's list of devices cannot be understood: {0}")]
+    #[error("malformed list of devices from the server: {0}")]
     Damaged(#[from] DecodeError),
     /// Nobody reads the list.
-    #[error("the list cannot be printed: {0}")]
+    #[error("cannot print the list: {0}")]
     Print(#[from] io::Error),
 }
 

@@ -210,7 +210,7 @@ impl Elf {
 }
 
 fn cut_short() -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, "a header of it names bytes that it does not have")
+    io::Error::new(ErrorKind::InvalidData, "a header in it refers to bytes beyond its end")
 }
 
 /// The bytes at `at` up to the next zero, or as many as a name may have; none where there are none.

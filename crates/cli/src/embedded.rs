@@ -27,7 +27,7 @@ pub enum EmbeddedError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// This machine's own GPUs are wanted, and NVIDIA's driver cannot be used.
-    #[error("`{LOCAL}` stands for the GPUs of this machine, and they cannot be used: {0}")]
+    #[error("`{LOCAL}` means the GPUs of this machine, which cannot be used: {0}")]
     NoDriver(TrialError),
     /// The program would not find its key.
     #[error(transparent)]

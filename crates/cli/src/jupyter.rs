@@ -57,12 +57,12 @@ pub enum JupyterError {
     Server(#[from] TargetError),
     /// A key would be in a file that others may read.
     #[error(
-        "a kernel cannot have a key in it, since others may read its file: keep the key with `causeway key add`, and name the \
-         server without it"
+        "a kernel cannot contain a key, since others may read its file: save the key with `causeway key \
+         add`, and name the server without it"
     )]
     Key,
     /// What should name a server is empty.
-    #[error("--on is empty and names no server: leave it out for the one that is configured, or name one")]
+    #[error("--on is empty: omit it to use the configured server, or name one")]
     EmptyOn,
     /// The Python cannot run kernels.
     #[error(
@@ -76,13 +76,13 @@ pub enum JupyterError {
         cause: String,
     },
     /// The user has no folder.
-    #[error("there is no HOME, so the user has no folder for kernels: name one with --prefix")]
+    #[error("HOME is not set, so the user has no folder for kernels: name one with --prefix")]
     NoHomeVariable,
     /// The system does not say where this program is.
     #[error("the path of the program causeway cannot be determined: {0}")]
     Executable(io::Error),
     /// The kernel cannot be written.
-    #[error("the kernel cannot be written to {}: {cause}", path.display())]
+    #[error("cannot write the kernel to {}: {cause}", path.display())]
     Write {
         /// Where.
         path: PathBuf,

@@ -80,12 +80,14 @@ pub enum KeyCommandError {
     NoInput,
     /// What came from standard input has no key.
     #[error(
-        "`{0}` has no key in it: paste the whole connect string, causeway://KEY@HOST:PORT, that `causeway key show` prints on the server"
+        "`{0}` contains no key: paste the whole connect string, causeway://KEY@HOST:PORT, that `causeway key \
+         show` prints on the server"
     )]
     NoKey(String),
     /// No server has made one.
     #[error(
-        "there is no key yet: `causeway serve` makes one at its first start ({}); --key-file names another file", .0.display()
+        "there is no key yet: `causeway serve` creates one at its first start ({}); --key-file names another \
+         file", .0.display()
     )]
     NoKeyYet(PathBuf),
     /// There is no such line.
@@ -144,10 +146,10 @@ fn add() -> Result<(), KeyCommandError> {
         lines.push(Line { server, key });
         Ok::<_, KeyFileError>(other)
     })?;
-    let replaced = if replaced { ", in place of another one" } else { "" };
+    let replaced = if replaced { ", replacing another one" } else { "" };
     writeln!(
         io::stdout(),
-        "The key of {target} is in {} now{replaced}: causeway run --on {} -- PROGRAM",
+        "Saved the key of {target} in {}{replaced}: causeway run --on {} -- PROGRAM",
         path.display(),
         target.address()
     )?;
@@ -188,7 +190,7 @@ fn remove(server: &str) -> Result<(), KeyCommandError> {
         Ok(())
     })?;
     for target in &targets {
-        writeln!(io::stdout(), "The key of {target} is stored no longer")?;
+        writeln!(io::stdout(), "Removed the key of {target}")?;
     }
     Ok(())
 }
@@ -210,7 +212,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let error = show(None, Some(path.clone())).unwrap_err().to_string();
-        assert!(error.starts_with("there is no key yet: `causeway serve` makes one"), "{error}");
+        assert!(error.starts_with("there is no key yet: `causeway serve` creates one"), "{error}");
         assert!(error.contains(path.to_str().unwrap()), "{error}");
     }
 

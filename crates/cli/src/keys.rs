@@ -30,7 +30,7 @@ pub enum HandOverError {
     #[error(transparent)]
     Servers(#[from] ServersError),
     /// There is no folder for the file.
-    #[error("there is no folder for a file with the servers' keys, which only this user may enter: {0}")]
+    #[error("cannot find a folder for the servers' keys that only this user can access: {0}")]
     Folder(std::io::Error),
 }
 

@@ -23,7 +23,7 @@ pub enum LaunchError {
     #[error("{}: no such program{}", .0.display(), here_instead(.0))]
     NotFound(OsString),
     /// The program is there, and what runs it is not.
-    #[error("{}: the program needs {interpreter} to run, which is not there", program.display())]
+    #[error("{}: the program needs {interpreter}, which does not exist", program.display())]
     NoInterpreter {
         /// The program.
         program: OsString,
@@ -34,20 +34,20 @@ pub enum LaunchError {
     #[error("{}: this is a folder, not a program: name the program in it", .0.display())]
     Folder(OsString),
     /// The file may not be executed.
-    #[error("{}: the file may not be executed: {}", program.display(), advice_for(program))]
+    #[error("{}: the file is not executable: {}", program.display(), advice_for(program))]
     NotExecutable {
         /// The program.
         program: OsString,
     },
     /// The file is no program of this machine.
     #[error(
-        "{}: the file is no program of this machine, and has no first line such as #!/bin/sh that names one: put what runs it \
-         in front of it",
+        "{}: the file is neither a program for this machine nor a script with a first line such as \
+         #!/bin/sh: put its interpreter in front of it",
         .0.display()
     )]
     NoProgram(OsString),
     /// The program is there and cannot be started.
-    #[error("{}: the program cannot be started: {cause}", program.display())]
+    #[error("{}: cannot start the program: {cause}", program.display())]
     NotStarted {
         /// The program.
         program: OsString,
@@ -55,7 +55,7 @@ pub enum LaunchError {
         cause: io::Error,
     },
     /// The program's end could not be waited for.
-    #[error("the program's end cannot be waited for: {0}")]
+    #[error("cannot wait for the program to end: {0}")]
     Wait(io::Error),
 }
 
@@ -106,7 +106,7 @@ fn advice_for(program: &OsStr) -> String {
         Some("sh") => Some("sh"),
         _ => None,
     };
-    let first = format!("make it a program with `chmod +x {name}`");
+    let first = format!("make it executable with `chmod +x {name}`");
     match interpreter {
         Some(interpreter) => format!("{first}, or run `{interpreter} {name}`"),
         None => first,

@@ -57,9 +57,9 @@ pub fn warning(program: &OsStr) -> Option<String> {
 /// in the first library that has any, NVIDIA's driver included.
 fn linked_statically(file: &Path) -> String {
     format!(
-        "{} is linked statically, and glibc gives libraries that such a program loads no threads and no thread-local variables: \
-         it crashes in the first call of CUDA, as with NVIDIA's driver; link it without -static (-static-libgcc and \
-         -cudart static may stay)",
+        "{} is linked statically, and glibc supports neither threads nor thread-local variables in libraries \
+         that such a program loads: it crashes in the first call of CUDA, as with NVIDIA's driver; link it \
+         without -static (-static-libgcc and -cudart static are fine)",
         file.display()
     )
 }

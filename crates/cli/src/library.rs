@@ -60,9 +60,8 @@ pub enum LibraryError {
     },
     /// The folder of links cannot be made.
     #[error(
-        "the folder {folder} with links to the client library cannot be made ({cause}): make a folder with \
-         links named \
-             {NAME} and {PLAIN_NAME} to {library}, and name it in CAUSEWAY_LIB_DIR"
+        "the folder {folder} with links to the client library cannot be created ({cause}): create a folder \
+         with links named {NAME} and {PLAIN_NAME} to {library}, and name it in CAUSEWAY_LIB_DIR"
     )]
     Links {
         /// The folder.
@@ -74,8 +73,8 @@ pub enum LibraryError {
     },
     /// The loader would take the folder for two.
     #[error(
-        "the client library is in {}, and LD_LIBRARY_PATH, by which programs find it, takes `:` and `;` for the end of a folder: \
-         move it to a folder without them, or name a link to it in CAUSEWAY_LIB_DIR", .0.display()
+        "the client library is in {}, and LD_LIBRARY_PATH, by which programs find it, separates folders by \
+         `:` and `;`: move it to a folder without them, or name a link to it in CAUSEWAY_LIB_DIR", .0.display()
     )]
     Separator(PathBuf),
     /// The system does not say where this program is.
@@ -90,7 +89,7 @@ pub fn folder() -> Result<PathBuf, LibraryError> {
     can_be_searched(find()?)
 }
 
-/// The folder, if a loader can be told of it.
+/// The folder, if it can be passed to a loader.
 fn can_be_searched(folder: PathBuf) -> Result<PathBuf, LibraryError> {
     let is_split = folder.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b':' | b';'));
     if is_split { Err(LibraryError::Separator(folder)) } else { Ok(folder) }
@@ -113,7 +112,7 @@ pub fn files(folder: &Path) -> Vec<(&'static str, PathBuf)> {
     NAMES.iter().filter_map(there).collect()
 }
 
-/// Where packages have what is not for `PATH`.
+/// Where packages install files that do not belong in `PATH`.
 const OF_PACKAGES: &str = "/usr/lib/causeway";
 
 /// The folders where programs and libraries that belong to this program may lie, in the order in which they are

@@ -73,8 +73,9 @@ pub struct Arguments {
 pub enum MpirunError {
     /// It is not known how to hand things over.
     #[error(
-        "{program} is no MPI launcher that Causeway knows (Open MPI's, MPICH's and Slurm's srun). The order is `causeway run -- causeway \
-         mpirun -- mpirun -n 2 PROGRAM`; for another launcher give LD_PRELOAD and CAUSEWAY_COMM_JOB to the ranks by its own options"
+        "{program} is not a supported MPI launcher (Open MPI's, MPICH's and Slurm's srun). The order is \
+         `causeway run -- causeway mpirun -- mpirun -n 2 PROGRAM`; for another launcher, pass LD_PRELOAD and \
+         CAUSEWAY_COMM_JOB to the ranks with its own options"
     )]
     Unknown {
         /// The launcher.
@@ -96,8 +97,7 @@ pub enum MpirunError {
     NoSuchFile(PathBuf),
     /// The launcher does not say which MPI its ranks have, and there are interposers for several.
     #[error(
-        "srun does not say which MPI the ranks have: name the interposer that was built for it by --library, one \
-         of {}", paths(.0)
+        "srun does not report which MPI the ranks use: name its interposer with --library, one of {}", paths(.0)
     )]
     Several(Vec<PathBuf>),
     /// What is named is no library.
@@ -117,7 +117,7 @@ pub enum MpirunError {
         mpi: &'static str,
     },
     /// There is no secret.
-    #[error("the system gives no random bytes for the job's secret: {0}")]
+    #[error("cannot get random bytes for the job's secret: {0}")]
     Random(io::Error),
     /// The launcher does not start.
     #[error(transparent)]
@@ -154,7 +154,7 @@ fn loader_folders() -> Vec<PathBuf> {
 }
 
 impl MpirunError {
-    /// The exit code: a shell's for a launcher that does not start, 125 for our own trouble.
+    /// The exit code: a shell's for a launcher that does not start, 125 for an error of our own.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Launch(error) => error.exit_code(),
@@ -286,7 +286,7 @@ pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
         // Without a standard error it cannot be said.
         let _ = writeln!(
             io::stderr(),
-            "causeway: warning: there is no {COMM} beside {}, without which ranks end as they start: copy it there",
+            "causeway: warning: there is no {COMM} beside {}, so the ranks cannot start: copy it there",
             library.display()
         );
     }
@@ -466,12 +466,12 @@ mod tests {
     #[test]
     fn errors_say_what_was_looked_for_and_what_to_type() {
         let unknown = MpirunError::Unknown { program: "python3".into() }.to_string();
-        assert!(unknown.starts_with("python3 is no MPI launcher that Causeway knows"), "{unknown}");
+        assert!(unknown.starts_with("python3 is not a supported MPI launcher"), "{unknown}");
         assert!(unknown.contains("`causeway run -- causeway mpirun -- mpirun -n 2 PROGRAM`"), "{unknown}");
         let many: Vec<PathBuf> = (0..7).map(|number| PathBuf::from(format!("/{number}"))).collect();
         assert_eq!(paths(&many), "/0 or /1 or /2 (and 4 more)");
         let error = interposer(OsStr::new("/bin/true"), Some(Path::new("/nonexistent.so"))).unwrap_err();
-        assert!(error.to_string().contains("/bin/true is no MPI launcher"), "{error}");
+        assert!(error.to_string().contains("/bin/true is not a supported MPI launcher"), "{error}");
     }
 
     #[test]

@@ -104,13 +104,13 @@ pub enum PoolCommandError {
     )]
     None,
     /// The list of jobs cannot be read.
-    #[error("the list of jobs cannot be read from standard input: {0}")]
+    #[error("cannot read the list of jobs from standard input: {0}")]
     Read(io::Error),
     /// Standard input, whose end is waited for, cannot be read.
-    #[error("the GPUs are free again, since standard input cannot be read: {0}")]
+    #[error("cannot read standard input, so the GPUs are free again: {0}")]
     Hold(#[source] io::Error),
     /// The reader of what is printed is gone.
-    #[error("nothing can be printed: {0}")]
+    #[error("cannot print: {0}")]
     Print(#[source] io::Error),
 }
 

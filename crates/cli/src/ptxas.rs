@@ -26,12 +26,10 @@ const VERSION: &str =
 #[derive(Debug, Error)]
 enum PtxasError {
     /// No input is named.
-    #[error(
-        "no file with PTX is named: give the path of one as the first argument, or of one that ends in `.ptx`"
-    )]
+    #[error("no file with PTX is named: give its path as the first argument, or a path that ends in `.ptx`")]
     NoInput,
     /// No output is named.
-    #[error("no file for the result is named: give its path behind `-o`")]
+    #[error("no output file is named: give its path after `-o`")]
     NoOutput,
     /// A file cannot be read or written.
     #[error("{} cannot be {action}: {cause}", path.display())]

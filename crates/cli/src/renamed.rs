@@ -55,7 +55,8 @@ fn replace(mut words: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
             option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
         let today = current(&command, name);
         if today != name {
-            warnings.push(format!("--{name} of causeway {command} is called --{today} now; give that name"));
+            warnings
+                .push(format!("--{name} of causeway {command} has been renamed --{today}; use that name"));
             *word = value.map_or_else(|| format!("--{today}"), |value| format!("--{today}={value}")).into();
         }
     }

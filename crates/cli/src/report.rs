@@ -21,7 +21,7 @@ const NAMED: usize = 5;
 #[derive(Debug, Error)]
 pub enum ReportError {
     /// No file can be made.
-    #[error("no temporary file for the report can be made: {0}")]
+    #[error("cannot create a temporary file for the report: {0}")]
     NoFile(io::Error),
     /// The program left no report.
     #[error(
@@ -30,7 +30,7 @@ pub enum ReportError {
     )]
     NotWritten,
     /// The report cannot be understood.
-    #[error("the report of the program cannot be understood: {0}")]
+    #[error("malformed report of the program: {0}")]
     Damaged(serde_json::Error),
 }
 
@@ -136,7 +136,7 @@ impl Report {
         let mut out = String::new();
         // Writing to a string does not fail.
         if self.processes > 1 {
-            let _ = writeln!(out, "  of       {} processes that used a GPU, all together", self.processes);
+            let _ = writeln!(out, "  of       {} processes that used a GPU, combined", self.processes);
         }
         let _ = writeln!(out, "  device   {} ({})", self.text("device"), self.text("backend"));
         let _ = writeln!(out, "  via      {}{}", self.text("via"), self.not_via());
@@ -171,7 +171,7 @@ impl Report {
             let size = binary(bytes.as_u64().unwrap_or(0));
             let _ = writeln!(
                 out,
-                "  {size} of registered memory that kernels use have a copy on the server: {reason}"
+                "  {size} of registered memory that kernels use are mirrored on the server: {reason}"
             );
         }
         let _ = writeln!(out, "  copies   carried by plans of: {}", self.text("pipeline"));
@@ -243,8 +243,8 @@ impl Report {
         }
         if let Some(count @ 1..) = all["not_timed"].as_u64() {
             lines.push(match count {
-                1 => "1 launch or copy more was not timed".to_owned(),
-                _ => format!("{count} launches and copies more were not timed"),
+                1 => "1 more launch or copy was not timed".to_owned(),
+                _ => format!("{count} more launches and copies were not timed"),
             });
         }
         lines
@@ -286,7 +286,7 @@ mod tests {
             "round_trips": { "opening": ["connection", "hello"], "all": { "cuMemAlloc": 1, "cuCtxSynchronize": 3 } },
             "copies": { "to_device": { "tcp": { "copies": 1, "bytes": 2 << 20 }, "pageable": { "copies": 1, "bytes": 2 << 20 } } },
             "bytes_from_device": 1024, "module_bytes": 100, "between_servers": ["device 1 copies by itself"],
-            "registered_memory": { "shared_bytes": 5, "mirrored_bytes": { "it may only be read": 4096 } },
+            "registered_memory": { "shared_bytes": 5, "mirrored_bytes": { "it is read-only": 4096 } },
             "device_time": {
                 "kernels": { "count": 7, "seconds": 0.5 }, "to_device": { "count": 2, "seconds": 0.125 },
                 "busy_seconds": 0.6, "overlap_seconds": 0.025, "not_timed": 9,
@@ -303,7 +303,7 @@ mod tests {
             "spared   1 KiB of those to the device",
             "to the device: 2 MiB over TCP (1x)",
             "device 1 copies by itself",
-            "4 KiB of registered memory that kernels use have a copy on the server: it may only be read",
+            "4 KiB of registered memory that kernels use are mirrored on the server: it is read-only",
             "warning: 2 MiB of the bytes to the device (100 %) went from pageable memory",
             "0.250 s of it in 4 waits",
             "waited for: connection, hello, cuCtxSynchronize 3x, cuMemAlloc 1x",
@@ -311,7 +311,7 @@ mod tests {
             "on the devices: 0.500 s in 7 kernels\n  copies there: 0.125 s to the device",
             "busy for 0.600 s, 0.025 s of it with",
             "  0.400 s in 4 of long\n    0.100 s in 3 of short",
-            "9 launches and copies more were not timed",
+            "9 more launches and copies were not timed",
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
@@ -322,7 +322,7 @@ mod tests {
         let all =
             serde_json::json!({ "waits": 1, "device_time": { "kernels": { "count": 1 }, "not_timed": 1 } });
         let text = Report { all, processes: 1 }.summary();
-        for part in ["in 1 wait for the server", "in 1 kernel\n", "1 launch or copy more was not timed"] {
+        for part in ["in 1 wait for the server", "in 1 kernel\n", "1 more launch or copy was not timed"] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
     }

@@ -72,7 +72,8 @@ pub enum RunError {
     Server(#[from] ServerError),
     /// The option that names servers stands where the program's own arguments do.
     #[error(
-        "`{0}` behind the program or `--` belongs to the program: write it before, `causeway run {0} SERVER -- PROGRAM`{1}"
+        "`{0}` after the program or `--` belongs to the program: write it before, `causeway run {0} SERVER \
+         -- PROGRAM`{1}"
     )]
     Misplaced(String, String),
     /// The program would not find the servers' keys.
@@ -93,7 +94,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// The exit code: a shell's for a program that does not start, 125 for our own trouble.
+    /// The exit code: a shell's for a program that does not start, 125 for an error of our own.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Launch(error) => error.exit_code(),
@@ -207,7 +208,7 @@ mod tests {
     fn an_option_in_the_place_of_the_program_is_named() {
         let error = prepare(&line(&["./program"]).server, &["--on".into(), "software".into()], false);
         let error = error.map(|_| ()).unwrap_err().to_string();
-        assert!(error.starts_with("`--on` behind the program or `--` belongs to the program"), "{error}");
+        assert!(error.starts_with("`--on` after the program or `--` belongs to the program"), "{error}");
         assert_eq!(server_option(OsStr::new("--on=a")), Some("--on"));
         assert_eq!(server_option(OsStr::new("--only")), None);
     }

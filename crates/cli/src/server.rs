@@ -115,14 +115,14 @@ pub enum ServerError {
 pub enum EmptyOn {
     /// All of it.
     #[error(
-        "{0} is empty and names no server: it needs a server, or `software` for the software GPU. If it is filled from a \
-         variable or a secret, that is not set"
+        "{0} is empty: name a server, or `software` for the software GPU. If its value comes from a variable \
+         or a secret, that is not set"
     )]
     All(&'static str),
     /// A part of a list.
     #[error(
-        "{0} has nothing between two commas, or at an end of the list: name a server there, or leave the comma out. If it is \
-         filled from a variable or a secret, that is not set"
+        "{0} has an empty entry, between two commas or at an end of the list: name a server there, or remove \
+         the comma. If its value comes from a variable or a secret, that is not set"
     )]
     Part(&'static str),
 }
@@ -161,8 +161,8 @@ impl OnArguments {
         let has_key = |part: &str| part.parse::<Target>().is_ok_and(|target| target.key.is_some());
         if parts(&list).any(has_key) {
             report(
-                "warning: the key in --on or CAUSEWAY_ON can be seen by others while this runs; keep it with `causeway key \
-                 add`, or in a file for --key-file, and leave it out",
+                "warning: other users can see the key in --on or CAUSEWAY_ON while this runs; save it with \
+                 `causeway key add`, or in a file for --key-file, and omit it",
             );
         }
         Ok(Some(list))
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(list(&[""], true), Ok(None));
         for (values, is_variable, name) in [(["a,,b"], true, "CAUSEWAY_ON"), (["a,"], false, "--on")] {
             let error = list(&values, is_variable).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{name} has nothing between two commas")), "{error}");
+            assert!(error.starts_with(&format!("{name} has an empty entry")), "{error}");
         }
         for empty in ["", "  "] {
             let error = list(&[empty], false).unwrap_err().to_string();

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::waiting;
 
-/// How long a server may take to answer; it may have to start the library that tells of its devices.
+/// How long a server may take to answer; it may have to start the library that lists its devices.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a server may take to move the memory of a GPU, or to load code: longer than its own time-out, so that its
@@ -29,7 +29,7 @@ pub enum QueryError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The connection failed.
-    #[error("{server} does not answer any more: {cause}")]
+    #[error("{server} no longer responds: {cause}")]
     Lost {
         /// The server.
         server: String,
@@ -40,10 +40,7 @@ pub enum QueryError {
     #[error("{0} has ended the connection")]
     Ended(String),
     /// The answer makes no sense.
-    #[error(
-        "the answer of {server} cannot be understood: {cause}; `causeway --version` on both machines tells \
-         more"
-    )]
+    #[error("malformed response from {server}: {cause}; compare `causeway --version` on both machines")]
     Damaged {
         /// The server.
         server: String,
@@ -59,7 +56,7 @@ pub enum QueryError {
         text: Printable,
     },
     /// The server answers something else.
-    #[error("{0} answers another question")]
+    #[error("{0} sent a response to a different request")]
     Confused(String),
 }
 

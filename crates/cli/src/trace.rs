@@ -44,10 +44,10 @@ pub enum TraceError {
     #[error(transparent)]
     Run(#[from] RunError),
     /// The program's processes have no place to leave their traces.
-    #[error("there is no folder for the traces of the program's processes: {0}")]
+    #[error("cannot create a folder for the traces of the program's processes: {0}")]
     Folder(io::Error),
     /// The trace of a process cannot be read.
-    #[error("the trace of a process cannot be read: {0}")]
+    #[error("cannot read the trace of a process: {0}")]
     Read(io::Error),
     /// The trace of a process makes no sense.
     #[error("the trace of a process is damaged: {0}")]
@@ -56,7 +56,7 @@ pub enum TraceError {
     #[error("the program has left no trace: it made no call of the CUDA driver, or was killed")]
     Nothing,
     /// The file cannot be written.
-    #[error("{}: the trace cannot be written: {cause}", path.display())]
+    #[error("{}: cannot write the trace: {cause}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
@@ -92,7 +92,7 @@ pub fn trace(arguments: &Arguments) -> Result<ExitCode, TraceError> {
         Ok(trace) => {
             std::fs::write(&arguments.output, format!("{trace}\n")).map_err(write)?;
             let lost = trace["otherData"]["lost"].as_u64().unwrap_or(0);
-            let lost = if lost > 0 { format!(", {lost} more were not kept") } else { String::new() };
+            let lost = if lost > 0 { format!(", {lost} more were discarded") } else { String::new() };
             let count = trace["traceEvents"].as_array().map_or(0, Vec::len);
             let file = arguments.output.display();
             // When nobody reads our standard error there is nobody to tell.

@@ -17,7 +17,7 @@ pub enum TrialError {
     #[error("{0}")]
     Reason(String),
     /// It cannot be tried.
-    #[error("NVIDIA's driver cannot be tried in a process of its own: {0}")]
+    #[error("cannot start a process that tries NVIDIA's driver: {0}")]
     NotTried(#[from] io::Error),
 }
 

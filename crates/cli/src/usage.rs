@@ -73,7 +73,7 @@ impl By {
 #[derive(Debug, Error)]
 pub enum UsageError {
     /// A file cannot be read.
-    #[error("the audit log {path} cannot be read: {cause}", path = path.display())]
+    #[error("cannot read the audit log {path}: {cause}", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -156,7 +156,7 @@ fn sums(arguments: &Arguments) -> Result<Sums, UsageError> {
                 // Without a standard error it cannot be said.
                 let _ = writeln!(
                     io::stderr(),
-                    "causeway: warning: {}:{first} is damaged and left out: {} of {} lines in all",
+                    "causeway: warning: {}:{first} is damaged and skipped: {} of {} lines in all",
                     path.display(),
                     damaged.len(),
                     known + damaged.len() as u64

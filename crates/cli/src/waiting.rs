@@ -16,7 +16,7 @@ pub fn with_notice<T>(server: &impl Display, work: impl FnOnce() -> T) -> T {
     let server = server.to_string();
     notify_while(NOTICE_INTERVAL, work, || {
         // Without a standard error it cannot be said.
-        let _ = writeln!(io::stderr(), "causeway: still waiting for an answer of {server} ...");
+        let _ = writeln!(io::stderr(), "causeway: still waiting for a response from {server} ...");
     })
 }
 

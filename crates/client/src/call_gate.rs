@@ -1,7 +1,7 @@
 //! Gate of the program's calls, closed while the process forks together with its session.
 //!
 //! What a call changes must be whole before the process is copied: the child has no other thread that would
-//! do the rest, or release a lock. So calls that begin while the gate is closed wait, and whoever closes it
+//! do the rest, or release a lock. So calls that begin while the gate is closed wait, and the thread that closes it
 //! waits for those that are in progress. The library's own threads have [another
 //! gate](causeway_sync::fork::BACKGROUND), since calls wait for them.
 
@@ -31,7 +31,7 @@ pub fn begin() -> Section<'static> {
 /// Keeps other threads of the program out, once they have returned from their calls.
 ///
 /// # Errors
-/// Why that is impossible, as a sentence behind "the session cannot be forked"; calls go on.
+/// Why that is impossible, as a sentence behind "cannot fork the session"; calls go on.
 pub fn close() -> Result<(), String> {
     if BACKGROUND.is_entered() {
         return Err(IN_FUNCTION.to_owned());

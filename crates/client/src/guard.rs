@@ -59,8 +59,8 @@ fn sentence(info: &PanicHookInfo<'_>) -> String {
     let position = info.location().map_or_else(|| "an unknown location".to_owned(), ToString::to_string);
     let reason = info.payload_as_str().unwrap_or("no reason is given");
     format!(
-        "a fault inside the library, version {}, at {position}: {reason}. Please report this line; with RUST_BACKTRACE=1 it \
-         says how it came there",
+        "a fault inside the library, version {}, at {position}: {reason}. Please report this line; with \
+         RUST_BACKTRACE=1, it includes a backtrace",
         env!("CARGO_PKG_VERSION")
     )
 }

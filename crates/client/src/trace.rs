@@ -136,7 +136,7 @@ pub fn write(servers: &[String]) {
     let spans = core::mem::take(&mut *RECORDER.spans.lock());
     let trace = events(&spans, pid, &program(), servers, RECORDER.lost.load(Ordering::Relaxed));
     if let Err(cause) = files::write(&path, &format!("{trace}\n")) {
-        error!("the trace could not be written to {} (CAUSEWAY_TRACE): {cause}", path.display());
+        error!("cannot write the trace to {} (CAUSEWAY_TRACE): {cause}", path.display());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Connectivity check of two processes, which come together by a name and tell each other what they have.
 //!
 //! The same command runs in both of them at the same time. They look for each other as the ranks of a job do,
-//! so that what is found is what such ranks would have, and not what somebody has thought of containers.
+//! so that what is found is what such ranks would have.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
@@ -60,7 +60,7 @@ impl Facts {
     }
 
     /// What two processes have, as channels ask for it. A process without a GPU is taken for one that has the
-    /// other's, or one that can do everything: what lies between the two is to be told all the same.
+    /// other's, or one that can do everything: what is between the two is reported all the same.
     fn ends(&self, peer: &Self, reach: impl Fn(GpuNumber) -> GpuAccess) -> Ends {
         let able = Gpu { ipc: true, export: true, gpudirect: true };
         let (own, other) = (self.gpu.or(peer.gpu), peer.gpu.or(self.gpu));
@@ -119,7 +119,7 @@ pub enum DoctorError {
     #[error(transparent)]
     Job(#[from] JobError),
     /// The system gives no random numbers or no sockets.
-    #[error("the other process cannot be looked for: {0}")]
+    #[error("cannot search for the other process: {0}")]
     System(#[from] std::io::Error),
 }
 

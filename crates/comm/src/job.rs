@@ -20,10 +20,10 @@ pub const PROOF_BYTES: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum JobError {
     /// Too few or too many.
-    #[error("a job of {0} ranks was asked for: it must have 1 to {MAX_RANKS}")]
+    #[error("a job of {0} ranks was requested: it must have 1 to {MAX_RANKS}")]
     Ranks(u32),
     /// A rank that the job does not have.
-    #[error("rank {rank} was asked for in a job of {ranks} ranks: they are numbered from 0")]
+    #[error("rank {rank} was requested in a job of {ranks} ranks: ranks are numbered from 0")]
     NoSuchRank {
         /// The rank.
         rank: u32,

@@ -1,6 +1,6 @@
 //! Message matching: descriptors in place of bytes, and unexpected messages.
 //!
-//! The rule is told in the book (`docs/src/concepts/messages.md`), and checked over all interleavings of
+//! The rule is in the book (`docs/src/concepts/messages.md`), and checked over all interleavings of
 //! small programs by `tests/matching_model/main.rs`. It leaves all matching to the MPI: a message whose bytes
 //! lie on a GPU is a [`Descriptor`] of fixed length that travels on the user's communicator and tag. What is
 //! here is the rest: what has come ([`classify`]), and where messages wait that a probe had to take out of the
@@ -62,9 +62,9 @@ pub struct Descriptor {
     pub operation: u64,
     /// Bytes of the payload.
     pub bytes: u64,
-    /// Where it lies.
+    /// Its memory.
     pub memory: Source,
-    /// The number of the word in memory of both ends that tells what becomes of the offer.
+    /// The number of the word in memory of both ends that tells what happens to the offer.
     pub word: Option<u16>,
     /// What the sender's traffic with the receiver is bound by.
     pub traffic: Traffic,

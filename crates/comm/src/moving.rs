@@ -10,10 +10,10 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum MoveError {
     /// A second move before the first one's end.
-    #[error("a move was asked for while another is under way, in epoch {0}: wait until it has ended")]
+    #[error("a move was requested while another is in progress, in epoch {0}: wait until that has ended")]
     InProgress(u32),
     /// Detection before everything is drained.
-    #[error("{in_flight} messages of epoch {epoch} are under way still: detection must wait for them")]
+    #[error("{in_flight} messages of epoch {epoch} are still in flight: detection must wait for them")]
     NotDrained {
         /// The epoch that is to end.
         epoch: u32,
@@ -21,7 +21,7 @@ pub enum MoveError {
         in_flight: u64,
     },
     /// Nothing was announced.
-    #[error("a move is to be ended in epoch {0} that has not begun")]
+    #[error("the end of a move in epoch {0} was requested, which has not started")]
     NotStarted(u32),
 }
 
@@ -54,7 +54,7 @@ pub struct Epoch {
 /// Whether a message may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// Now, in this epoch; its end is told with [`Epoch::end`].
+    /// Now, in this epoch; its end is reported with [`Epoch::end`].
     Now(u32),
     /// When [`Epoch::detected`] says that it may.
     Later,

@@ -1,6 +1,6 @@
 //! Profile of channel costs: a text file in the user's cache.
 //!
-//! Each line tells of one kind of pair (the GPU's model, how the driver is reached, what lies between the
+//! Each line describes one kind of pair (the GPU's model, how the driver is reached, what lies between the
 //! ranks), a channel, a kind of traffic and a class of sizes: what such messages have cost. Others tell of a
 //! kind of GPU what its copies cost the proxies of kernels. A file that makes no sense is not used, and the
 //! next job that has something to tell writes a new one.
@@ -28,7 +28,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// The kinds of pairs, and of GPUs, that are kept; others are not added.
 const MAX_KINDS: usize = 100;
 
-/// What stands in place of a channel where a line tells of a GPU's copies.
+/// Stands for the channel in lines that describe a GPU's copies.
 const COPIES: &str = "copies";
 
 /// Why a profile is not used, or not kept.
@@ -43,7 +43,7 @@ pub enum ProfileError {
         cause: io::Error,
     },
     /// It makes no sense.
-    #[error("the profile of channels {} is not used: line {line} makes no sense; it is written anew", path.display())]
+    #[error("the profile of channels {} is not used: line {line} is invalid; the file will be rewritten", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,

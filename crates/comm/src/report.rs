@@ -7,7 +7,7 @@ use std::io::Write as _;
 use crate::channels::Channel;
 use crate::scheduler::Decision;
 
-/// Why a message of a GPU's memory travelled with the MPI, by way of the host.
+/// Why a message of a GPU's memory travelled with the MPI, through the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Inline {
     /// It is shorter than the threshold, and the receiver does not have its memory open.
@@ -29,7 +29,7 @@ pub enum Inline {
 pub enum MessagePath {
     /// Fetched by a channel.
     Fetched(Decision),
-    /// Used by a kernel where it lies, which the channel has opened here.
+    /// Used by a kernel in place, which the channel has opened here.
     Mapped(Channel),
     /// Offered, and fetched by the peer.
     Offered,
@@ -169,7 +169,7 @@ impl Report {
     }
 }
 
-/// Why a collective call went by way of the host's memory.
+/// Why a collective call went through the host's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Staging {
     /// It was not the blocking form.

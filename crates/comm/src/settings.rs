@@ -181,7 +181,7 @@ mod tests {
             ("CAUSEWAY_COMM_CHANNELS", "vmm,gdr", "\"gdr\""),
             ("CAUSEWAY_COMM_THRESHOLD", "78", "a size of 79 or more"),
             ("CAUSEWAY_COMM_TABLE", "..1K: gdr", "\"gdr\" is no channel"),
-            ("CAUSEWAY_COMM_TABLE", "2K..1K: ipc", "second size must be the larger one"),
+            ("CAUSEWAY_COMM_TABLE", "2K..1K: ipc", "second size must be larger"),
             ("CAUSEWAY_COMM_TRACE", "often", "=often cannot be used"),
             ("CAUSEWAY_COMM_EXPLAIN", "yes", "=yes cannot be used"),
             ("CAUSEWAY_COMM_NUMA", "on", "=on cannot be used"),

@@ -131,7 +131,7 @@ fn a_rank_is_one_process() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("another process says that it is rank 1") && error.contains("CAUSEWAY_SOCKET_DIR"),
+        error.contains("another process claims to be rank 1") && error.contains("CAUSEWAY_SOCKET_DIR"),
         "{error}"
     );
 }
@@ -169,9 +169,8 @@ fn joined_over(put: impl FnOnce(&Path)) -> Result<Board, String> {
 #[test]
 fn what_lies_there_already_is_looked_at() {
     let refused = |put: &dyn Fn(&Path)| joined_over(put).unwrap_err();
-    let foreign =
-        |text: String| assert!(text.contains("belongs to another user or can be reached"), "{text}");
-    let other = |text: String| assert!(text.contains("no board of this job"), "{text}");
+    let foreign = |text: String| assert!(text.contains("belongs to another user or is accessible"), "{text}");
+    let other = |text: String| assert!(text.contains("not a board of this job"), "{text}");
     // A name that leads elsewhere, a folder, a pipe, a file that others may write to, and one with a second
     // name.
     foreign(refused(&|path| symlink("/etc/passwd", path).unwrap()));

@@ -287,7 +287,7 @@ fn ranks_of_other_jobs_and_no_hosts_are_told() {
         failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     };
     assert!(said(&job, &[]).contains("CAUSEWAY_COMM_HOSTS names no hosts"));
-    assert!(said(&other, &["127.0.0.1".to_owned()]).contains("cannot be reached"), "it has other ports");
+    assert!(said(&other, &["127.0.0.1".to_owned()]).contains("cannot connect to"), "it has other ports");
     assert!(said(&job, &["host.invalid".to_owned()]).contains("host.invalid"));
 }
 

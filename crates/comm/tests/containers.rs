@@ -140,12 +140,12 @@ fn program() -> PathBuf {
 
 const HIDDEN: &str = "the processes are in PID namespaces that hide them from each other, where handles of \
                       cudaIPC cannot be opened";
-const NO_BAR: &str = "the GPU's BAR cannot be mapped: there is no /dev/gdrdrv";
-const ON_ONE_HOST: &str = "both ranks are on one host, where `loopback` goes through a card";
-const NO_CARD: &str = "there is no RDMA device at both ends: this host has none";
+const NO_BAR: &str = "cannot map the GPU's BAR: there is no /dev/gdrdrv";
+const ON_ONE_HOST: &str = "both ranks are on one host, where `loopback` uses a card";
+const NO_CARD: &str = "the ranks do not both have an RDMA device: this host has none";
 const OTHER_HOST: &str = "the peer is on another host, or no board shows it";
 const NO_NETWORK: &str =
-    "no network joins the ranks: both network namespaces have no address but their own loopback's";
+    "no network connects the ranks: both network namespaces have no address but their own loopback's";
 
 /// The lines of the channels ipc, vmm, staged, bar, rdma, loopback, tcp on one host.
 fn on_one_host(ipc: &str, vmm: &str, staged: &str, tcp: &str) -> Vec<String> {
@@ -239,9 +239,8 @@ fn row_3_host_ipc_and_shm_with_own_pid_and_net() {
     says(&said, "local count 2 order Some(1)");
     says(&said, "media System V memory");
     says(&said, "memory a System V segment");
-    let no_socket = "no descriptor gets from one rank to the other: rank 0 has no socket that could be reached: \
-                     the \
-                     boards on which it was met are in no folder, and its network namespace is another one";
+    let no_socket = "the ranks cannot pass descriptors: rank 0 has no reachable socket: the \
+                     boards that list it are not in a folder, and it is in another network namespace";
     assert_eq!(channels(&said), on_one_host(HIDDEN, no_socket, "yes", NO_NETWORK));
 }
 
@@ -297,7 +296,7 @@ fn row_9_a_container_and_its_host() {
     let container = Container { unshared: ENGINE, shm: Shm::Own };
     let outside = Container { unshared: HOST_NAME, shm: Shm::Host };
     let no_network =
-        "no network joins the ranks: its network namespace has no address but its own loopback's";
+        "no network connects the ranks: its network namespace has no address but its own loopback's";
     let seen = host.between(&container, &outside, &everywhere(&host));
     met_in(&seen, &host.shared());
     says(&seen, "processes FromHere");
@@ -370,9 +369,8 @@ fn doctors(host: &Host, containers: &[Container; 2], folder: &str, seconds: &str
 #[test]
 fn the_doctor_tells_both_containers_the_same() {
     let Some(host) = Host::new() else { return };
-    let neither =
-        "the GPU's BAR cannot be mapped: neither process has /dev/gdrdrv (the kernel module of GDRCOPY)";
-    let no_card = "there is no RDMA device at both ends: neither process has an RDMA device";
+    let neither = "cannot map the GPU's BAR: neither process has /dev/gdrdrv (the kernel module of GDRCOPY)";
+    let no_card = "the ranks do not both have an RDMA device: neither process has an RDMA device";
     for said in doctors(&host, &both(ENGINE, Shm::Own), &host.shared(), "60") {
         says(&said, "came true heard true");
         says(&said, "place in another container of this host");

@@ -7,7 +7,7 @@
 //! size   =  number [ "K" | "M" | "G" | "T" ]     in powers of two
 //! ```
 //!
-//! What names and parts there are is the affair of whoever reads the rules.
+//! The reader of the rules defines which names and parts there are.
 
 use core::fmt;
 use core::ops::Range;
@@ -36,7 +36,7 @@ pub enum RuleError {
     #[error("a rule is empty")]
     Empty,
     /// What stands before the colon is no range of sizes.
-    #[error("`{head}` in the rule `{rule}` is not understood")]
+    #[error("`{head}` in the rule `{rule}` is invalid")]
     Head {
         /// What was not understood.
         head: String,
@@ -44,7 +44,7 @@ pub enum RuleError {
         rule: String,
     },
     /// A range ends before it begins.
-    #[error("the range `{range}` has no sizes in it; its second size must be the larger one")]
+    #[error("the range `{range}` is empty; its second size must be larger than its first")]
     NoSizes {
         /// The range.
         range: String,
@@ -164,10 +164,10 @@ mod tests {
     fn what_is_none_is_told_by_its_words() {
         for (text, wanted) in [
             ("x; ; y", "a rule is empty"),
-            ("1M: x", "`1M` in the rule `1M: x` is not understood"),
+            ("1M: x", "`1M` in the rule `1M: x` is invalid"),
             ("a a ..1M: x", "`a ..1M` in the rule"),
             ("..1X: x", "`..1X` in the rule"),
-            ("2M..1M: x", "the range `2M..1M` has no sizes in it"),
+            ("2M..1M: x", "the range `2M..1M` is empty"),
         ] {
             let error = parse(text, matches).unwrap_err().to_string();
             assert!(error.contains(wanted), "{text}: {error}");

@@ -27,7 +27,9 @@ impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unknown = "is set, and Causeway has no such variable";
         match self.hint {
-            Hint::FormerNameOf(current) => write!(f, "{} is called {current} now; give that name", self.name),
+            Hint::FormerNameOf(current) => {
+                write!(f, "{} has been renamed {current}; use that name", self.name)
+            }
             Hint::Like(likely) => write!(f, "{} {unknown}: is {likely} meant?", self.name),
             Hint::Nothing => write!(f, "{} {unknown}: `causeway --help` lists all", self.name),
         }
@@ -90,7 +92,7 @@ mod tests {
             [
                 "CAUSEWAY_ELEPHANT is set, and Causeway has no such variable: `causeway --help` lists all",
                 "CAUSEWAY_ONN is set, and Causeway has no such variable: is CAUSEWAY_ON meant?",
-                "CAUSEWAY_VERBS_DEPTH is called CAUSEWAY_VERBS_QUEUE_DEPTH now; give that name",
+                "CAUSEWAY_VERBS_DEPTH has been renamed CAUSEWAY_VERBS_QUEUE_DEPTH; use that name",
             ]
         );
     }

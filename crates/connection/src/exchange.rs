@@ -27,7 +27,7 @@ pub enum ExchangeError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The frame is not the one that comes next.
-    #[error("the peer sent a message out of turn")]
+    #[error("the peer sent an unexpected message")]
     Unexpected,
     /// The message is too long to be sent.
     #[error("a message of {0} bytes is too long; at most {MAX_MESSAGE_BYTES} are accepted")]

@@ -1,6 +1,6 @@
 //! Abstract Unix sockets of this host: connecting by name, and proof of the listener's identity.
 //!
-//! Whoever connects lends its own rights to whoever has told the name: a link could lead to any socket that
+//! A process that connects lends its rights to the process that chose the name: a link could lead to any socket that
 //! this process may connect to, and the server that is meant may have another key.
 
 use std::io::{self, Read as _, Write as _};

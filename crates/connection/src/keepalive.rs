@@ -5,8 +5,8 @@
 //! forward them gives these for ever. So both ends of a link send something on each of its connections every
 //! [`INTERVAL`], and here is decided what it means that nothing comes.
 //!
-//! What the kernel has taken in counts, whether or not anybody has read it. So whoever is busy and reads
-//! nothing for a while gives nobody up, and whoever is blocked in sending still notices. A process that is
+//! What the kernel has taken in counts, whether or not the peer has read it. So an end that is busy and reads
+//! nothing for a while gives up no peer, and an end that is blocked in sending still notices. A process that is
 //! stopped falls silent on all its connections at once, and nothing tells its silence from that of a network;
 //! a connection that falls silent alone is dead.
 //!

@@ -17,7 +17,7 @@ const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
 
 /// The peer's message could not be authenticated: it holds another key, or somebody altered the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the peer holds another key")]
+#[error("the peer has a different key")]
 pub struct WrongKey;
 
 fn builder<'a>(key: &'a Key, prologue: &'a [u8]) -> Builder<'a> {

@@ -25,7 +25,7 @@ pub const REKEY_EVERY: u64 = 1 << 20;
 
 /// A record did not open: it was altered on its way, or the ends disagree about the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("an encrypted record did not open: it was altered on its way")]
+#[error("an encrypted record could not be decrypted: it was altered in transit")]
 pub struct BadRecord;
 
 /// The state of one direction of an encrypted connection, fit to be handed to another process.

@@ -29,7 +29,7 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub enum DialError {
     /// The host name is unknown.
     #[error(
-        "the host name `{host}` cannot be resolved ({cause}): check its spelling, or give an address{}",
+        "cannot resolve the host name `{host}` ({cause}): check its spelling, or give an address{}",
         names_instead(host).map_or_else(String::new, |names| format!("; {names}"))
     )]
     Unresolved {

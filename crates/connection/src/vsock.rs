@@ -182,7 +182,7 @@ pub fn why_no_listener(address: VsockAddress, cause: &io::Error) -> String {
         Some(libc::EADDRINUSE) => {
             "another program listens there already; is a server running? Choose another port with --listen vsock:PORT".to_owned()
         }
-        Some(libc::EACCES) => "ports below 1024 are for root; choose a higher one".to_owned(),
+        Some(libc::EACCES) => "ports below 1024 need root; choose a higher one".to_owned(),
         _ => cause.to_string(),
     }
 }

@@ -34,7 +34,7 @@ pub struct Settings {
 const RESULT_BYTES: usize = 16;
 
 impl Handle {
-    /// Makes one, in memory that [`Self::destroy`] gives back, and a context if there is none.
+    /// Makes one, in memory that [`Self::destroy`] releases, and a context if there is none.
     ///
     /// # Safety
     /// The pointer is null, or leads to a pointer.

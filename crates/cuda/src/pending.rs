@@ -111,7 +111,7 @@ impl PendingCopy {
     pub fn is_done(&self) -> Result<bool, CudaError> {
         // A thread that captures may not ask otherwise.
         let _scope = self.scope()?;
-        // SAFETY: the event is this copy's until it is given back.
+        // SAFETY: the event is this copy's until it is released.
         match unsafe { (self.driver.query_event)(self.event as *mut c_void) } {
             NOT_READY => Ok(false),
             status => check("cuEventQuery", status).map(|()| true),
@@ -124,7 +124,7 @@ impl PendingCopy {
     /// As of [`is_done`](Self::is_done).
     pub fn wait(self) -> Result<(), CudaError> {
         let _scope = self.scope()?;
-        // SAFETY: the event is this copy's until it is given back.
+        // SAFETY: the event is this copy's until it is released.
         check("cuEventSynchronize", unsafe { (self.driver.synchronize_event)(self.event as *mut c_void) })
     }
 }

@@ -139,12 +139,12 @@ mod bound {
         });
         match started {
             Err(error) => {
-                DriverProbe::None { is_installed: false, why: format!("No thread could be started: {error}.") }
+                DriverProbe::None { is_installed: false, why: format!("Cannot start a thread: {error}.") }
             }
             Ok(_) => reply.recv_timeout(DRIVER_TIMEOUT).unwrap_or_else(|_| DriverProbe::None {
                 is_installed: true,
                 why: format!(
-                    "NVIDIA's driver library did not start within {} s; the kernel's log (dmesg) may say why.",
+                    "NVIDIA's driver library did not start within {} s; see the kernel's log (dmesg).",
                     DRIVER_TIMEOUT.as_secs()
                 ),
             }),

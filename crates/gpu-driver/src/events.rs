@@ -106,7 +106,7 @@ impl Events {
         if watched.remove(&event).is_some_and(|entry| entry.destroyed) {
             // SAFETY: the program cannot name it any more, and no wait is left.
             if let Err(status) = unsafe { functions.cuEventDestroy_v2(event.as_raw()) } {
-                tracing::warn!(status = status.0, "an event could not be destroyed");
+                tracing::warn!(status = status.0, "cannot destroy an event");
             }
         }
     }

@@ -13,7 +13,7 @@
 //! | `jit` | Options of the compiler and the linker: from what a client sent to what the driver takes, and back |
 //! | `fatbin` | What a fat binary holds, as far as the driver's back end must know before the driver sees it |
 //! | `block_hasher` | Block hashes of device memory, computed by a kernel of ours in the session's context |
-//! | `waits` | Waiting for the GPU without blocking anybody who has other things to do |
+//! | `waits` | Waiting for the GPU without blocking threads that have other things to do |
 //! | `events` | Events: a pool of our own, and those of the program that are waited for |
 //! | `stream_gates` | Streams: the context to which each belongs, and stops in one, for host functions |
 //! | `window` | Addresses that are kept for what the client chooses addresses for: in this process, and with the driver |

@@ -40,7 +40,7 @@ pub enum LoadError {
     },
     /// `cuInit` failed.
     #[error(
-        "The NVIDIA driver library `{}` was loaded, but cuInit answered {} ({}): {}. {}", path.display(),
+        "The NVIDIA driver library `{}` was loaded, but cuInit returned {} ({}): {}. {}", path.display(),
         status.0, text(*status, Part::Name), text(*status, Part::Text), advice(*status)
     )]
     Init {
@@ -51,7 +51,7 @@ pub enum LoadError {
     },
     /// No thread could be started.
     #[error(
-        "The thread that waits for the GPU could not be started: {source}. Raise the limit of processes of this user."
+        "Cannot start the thread that waits for the GPU: {source}. Raise this user's limit of processes."
     )]
     Thread {
         /// What the system answered.
@@ -105,12 +105,12 @@ fn advice(status: CUresult) -> &'static str {
             "The system is still starting its GPUs; machines with NVSwitch need a running fabric manager."
         }
         CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => {
-            "Library and kernel module are of different versions; a restart after a driver update mends that."
+            "Library and kernel module have different versions; a restart after a driver update fixes that."
         }
         CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE => {
             "Another process holds the GPU exclusively; see the compute mode in nvidia-smi."
         }
-        _ => "The kernel's log (dmesg) may say more.",
+        _ => "See the kernel's log (dmesg).",
     }
 }
 

@@ -70,7 +70,7 @@ unsafe impl Sync for Address {}
 pub struct Library {
     library: &'static libloading::Library,
     addresses: Mutex<rank::Leaf, HashMap<&'static str, Option<Address>>>,
-    /// The handles of devices that clients have been told of, by their numbers.
+    /// The handles of devices that clients have been notified of, by their numbers.
     devices: Mutex<rank::Leaf, Vec<u64>>,
 }
 

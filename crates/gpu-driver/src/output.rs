@@ -68,7 +68,8 @@ impl Output {
         match Capture::begin(sink) {
             Ok(started) => *capture = Some(started),
             Err(error) => {
-                tracing::error!(%error, "standard output cannot be redirected; what kernels print stays on the server")
+                tracing::error!(%error, "cannot redirect standard output; the output of kernels stays on the \
+                    server")
             }
         }
     }
@@ -147,7 +148,7 @@ impl RedirectedFd {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    tracing::error!(%error, "what kernels printed cannot be read");
+                    tracing::error!(%error, "cannot read the output of kernels");
                     break;
                 }
             }
@@ -155,7 +156,7 @@ impl RedirectedFd {
         if self.read > start {
             let (offset, length) = (start as libc::off_t, (self.read - start) as libc::off_t);
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            // The memory is given back without cutting the file off, since another thread may be writing. A
+            // The memory is released without cutting the file off, since another thread may be writing. A
             // failure only leaves it allocated.
             // SAFETY: works on a descriptor that is open.
             unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, length) };

@@ -85,7 +85,7 @@ impl Pages {
                 unsafe { functions.cuMemHostUnregister(self.address.cast()) }
             });
             if let Err(status) = result {
-                tracing::warn!(status = status.0, "pinned memory could not be unregistered");
+                tracing::warn!(status = status.0, "cannot unregister pinned memory");
             }
         }
     }
@@ -119,7 +119,7 @@ impl Drop for Pages {
             }
             let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
             if map(self.address, self.bytes, libc::PROT_NONE, flags, None).is_err() {
-                tracing::warn!("{} bytes of shared memory could not be given back", self.bytes);
+                tracing::warn!("cannot release {} bytes of shared memory", self.bytes);
             }
         }
     }
@@ -133,7 +133,7 @@ impl Drop for Pages {
 /// The mapping at `address` must have `bytes + HUGE_PAGE`, and nobody may use it yet.
 unsafe fn aligned(address: *mut u8, bytes: usize) -> *mut u8 {
     let before = address.align_offset(HUGE_PAGE);
-    // SAFETY: what is given back and what is advised about lies in the mapping; advice that is not taken
+    // SAFETY: what is released and what is advised about lies in the mapping; advice that is not taken
     // changes nothing.
     unsafe {
         let start = address.add(before);

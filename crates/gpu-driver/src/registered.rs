@@ -82,7 +82,7 @@ impl Drop for Registered {
             unsafe { self.functions.cuMemHostUnregister(self.address.cast()) }
         });
         if let Err(status) = result {
-            tracing::warn!(status = status.0, "registered memory could not be unregistered");
+            tracing::warn!(status = status.0, "cannot unregister registered memory");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Pinned host memory for copies, kept for reuse.
 //!
 //! Pinning costs 50 us a MiB on an H200's host, and making the pages ten times as much on an H100's. So
-//! blocks are kept by size class when they are given back, and short ones are made several at a time: they
+//! blocks are kept by size class when they are released, and short ones are made several at a time: they
 //! are the parts of a *slab*, which is registered as a whole.
 
 use crate::functions::Functions;
@@ -23,7 +23,7 @@ const POWERS_OF_TWO: usize = 4 << 20;
 const SLAB: usize = 8 << 20;
 /// The most blocks of one slab.
 const MAX_BLOCKS_PER_SLAB: usize = 32;
-/// How many bytes of unused blocks are kept; what is given back beyond that is freed.
+/// How many bytes of unused blocks are kept; what is released beyond that is freed.
 const MAX_CACHED: usize = 512 * 1024 * 1024;
 /// Blocks from [`MIN_STREAM_ORDERED_BYTES`] bytes on are used in turn: a fresh one is made as long as fewer bytes than
 /// this lie unused, and the one that has lain longest is taken afterwards. What cores have just read or
@@ -82,7 +82,7 @@ pub(crate) struct StagingPool {
 #[derive(Default)]
 struct CachedBlocks {
     by_size: FxHashMap<usize, Blocks>,
-    /// Bytes of all blocks that were given back.
+    /// Bytes of all blocks that were released.
     bytes: usize,
     /// Every slab that is registered, those too whose blocks are all in use.
     slabs: Vec<Weak<Slab>>,
@@ -91,7 +91,7 @@ struct CachedBlocks {
 /// The blocks of one size.
 #[derive(Default)]
 struct Blocks {
-    /// Those that were given back, the first of them before the others.
+    /// Those that were released, the first of them before the others.
     used: VecDeque<Block>,
     /// Those that nobody has used yet.
     fresh: Vec<Block>,
@@ -100,10 +100,10 @@ struct Blocks {
 /// Which block is used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reuse {
-    /// A short one is the last that was given back, which is in the caches; a long one the first, and there
+    /// A short one is the last that was released, which is in the caches; a long one the first, and there
     /// is none until there is memory enough that has not been used lately.
     ByLength,
-    /// The last that was given back.
+    /// The last that was released.
     Latest,
 }
 
@@ -203,7 +203,7 @@ impl StagingPool {
             tracing::warn!(
                 status = status.0,
                 bytes = size * count,
-                "host memory cannot be pinned; copies will be slower"
+                "cannot pin host memory; copies will be slower"
             );
         }
         let is_pinned = pages.registered_in().is_some();

@@ -115,7 +115,7 @@ unsafe extern "C" fn call_reached(data: *mut c_void) {
     let reached = unsafe { Box::from_raw(data.cast::<OnReached>()) };
     // A panic must not go on into the driver.
     if std::panic::catch_unwind(core::panic::AssertUnwindSafe(*reached)).is_err() {
-        tracing::error!("what was to happen at a gate of a stream panicked");
+        tracing::error!("the action at a gate of a stream panicked");
     }
 }
 

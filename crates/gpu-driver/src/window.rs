@@ -68,7 +68,7 @@ impl HostWindow {
                 return Self { range: start..start + size };
             }
         }
-        tracing::warn!("no addresses could be kept for memory that host and device share");
+        tracing::warn!("cannot reserve addresses for memory that host and device share");
         Self { range: 0..0 }
     }
 
@@ -122,7 +122,7 @@ pub(crate) fn reserve_with_driver(functions: &Functions, address: u64, size: u64
     tracing::warn!(
         wanted = format_args!("{address:#x}"),
         given = format_args!("{given:#x}"),
-        "the driver reserves other addresses than it is asked for; memory is allocated call by call"
+        "the driver did not reserve the requested addresses; memory is allocated call by call"
     );
     Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
 }

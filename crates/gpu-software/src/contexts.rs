@@ -115,7 +115,7 @@ impl Contexts {
         Ok(current)
     }
 
-    /// The calling thread's context, whatever has become of it.
+    /// The calling thread's context, whatever its state.
     pub(super) fn entered(&self) -> CuResult<Arc<Context>> {
         CURRENT.with_borrow(Clone::clone).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
     }

@@ -55,9 +55,7 @@ impl Scheduler {
         self.work.notify(core::mem::take(&mut state.unannounced));
         while state.ready.len() > state.idle + state.starting && state.threads < MAX_THREADS {
             if let Err(error) = self.add_thread(state) {
-                tracing::warn!(
-                    "no further thread for streams could be started, so fewer run at once: {error}"
-                );
+                tracing::warn!("cannot start another thread for streams, so fewer run at once: {error}");
                 break;
             }
         }
@@ -185,7 +183,10 @@ impl Scheduler {
         match face::spawn("gpu values", move || scheduler.compare_values()) {
             Ok(_) => state.watched = true,
             Err(error) => {
-                tracing::warn!("values are only seen when an operation of this session ends: {error}");
+                tracing::warn!(
+                    "values in memory are checked only when an operation of this session ends: \
+                    {error}"
+                );
             }
         }
     }
@@ -279,7 +280,7 @@ impl State {
                     return self.stop_stream(id);
                 }
                 Err(error) => {
-                    tracing::error!("a stream waits for a value in memory that is gone: {error}");
+                    tracing::error!("a stream waits for a value in memory that has been freed: {error}");
                     if let Some(stream) = self.streams.get(&id) {
                         let context = Arc::clone(&stream.context);
                         context.fail(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);

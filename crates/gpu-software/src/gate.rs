@@ -1,4 +1,4 @@
-//! Stops in streams that somebody outside opens: gates, and values in memory.
+//! Stops in streams that are opened from outside: gates, and values in memory.
 
 use super::action::Action;
 use super::operation::{Comparison, Condition, Operation, Value};

@@ -54,8 +54,8 @@ pub enum StartError {
     Twice(#[from] DuplicateDevice),
     /// None of its devices can be used.
     #[error(
-        "CUDA_VISIBLE_DEVICES is `{list}` where the server was started, which hides each of the {devices} device(s) of the software GPU; \
-         leave it out, or give numbers from 0 on or UUIDs"
+        "CUDA_VISIBLE_DEVICES is `{list}` where the server was started, which hides every one of the \
+         {devices} device(s) of the software GPU; unset it, or give numbers from 0 or UUIDs"
     )]
     NoDevice {
         /// What the variable holds.

@@ -51,7 +51,7 @@ pub(super) enum ImageError {
     Damaged(&'static str),
     /// A text is for devices that this one is none of.
     #[error(
-        "the PTX is for compute capability {}.{} and the device has {}.{}", .target / 10, .target % 10, .capability / 10,
+        "the PTX requires compute capability {}.{}; the device has {}.{}", .target / 10, .target % 10, .capability / 10,
         .capability % 10
     )]
     OtherTarget {
@@ -62,8 +62,8 @@ pub(super) enum ImageError {
     },
     /// There is machine code for NVIDIA's processors only, or PTX for later ones.
     #[error(
-        "the image holds no PTX that a device of compute capability {}.{} can run (found: {found}); build with \
-         `-gencode arch=compute_75,code=compute_75`, or at least without `code=sm_..` alone", .capability / 10,
+        "the image contains no PTX that a device of compute capability {}.{} can run (found: {found}); build \
+         with `-gencode arch=compute_75,code=compute_75`, or at least without `code=sm_..` alone", .capability / 10,
         .capability % 10
     )]
     NoPtx {
@@ -126,7 +126,7 @@ fn ptx_of_parts(image: &[u8], capability: u32) -> Result<Vec<String>, ImageError
             Ok(ptx) if texts.contains(&ptx) => {}
             Ok(ptx) => texts.push(ptx),
             Err(ImageError::NoPtx { found, .. }) => {
-                tracing::debug!("an object is left out of a program: {found}")
+                tracing::debug!("object omitted from a program: {found}")
             }
             Err(damaged) => return Err(damaged),
         }

@@ -14,7 +14,7 @@
 //! | `function` | Functions of modules and kernels of libraries, and their attributes |
 //! | `programs` | Programs: what images hold, compiled once for each text |
 //! | `image` | Finds the PTX in module images |
-//! | `linker` | The linker of the software GPU: it gathers PTX, and gives it back in a file that `module` takes for a program |
+//! | `linker` | The linker of the software GPU: it gathers PTX, and returns it in a file that `module` takes for a program |
 //! | `graph` | Graphs: what their nodes do, in an order that their edges allow |
 //! | `condition` | The values that steer conditional nodes, and what a value chooses |
 //! | `action` | What happens when it is a command's turn in its stream |
@@ -25,7 +25,7 @@
 //! | `stream` | What a stream holds and how far it is |
 //! | `event` | One event: the point that its last record names, and when that was reached |
 //! | `events` | Events: how they are made, recorded, waited for and compared |
-//! | `gate` | Stops in streams that somebody outside opens: gates, and values in memory |
+//! | `gate` | Stops in streams that are opened from outside: gates, and values in memory |
 //! | `executor` | The threads that carry out what streams hold |
 //! | `memory` | Device memory: what is allocated, by which context, and how it goes back |
 //! | `pool` | Pools for stream-ordered allocation |

@@ -1,4 +1,4 @@
-//! The linker of the software GPU: it gathers PTX, and gives it back in a file that `module` takes for a
+//! The linker of the software GPU: it gathers PTX, and returns it in a file that `module` takes for a
 //! program.
 //!
 //! Programs expect an ELF file, whose size can be found by looking at it. So the texts are the one section of

@@ -116,7 +116,7 @@ impl Memory {
         let space = Arc::clone(&self.space);
         let release = move |_, _| {
             if let Err(error) = space.free(address) {
-                tracing::error!("memory that was shared could not be freed: {error}");
+                tracing::error!("cannot free shared memory: {error}");
             }
         };
         // SAFETY: the callers have just made the allocation, whose bytes are initialised, and nothing but
@@ -197,7 +197,7 @@ impl Memory {
 
     fn release(&self, address: u64, allocation: Allocation) {
         if let Err(error) = self.space.free(address) {
-            tracing::error!("memory that was allocated could not be freed: {error}");
+            tracing::error!("cannot free allocated memory: {error}");
         }
         if let Some((pool, size)) = allocation.pool {
             pool.forget(size);

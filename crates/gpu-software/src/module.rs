@@ -105,6 +105,6 @@ impl Library {
 }
 
 fn refused(error: &LoadError) -> CUresult {
-    tracing::error!("a module could not be loaded: {error}");
+    tracing::error!("cannot load a module: {error}");
     CUresult::CUDA_ERROR_OUT_OF_MEMORY
 }

@@ -159,7 +159,7 @@ impl Pool {
         }
     }
 
-    /// Takes note that a block was given back to the device directly.
+    /// Takes note that a block was released to the device directly.
     pub(super) fn forget(&self, size: u64) {
         let mut state = self.state.lock();
         state.used.subtract(size);
@@ -227,7 +227,7 @@ impl State {
                 return true;
             }
             if let Err(error) = space.free(block.address) {
-                tracing::error!("a pool's block was not to be freed: {error}");
+                tracing::error!("cannot free a block of a memory pool: {error}");
             }
             reserved.subtract(block.size);
             false

@@ -68,7 +68,7 @@ impl Programs {
         let compiled = self.compiled(form, image);
         let errors = compiled.as_ref().err().map(|(_, text)| text.clone()).unwrap_or_default();
         if compiled.is_err() {
-            tracing::error!("a module cannot be loaded: {errors}");
+            tracing::error!("cannot load a module: {errors}");
         }
         let information = compiled.as_ref().map(|program| unsupported_kernels(program)).unwrap_or_default();
         let milliseconds = started.elapsed().as_secs_f32() * 1e3;

@@ -2,7 +2,7 @@
 //!
 //! Every stream is a queue; a command carries the points of other streams that it comes after. That one
 //! relation expresses events, the legacy default stream and joins. A stream whose front command must wait is
-//! *stopped*: no thread is held by it, whoever reaches the point, opens the gate or writes the value makes it
+//! *stopped*: no thread is held by it; the thread that reaches the point, opens the gate or writes the value makes it
 //! *ready* again, and a thread of the [`executor`](super::executor) takes it from there.
 //!
 //! All of it is behind one lock, which is never held while an operation runs or a callback is called.
@@ -316,7 +316,7 @@ impl State {
         }
     }
 
-    /// Calls `done` when all points are reached; gives it back when they are now.
+    /// Calls `done` when all points are reached; returns it when they are now.
     pub(super) fn watch(
         &mut self,
         points: &[Point],

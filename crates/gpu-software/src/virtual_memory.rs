@@ -465,7 +465,7 @@ mod tests {
             assert_eq!(bytes, [expected; 16]);
             assert!(importer.space.write(imported.address, &bytes).is_err(), "it is for reading");
         }
-        // What has been given back is free again.
+        // What has been released is free again.
         let first = &imported[0];
         importer.unmap(first.address, first.size).unwrap();
         let again = importer.import_mapped(exporter.export(ids[1]).unwrap(), GRANULARITY).unwrap();

@@ -87,8 +87,8 @@ pub struct CodeMemory {
     pub context: Native<Context>,
     /// First address and size of each range, in the order in which the back end has allocated them.
     pub ranges: Vec<(u64, u64)>,
-    /// Its variables in the order of the image, where the back end cannot load code at addresses of another process and
-    /// somebody else has to find them again; else nothing.
+    /// Its variables in the order of the image, where the back end cannot load code at addresses of another
+    /// process and somebody else has to find them again; else nothing.
     pub variables: Vec<CodeVariable>,
 }
 
@@ -97,7 +97,7 @@ pub struct CodeMemory {
 pub struct CodeVariable {
     /// Its name in the image.
     pub name: String,
-    /// Where it lies.
+    /// Its address.
     pub address: u64,
     /// How many bytes it has.
     pub bytes: u64,

@@ -29,13 +29,13 @@ pub enum SuspendError {
     #[error("{0}")]
     Unsupported(&'static str),
     /// It was handed no file, or the file takes no more.
-    #[error("device memory cannot be written to the server's disk: {0}")]
+    #[error("cannot write device memory to the server's disk: {0}")]
     Store(io::Error),
     /// The driver refuses, and everything is as it was.
-    #[error("the driver refuses it: {} answered {}", .0.step, .0.describe())]
+    #[error("the driver refused it: {} returned {}", .0.step, .0.describe())]
     Refused(Failure),
     /// The driver has failed half way, and what the device held is lost.
-    #[error("device memory is lost, as the driver failed half way: {} answered {}", .0.step, .0.describe())]
+    #[error("device memory is lost, since the driver failed half way: {} returned {}", .0.step, .0.describe())]
     Lost(Failure),
 }
 
@@ -43,13 +43,13 @@ pub enum SuspendError {
 #[derive(Debug, Error)]
 pub enum ResumeError {
     /// The device, or the host, has too little free memory now; it can be tried again.
-    #[error("there is too little free memory: {} answered {}", .0.step, .0.describe())]
+    #[error("there is too little free memory: {} returned {}", .0.step, .0.describe())]
     OutOfMemory(Failure),
     /// The driver has failed, and what the device held is lost.
-    #[error("device memory is lost, as the driver failed to restore it: {} answered {}", .0.step, .0.describe())]
+    #[error("device memory is lost, since the driver failed to restore it: {} returned {}", .0.step, .0.describe())]
     Lost(Failure),
     /// The file cannot be read, and what the device held is lost.
-    #[error("device memory is lost, as it cannot be read from the server's disk: {0}")]
+    #[error("device memory is lost, since it cannot be read from the server's disk: {0}")]
     Store(io::Error),
 }
 
@@ -86,7 +86,7 @@ impl Failure {
 /// A whole allocation of another process's device.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ImportedMemory {
-    /// Where it lies here.
+    /// Its address here.
     pub address: u64,
     /// Its size in bytes.
     pub size: u64,
@@ -96,19 +96,19 @@ pub struct ImportedMemory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ImportError {
     /// The descriptor stands for nothing that this device can use.
-    #[error("the driver does not import the other device's memory ({})", named(*.0))]
+    #[error("the driver cannot import the other device's memory ({})", named(*.0))]
     Import(CUresult),
     /// There are no addresses for it.
-    #[error("the driver has no addresses for the other device's memory ({})", named(*.0))]
+    #[error("the driver cannot reserve addresses for the other device's memory ({})", named(*.0))]
     Addresses(CUresult),
     /// It cannot be mapped.
-    #[error("the driver does not map the other device's memory ({})", named(*.0))]
+    #[error("the driver cannot map the other device's memory ({})", named(*.0))]
     Map(CUresult),
     /// The devices do not reach each other's memory.
-    #[error("the device does not reach the other one's memory ({})", named(*.0))]
+    #[error("the device cannot access the other one's memory ({})", named(*.0))]
     Access(CUresult),
     /// The size of the memory could still change under this process.
-    #[error("the memory is not sealed, or not of the size that was told")]
+    #[error("the memory is not sealed, or does not have the announced size")]
     NotSealed,
 }
 
@@ -127,7 +127,8 @@ pub fn ranges_taken_by_client() -> Vec<Range<u64>> {
     PROCESS.text(&ADDRESSES_TAKEN).map_or_else(Vec::new, |text| parse_ranges(&text))
 }
 
-/// Ranges of hexadecimal addresses, as in `/proc/PID/maps`, with commas between them. What makes no sense says nothing.
+/// Ranges of hexadecimal addresses, as in `/proc/PID/maps`, with commas between them. What makes no sense
+/// says nothing.
 pub fn parse_ranges(text: &str) -> Vec<Range<u64>> {
     let range = |text: &str| {
         let (start, end) = text.split_once('-')?;

@@ -331,7 +331,7 @@ pub type Completion = Box<dyn FnOnce(CuResult<()>) + Send>;
 pub enum OutputStream {
     /// Standard output, where `printf` of kernels goes.
     Standard,
-    /// Standard error, where failed assertions of kernels are told.
+    /// Standard error, where failed assertions of kernels are reported.
     Error,
 }
 

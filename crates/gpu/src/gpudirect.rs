@@ -16,7 +16,7 @@ use thiserror::Error;
 /// The variable by which a client or a server chooses a path, or none; see [`GpuDirectChoice`].
 pub const CHOICE_VARIABLE: &str = GPUDIRECT.name;
 
-/// How a card is told where device memory is.
+/// How a card learns the address of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GpuDirectPath {
     /// The memory of the software GPU, which is memory of this process.
@@ -87,7 +87,7 @@ impl FromStr for GpuDirectChoice {
 
 impl GpuDirectChoice {
     /// What [`CHOICE_VARIABLE`] of this process says. A text that makes no sense is an error of the server
-    /// at its start; one that comes from a client is told to the log, and is as none.
+    /// at its start; one from a client is logged and ignored.
     pub fn from_environment() -> Self {
         let choice = PROCESS.parsed(&GPUDIRECT).unwrap_or_else(|error| {
             tracing::warn!("{error}");

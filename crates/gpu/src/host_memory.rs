@@ -123,7 +123,8 @@ impl SetAside {
         if self.bytes.fetch_add(bytes, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 bytes,
-                "the driver does not say when it is through with memory that a device uses, which is never freed"
+                "the driver does not report when a device has finished with memory, which is therefore never \
+                 freed"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! A thread that polls for the end of work while it has nothing else to do, so that nobody has to be woken
+//! A thread that polls for the end of work while it has nothing else to do, so that no thread has to be woken
 //! for it.
 
 use causeway_sync::face::thread_local;
@@ -7,8 +7,8 @@ use core::marker::PhantomData;
 use core::ptr;
 
 thread_local! {
-    /// What the thread's [`IdlePoller`] is over; null while it has none, and while it sleeps. [`NOTHING`] is an address for
-    /// those over nothing.
+    /// What the thread's [`IdlePoller`] is over; null while it has none, and while it sleeps. [`NOTHING`] is
+    /// an address for those over nothing.
     static POLLED: Cell<*const ()> = const { Cell::new(ptr::null()) };
 }
 
@@ -31,14 +31,14 @@ pub fn is_ours<W: Pollable>(polled: &W) -> bool {
     POLLED.with(|current| ptr::eq(current.get(), ptr::from_ref(polled).cast()))
 }
 
-/// Whether the calling thread has an idle poller that does not sleep: then it must not wait for the end of what it asks
-/// for, of which nobody else may tell.
+/// Whether the calling thread has an idle poller that does not sleep: then it must not wait for the end of
+/// what it asks for, of which nobody else may tell.
 pub fn is_awake() -> bool {
     POLLED.with(|current| !current.get().is_null())
 }
 
 /// What polls for the end of a GPU's work in the calling thread, while it is idle. As long as it has one,
-/// nobody is woken for what the thread itself asks to be told of: it polls, or hands on what is left. It
+/// nobody is woken for what the thread itself asks to be notified of: it polls, or hands on what is left. It
 /// cannot keep that to itself by mistake: it sleeps in [`IdlePoller::asleep`], which hands on, as dropping
 /// the poller does.
 pub struct IdlePoller<'a> {

@@ -1,10 +1,10 @@
-//! Memory that a device may still use: only a completion gives it back.
+//! Memory that a device may still use: only a completion returns it.
 //!
 //! What is handed to a copy becomes [`InFlight`], and comes out of that again when a completion of the back
 //! end says that the device is through with it. Where none can come, because the back end refuses to say when
 //! work is done or the work's context has failed, the memory is *set aside*: never freed and never used
 //! again, since the device may read or write it at any time. Dropping what is in flight sets it aside, so
-//! that no path on which something fails can give it back by mistake.
+//! that no path on which something fails can release it by mistake.
 
 use crate::host_memory::SetAside;
 use crate::{Completion, CuResult, Gpu, NativeLocation, Staging};

@@ -25,7 +25,7 @@ pub enum Transport {
 #[derive(Debug, Error)]
 pub enum DeviceError {
     /// The kernel was not to be asked.
-    #[error("the RDMA devices of this machine cannot be listed: {0}")]
+    #[error("cannot list the RDMA devices of this machine: {0}")]
     List(#[source] io::Error),
     /// There is none of this name.
     #[error("there is no RDMA device `{name}`; this machine has {}", names(available))]
@@ -47,7 +47,7 @@ pub enum DeviceError {
         source: io::Error,
     },
     /// It does not answer a question about itself.
-    #[error("the RDMA device `{name}` does not answer a question about {what}: {source}")]
+    #[error("the RDMA device `{name}` does not answer a query of {what}: {source}")]
     Query {
         /// Which device.
         name: String,
@@ -57,7 +57,7 @@ pub enum DeviceError {
         source: io::Error,
     },
     /// It refuses to make something.
-    #[error("the RDMA device `{name}` has no more room for {what}: {source}")]
+    #[error("the RDMA device `{name}` cannot create another {what}: {source}")]
     Make {
         /// Which device.
         name: String,

@@ -17,7 +17,7 @@ use crate::work::{RemoteMemory, Segment};
 #[derive(Debug, Error)]
 pub enum RegisterError {
     /// No memory of the process could be had.
-    #[error("{bytes} bytes of memory for the RDMA device `{device}` could not be had: {source}")]
+    #[error("cannot allocate {bytes} bytes of memory for the RDMA device `{device}`: {source}")]
     NoMemory {
         /// Which device.
         device: String,
@@ -27,10 +27,7 @@ pub enum RegisterError {
         source: io::Error,
     },
     /// The device, or the kernel on its behalf, refuses.
-    #[error(
-        "the RDMA device `{device}` does not register {bytes} bytes of memory: {source}{}",
-        advice(source)
-    )]
+    #[error("the RDMA device `{device}` cannot register {bytes} bytes of memory: {source}{}", advice(source))]
     Refused {
         /// Which device.
         device: String,

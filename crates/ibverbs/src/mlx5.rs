@@ -26,15 +26,15 @@ pub enum Mlx5Error {
     Load(#[from] LoadError),
     /// Another kind of device.
     #[error(
-        "the RDMA device `{0}` is not run by the driver mlx5 (NVIDIA's ConnectX-4 and later, BlueField), whose \
-         work requests kernels write"
+        "the RDMA device `{0}` does not use the driver mlx5 (NVIDIA's ConnectX-4 and later, BlueField), the \
+         only one whose work requests kernels can write"
     )]
     OtherDevice(String),
     /// The queue pair is refused.
     #[error(transparent)]
     QueuePair(#[from] QueuePairError),
     /// libmlx5 does not say where a queue lies.
-    #[error("libmlx5 does not say where a {what} of the RDMA device `{device}` lies: {source}")]
+    #[error("libmlx5 does not report the address of a {what} of the RDMA device `{device}`: {source}")]
     Layout {
         /// Which device.
         device: String,

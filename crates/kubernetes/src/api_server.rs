@@ -27,13 +27,14 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 pub enum ApiError {
     /// This is no pod.
     #[error(
-        "no API server is known: in a pod Kubernetes names it (KUBERNETES_SERVICE_HOST); elsewhere give --api-server, such as \
-         http://127.0.0.1:8001 of `kubectl proxy`"
+        "no API server is known: in a pod, Kubernetes names it (KUBERNETES_SERVICE_HOST); elsewhere pass \
+         --api-server, such as http://127.0.0.1:8001 of `kubectl proxy`"
     )]
     NotInCluster,
     /// A token would be sent in the clear.
     #[error(
-        "{0} is not https, so that others could read the token of --api-token: leave that out, or give an https address"
+        "{0} is not https, so others could read the token of --api-token: omit the token, or give an https \
+         address"
     )]
     TokenInClear(String),
     /// The address is no address.
@@ -50,10 +51,10 @@ pub enum ApiError {
         cause: io::Error,
     },
     /// A file has no certificates.
-    #[error("{} has no certificate (PEM) by which the API server could be recognised", .0.display())]
+    #[error("{} has no certificate (PEM) to verify the API server with", .0.display())]
     NoCertificate(PathBuf),
     /// There is no connection, or it is not the API server's.
-    #[error("the API server at {address} cannot be reached: {cause}")]
+    #[error("cannot connect to the API server at {address}: {cause}")]
     Connection {
         /// The API server.
         address: String,
@@ -61,7 +62,7 @@ pub enum ApiError {
         cause: ureq::Error,
     },
     /// The API server refuses.
-    #[error("the API server refuses {method} {path} (status {status}): {text}{}", advice(*status))]
+    #[error("the API server refused {method} {path} (status {status}): {text}{}", advice(*status))]
     Refused {
         /// What was asked for.
         method: &'static str,
@@ -231,8 +232,7 @@ impl ApiServer {
             return Ok(body);
         }
         let status = serde_json::from_slice::<Value>(&body).ok();
-        let text =
-            status.as_ref().and_then(|status| status["message"].as_str()).unwrap_or("it does not say why");
+        let text = status.as_ref().and_then(|status| status["message"].as_str()).unwrap_or("no reason given");
         let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
         Err(ApiError::Refused {
             method,

@@ -12,13 +12,14 @@ use tokio::net::UnixListener;
 #[derive(Debug, Error)]
 pub enum KubeletError {
     /// There is no kubelet, or its folder is another one.
-    #[error("there is no folder {}: a kubelet with another --root-dir has its own, to be named with --kubelet-folder", .0.display())]
+    #[error("there is no folder {}: if the kubelet has another --root-dir, name its folder with \
+        --kubelet-folder", .0.display())]
     NoFolder(PathBuf),
     /// The system gives no way to wait for sockets.
-    #[error("connections cannot be waited for: {0}")]
+    #[error("cannot wait for connections: {0}")]
     Runtime(io::Error),
     /// A socket cannot be made.
-    #[error("the socket {} cannot be made: {cause}", path.display())]
+    #[error("cannot create the socket {}: {cause}", path.display())]
     Socket {
         /// Its path.
         path: PathBuf,

@@ -2,7 +2,7 @@
 //! ones that sleep?
 //!
 //! `cargo run --release -p causeway-link --example link_latency`. Both ends are threads of this process, so
-//! what is measured is the link alone. Looking needs two cores that nobody else uses.
+//! what is measured is the link alone. Polling needs two otherwise idle cores.
 //!
 //! The last rows say how late a message is for a thread that waits for it, when the link was at rest before
 //! and the message comes after as long as a copy takes: with and without a

@@ -86,7 +86,7 @@ pub struct Caller {
     pub invitation: Option<KeyId>,
 }
 
-/// Why a caller was turned away. Where the caller can understand it, it has been told.
+/// Why a caller was refused. Where the caller can understand it, it has been told.
 #[derive(Debug, Error)]
 pub enum AcceptError {
     /// The connection failed or ended.
@@ -105,36 +105,38 @@ pub enum AcceptError {
     #[error("it came without a key")]
     NoKey,
     /// The caller wants to talk in the clear, and the server does not.
-    #[error("it wants to talk in the clear, which this server does only if it is started with --clear")]
+    #[error(
+        "it requests an unencrypted connection, which this server accepts only if it is started with \
+        --clear"
+    )]
     Clear,
     /// The caller is another user of this host.
-    #[error("this server is not for its user")]
+    #[error("its user may not use this server")]
     NotAllowed,
     /// The caller has a key, and the server has none.
     #[error("it came with a key, and this server has none")]
     NeedlessKey,
     /// The caller has another key.
-    #[error("it holds another key")]
+    #[error("it has a different key")]
     WrongKey(#[from] WrongKey),
-    /// The caller comes with a ticket of no session that is here, as the client of one that has moved on or ended does.
-    #[error("it asks for a session that is not here")]
+    /// The caller comes with a ticket of no session that is here, as the client of one that has moved on or
+    /// ended does.
+    #[error("it requests a session that is not here")]
     NoSession,
     /// The caller has a key of its own that does not count, or not any more.
     #[error("it came with a client's own key or invitation, and {0}")]
     ClientNotAccepted(#[from] NotAccepted),
     /// An invitation is there to enrol a key, and that takes one.
-    #[error(
-        "it came with an invitation and wants something else than to enrol a key, or wants that without one"
-    )]
+    #[error("it came with an invitation and does not enrol a key, or enrols a key without an invitation")]
     NotForInvitations,
     /// Who comes with a ticket may use that and nothing else.
-    #[error("it came with a ticket of a session and wants something else than the ticket is for")]
+    #[error("it came with a session's ticket and requests something that the ticket does not allow")]
     NotForTickets,
     /// The caller speaks another version.
     #[error(transparent)]
     Version(#[from] VersionMismatch),
     /// The caller's message makes no sense.
-    #[error("its first message is damaged: {0}")]
+    #[error("its first message is malformed: {0}")]
     Damaged(String),
 }
 
@@ -226,15 +228,15 @@ pub fn authenticate(
         (Protection::Unprotected, Some(_)) => {
             refuse(
                 &clear,
-                "it demands a key: give its whole connect string, causeway://KEY@HOST:PORT, or a file with the key \
-                 (--key-file, CAUSEWAY_KEY_FILE)",
+                "it requires a key: give its whole connect string, causeway://KEY@HOST:PORT, or a file with \
+                 the key (--key-file, CAUSEWAY_KEY_FILE)",
             );
             return Err(AcceptError::NoKey);
         }
         (_, None) => {
             refuse(
                 &clear,
-                "it has no key, for it was started with --insecure-no-key: its address is \
+                "it has no key, since it was started with --insecure-no-key: its address is \
                  causeway://HOST:PORT?insecure-no-key",
             );
             return Err(AcceptError::NeedlessKey);
@@ -242,7 +244,8 @@ pub fn authenticate(
         (Protection::Authenticated, Some(_)) if !door.clear => {
             refuse(
                 &clear,
-                "it talks in the clear only if it is started with --clear; leave out `--clear` (or `clear = true`, `?clear`)",
+                "it accepts unencrypted connections only if it is started with --clear; omit `--clear` (or \
+                 `clear = true`, `?clear`)",
             );
             return Err(AcceptError::Clear);
         }
@@ -265,7 +268,7 @@ pub fn authenticate(
     if let Request::Upgrade(hello) = &caller.request
         && upgrade_kind(hello).is_within_host()
     {
-        return Err(AcceptError::Damaged("it wants to share memory over a network".to_owned()));
+        return Err(AcceptError::Damaged("it requests shared memory over a network".to_owned()));
     }
     Ok(caller)
 }
@@ -296,7 +299,7 @@ pub fn authenticate_local(
             receive(&mut connection, &mut id.insert(KeyId([0; 8])).0, deadline)?;
         }
         let Some(proof) = proof(&nonce, id) else {
-            refuse(&connection, "the key that it is to prove it does not have, or it cannot be read");
+            refuse(&connection, "it does not have the key that it is to prove, or cannot read it");
             return Err(AcceptError::Io(io::Error::other("the key for a proof is not there")));
         };
         write(&connection, &[PrefaceResponse::Continue.to_bytes().as_slice(), &proof].concat())?;
@@ -311,8 +314,8 @@ pub fn authenticate_local(
         return Err(AcceptError::NotForInvitations);
     }
     if !trusted && !caller.request.has_proof() {
-        let text = "it serves its own user here and those whom `causeway serve --allow-user` and --allow-group name, and \
-                    this program's is none of them";
+        let text = "it serves its own user here and the users that `causeway serve --allow-user` and \
+                    --allow-group name, and this program's user is not among them";
         let refusal = Response::Refused { text: text.into() };
         // The caller may be gone already; the reason is reported either way.
         let _ = caller.connection.send_handshake(|out| refusal.encode(out));
@@ -333,8 +336,7 @@ fn receive_opening(
     let opening = input.value::<Opening<'_>>().inspect_err(|error| {
         if let DecodeError::UnknownTag { .. } = error {
             // A later release may ask for what this one does not know. It may be gone already.
-            let text =
-                format!("it is Causeway {}, which does not know what is asked of it", own.offer.release);
+            let text = format!("it is Causeway {}, which does not support the request", own.offer.release);
             let refusal = Response::Refused { text: text.into() };
             let _ = connection.send_handshake(|out| refusal.encode(out));
         }
@@ -413,7 +415,7 @@ fn prove_key(
     });
     let (mut handshake, client) = begun.inspect_err(|error| match (error, preface.secret) {
         (AcceptError::ClientNotAccepted(cause), _) => refuse(&clear, &cause.to_string()),
-        (_, Secret::Ticket) => refuse(&clear, "the ticket is not of this server, or its session has ended"),
+        (_, Secret::Ticket) => refuse(&clear, "the ticket is not from this server, or its session has ended"),
         (_, Secret::Invitation) => refuse(&clear, "the invitation is not this server's"),
         (_, Secret::Key | Secret::ClientKey) => {
             refuse(&clear, &format!("{WRONG_KEY}: `causeway key show` prints its connect string there"));
@@ -435,12 +437,12 @@ fn write(connection: &Connection, bytes: &[u8]) -> io::Result<()> {
     (&**connection.socket()).write_all(bytes)
 }
 
-/// Tells a caller in the clear why it is turned away.
+/// Tells a caller in the clear why it is refused.
 fn refuse(connection: &Connection, text: &str) {
     debug_assert!(text.len() <= MAX_REFUSAL);
     let mut bytes = PrefaceResponse::Refused { length: text.len() as u16 }.to_bytes().to_vec();
     bytes.extend_from_slice(text.as_bytes());
-    // The caller may be gone already; it is turned away either way.
+    // The caller may be gone already; it is refused either way.
     let _ = write(connection, &bytes);
     causeway_connection::channel::end_after_goodbye(connection.socket());
 }

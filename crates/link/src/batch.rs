@@ -5,7 +5,7 @@
 //! the batch's lock; so others go on appending meanwhile, batches leave in order, and in the steady state
 //! nothing is allocated. One batch is one frame and over TCP, unless it is encrypted, one system call.
 //!
-//! The flusher is a thread for batches that nobody waits for. While messages keep coming it looks every
+//! The flusher is a thread for batches that no call waits for. While messages keep coming it looks every
 //! [`MAX_AGE`]; when none came for a few looks it parks, and the next append into an empty batch wakes it.
 //! So an idle link costs nothing, and a busy one no system call per message.
 
@@ -39,7 +39,7 @@ const HOLD_PAUSE: Duration = Duration::from_millis(1);
 /// How long whoever says goodbye waits for others who send.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A buffer that grew beyond this for one large message is given back.
+/// A buffer that grew beyond this for one large message is released.
 const KEEP: usize = 1 << 20;
 
 /// The sending half of a link.
@@ -212,7 +212,7 @@ impl Sending {
     }
 
     /// Tells the peer how far its frames have been dealt with, unless somebody would have to be waited for: another
-    /// writer, or the peer. Whether it was told.
+    /// writer, or the peer. Whether it was notified.
     pub(crate) fn send_acknowledgement(&self) -> bool {
         self.writer.try_lock().is_some_and(|writer| self.send_empty(writer, FrameKind::Messages))
     }

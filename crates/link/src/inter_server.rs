@@ -28,7 +28,7 @@ pub enum BetweenServers {
 
 /// A text that names no [`BetweenServers`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{VARIABLE}={0} means nothing: choose auto, link, shm, verbs, tcp or client")]
+#[error("{VARIABLE}={0} is invalid: choose auto, link, shm, verbs, tcp or client")]
 pub struct UnknownPath(String);
 
 impl FromStr for BetweenServers {

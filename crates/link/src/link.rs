@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use crate::batch;
 use crate::receiver::Receiver;
 
-/// How long a link that is closed waits for a connection on which the peer can be told so, and for its answer.
+/// How long a link that is closed waits for a connection on which it can notify the peer, and for the peer's response.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A link to the other end of a session. Clones share it.
@@ -148,8 +148,8 @@ impl Link {
     }
 
     /// Stops the worker's end between two frames, so that another process can take it up: `receiver` receives and
-    /// nothing is sent until [`release`](Self::release). In the state that is returned a message, encoded as `last`, has
-    /// been sent. Nothing where the link is not resumable, or lost.
+    /// nothing is sent until [`release`](Self::release). In the state that is returned a message, encoded as
+    /// `last`, has been sent. Nothing where the link is not resumable, or lost.
     pub fn hold(&self, receiver: &mut Receiver, last: &[u8]) -> Option<LinkState> {
         if !self.is_resumable() {
             return None;
@@ -196,7 +196,7 @@ impl Link {
         self.carried.memory.is_resumable()
     }
 
-    /// Says who is told of transfers and of the end, and opens the bulk lanes in the background. Once,
+    /// Says who is notified of transfers and of the end, and opens the bulk lanes in the background. Once,
     /// before the first transfer.
     ///
     /// # Panics
@@ -320,7 +320,7 @@ impl Link {
         self.carried.memory.passes_descriptors()
     }
 
-    /// Memory of `length` bytes that the peer will read where it lies: to be filled, and then sent with
+    /// Memory of `length` bytes that the peer will read in place: to be filled, and then sent with
     /// [`send_piece`](Self::send_piece). `None` when the transport has no such memory, when none is free now,
     /// or when `length` is more than a piece can have. Never blocks.
     pub fn piece(&self, length: usize) -> Option<Piece> {
@@ -377,8 +377,8 @@ impl Link {
     }
 
     /// Ends the session: what was appended leaves, then all connections end and all transfers fail.
-    /// [`LinkEvents::lost`] is not called for that. Waits for another thread to receive the peer's answer, if the link is
-    /// resumable: a thread that receives itself calls [`close_at_once`](Self::close_at_once), or
+    /// [`LinkEvents::lost`] is not called for that. Waits for another thread to receive the peer's answer, if
+    /// the link is resumable: a thread that receives itself calls [`close_at_once`](Self::close_at_once), or
     /// [`close_receiving`](Self::close_receiving).
     pub fn close(&self) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;

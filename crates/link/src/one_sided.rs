@@ -105,7 +105,7 @@ impl Link {
         }
     }
 
-    /// Exposes a filled piece to the peer, which reads it where it lies; it is given back where the transport
+    /// Exposes a filled piece to the peer, which reads it in place; it is released where the transport
     /// has no cards.
     pub fn expose_piece(&self, piece: Piece) -> Result<RemoteRegion, Piece> {
         match self.rdma() {
@@ -114,7 +114,7 @@ impl Link {
         }
     }
 
-    /// Reads memory that the peer has exposed into device memory, and gives it back. The bytes must be free
+    /// Reads memory that the peer has exposed into device memory, and returns it. The bytes must be free
     /// to be written until `then` has run, which gets an error where they do not lie in that memory.
     pub fn read_to_device(
         &self,
@@ -130,7 +130,7 @@ impl Link {
         }
     }
 
-    /// Reads memory that the peer has exposed to where no card can write; it is not given back by that.
+    /// Reads memory that the peer has exposed to where no card can write; it is not released by that.
     /// Blocks.
     ///
     /// # Safety

@@ -20,7 +20,7 @@ pub enum TransportChoice {
 /// A text that names no [`TransportChoice`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{0}` is no way to a server: choose auto, tcp, shm (the same host's memory) or verbs (InfiniBand, RoCE)"
+    "`{0}` is not a transport: choose auto, tcp, shm (the same host's memory) or verbs (InfiniBand, RoCE)"
 )]
 pub struct UnknownTransport(String);
 
@@ -69,7 +69,7 @@ pub fn reasons(choice: TransportChoice, used: TransportKind, tried: &[Reason]) -
         let failure = tried.iter().find(|reason| reason.kind == kind);
         let text = match (failure, choice) {
             (Some(failure), _) => failure.text.clone(),
-            (None, TransportChoice::Only(only)) => format!("only {only} was asked for"),
+            (None, TransportChoice::Only(only)) => format!("only {only} was requested"),
             (None, TransportChoice::Auto) => format!("{used} is faster"),
         };
         Reason { kind, text }
@@ -123,11 +123,11 @@ mod tests {
         assert_eq!(told(TransportChoice::Auto, TransportKind::Tcp, Some("it is far"))[0], "shm: it is far");
         assert_eq!(
             told(TransportChoice::Only(TransportKind::Tcp), TransportKind::Tcp, None)[0],
-            "shm: only tcp was asked for"
+            "shm: only tcp was requested"
         );
         assert_eq!(
             told(TransportChoice::Only(TransportKind::Tcp), TransportKind::Tcp, None)[1],
-            "verbs: only tcp was asked for"
+            "verbs: only tcp was requested"
         );
     }
 

@@ -39,7 +39,7 @@ fn authenticate_one(key: Option<Key>, clear: bool) -> (TcpListener, impl FnOnce(
 
 type Greeted = JoinHandle<Result<Request, AcceptError>>;
 
-/// What becomes of a client that asks for a session: what it is told, and what the server notes.
+/// What happens to a client that asks for a session: what it is told, and what the server notes.
 fn ask(protection: Protection, theirs: Option<&Key>, key: Option<Key>, clear: bool) -> (String, AcceptError) {
     let (listener, accepting) = authenticate_one(key, clear);
     let accepted = accepting();
@@ -52,7 +52,7 @@ fn ask(protection: Protection, theirs: Option<&Key>, key: Option<Key>, clear: bo
 fn both_ends_must_want_the_same_protection() {
     let key = Key::generate();
     let (told, noted) = ask(Protection::Unprotected, None, Some(key.clone()), true);
-    assert!(told.contains("demands a key") && matches!(noted, AcceptError::NoKey), "{told}");
+    assert!(told.contains("requires a key") && matches!(noted, AcceptError::NoKey), "{told}");
     let (told, noted) = ask(Protection::Authenticated, Some(&key), Some(key.clone()), false);
     assert!(told.contains("--clear") && matches!(noted, AcceptError::Clear), "{told}");
     for protection in [Protection::Authenticated, Protection::Encrypted] {

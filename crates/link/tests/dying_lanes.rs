@@ -182,7 +182,7 @@ fn what_cannot_be_sent_again_is_lost_cleanly() {
         let destination = Destination::buffer(vec![0; M], move |buffer| done.send((number, buffer)).unwrap());
         client.link.expect_transfer(number, destination).unwrap();
     }
-    // The memory of each is given back as soon as its bytes have left; those that the lane takes with it are
+    // The memory of each is released as soon as its bytes have left; those that the lane takes with it are
     // gone.
     for number in 0..40 {
         let mut bytes = pattern(M, number);

@@ -104,7 +104,7 @@ fn exchange(session: Session, numbers: u64, transfers: &[usize]) {
                     let sending = sending.unwrap();
                     sending.wait().unwrap();
                     drop(sending);
-                    // Memory that has been given back may hold anything.
+                    // Memory that has been released may hold anything.
                     bytes.fill(0xee);
                 });
             }

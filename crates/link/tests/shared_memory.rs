@@ -278,7 +278,7 @@ fn where_memory_cannot_be_shared_the_session_goes_on_over_tcp_and_says_why() {
         for (join, reason) in [
             (refuses("no memory today"), "no memory today"),
             (grants(no_descriptor), "no descriptor came"),
-            (grants(b"nonsense, 24 bytes of it"), "makes no sense"),
+            (grants(b"nonsense, 24 bytes of it"), "malformed message"),
             (grants(b""), "sent no memory"),
         ] {
             let address = half_hearted(join);

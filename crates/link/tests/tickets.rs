@@ -162,7 +162,7 @@ fn a_client_with_a_key_of_its_own_is_known_by_its_name() {
             assert_eq!(accepted.unwrap(), Some((own.client().unwrap(), key_id(&own))));
         } else {
             assert!(matches!(accepted, Err(AcceptError::ClientNotAccepted(NotAccepted::Unknown))));
-            assert!(refused.contains("knows no client with this key"), "{refused}");
+            assert!(refused.contains("has no client with this key"), "{refused}");
         }
     }
 }
@@ -184,7 +184,7 @@ fn an_invitation_enrols_a_key() {
     assert!(matches!(request, Request::Enrol { key: found, .. } if found.0 == *key.bytes()), "{request:?}");
     let (target, accepted) = authenticate_invited(Some(Key::generate()), Some(secret.clone()));
     let refused = enrol(target, &Key::generate_for(ada), &key).unwrap_err().to_string();
-    assert!(refused.contains("knows no such invitation"), "{refused}");
+    assert!(refused.contains("has no such invitation"), "{refused}");
     let accepted = accepted.join().unwrap();
     assert!(matches!(accepted, Err(AcceptError::ClientNotAccepted(NotAccepted::InvitationUnknown))));
     // The server that was reached does not hold the secret, and says that it knows the invitation.

@@ -198,7 +198,7 @@ impl Case {
         }
     }
 
-    /// Bytes that one operation copies; 0 for what is no copy.
+    /// Bytes that one operation copies; 0 if it is not a copy.
     pub fn bytes(self) -> u64 {
         match self {
             Self::Copy { bytes, .. } => bytes,

@@ -14,7 +14,7 @@ use crate::table::heading;
 #[derive(Debug, Error)]
 pub enum FilesError {
     /// The folder cannot be made.
-    #[error("the folder {} for the results cannot be made: {cause}", folder.display())]
+    #[error("cannot create the folder {} for the results: {cause}", folder.display())]
     Folder {
         /// The folder.
         folder: PathBuf,
@@ -120,6 +120,6 @@ mod tests {
         let file = folder.path().join("file");
         std::fs::write(&file, "").unwrap();
         let error = prepare(&file.join("results")).unwrap_err().to_string();
-        assert!(error.contains("file/results") && error.contains("cannot be made"), "{error}");
+        assert!(error.contains("file/results") && error.contains("cannot create the folder"), "{error}");
     }
 }

@@ -17,7 +17,7 @@ const FRAME: usize = 20;
 
 /// A row that makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("the measuring program printed a row that makes no sense here: {0:?}; both must be of one version")]
+#[error("the measuring program printed an unexpected row: {0:?}; both programs must have the same version")]
 pub struct BadRow(pub String);
 
 /// Why a job brought no figures, or not all.
@@ -51,7 +51,7 @@ pub enum JobError {
     #[error(transparent)]
     Row(#[from] BadRow),
     /// It says nothing.
-    #[error("the job ended well and printed no row")]
+    #[error("the job succeeded but printed no row")]
     Nothing,
 }
 

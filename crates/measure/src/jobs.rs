@@ -188,7 +188,7 @@ pub(crate) mod tests {
         assert_eq!(run.record(&'x', 1).unwrap().summary.median, 4.0);
         assert_eq!(run.records.iter().map(|record| record.case).collect::<String>(), "xyxyxy");
         assert_eq!(run.targets[0].skipped, ["energy: none"]);
-        assert_eq!(run.errors(), ["c: the job ended well and printed no row"]);
+        assert_eq!(run.errors(), ["c: the job succeeded but printed no row"]);
         assert_eq!(snapshots, [2, 4, 6, 6, 6, 6, 6]);
     }
 }

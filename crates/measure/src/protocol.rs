@@ -109,7 +109,7 @@ pub enum MessageError {
     #[error("the pipe to the other process is broken: {0}")]
     Pipe(#[from] io::Error),
     /// A line makes no sense.
-    #[error("a message of the other process cannot be understood ({cause}): {line:?}")]
+    #[error("malformed message from the other process ({cause}): {line:?}")]
     Damaged {
         /// The line's beginning.
         line: String,

@@ -237,7 +237,7 @@ fn outcome(reply: Reply) -> Outcome {
         Reply::Wrong { reason } => Outcome::Wrong { reason },
         Reply::Refused { reason } | Reply::Unable { reason } => Outcome::Refused { reason },
         Reply::Ready(_) | Reply::Prepared | Reply::Measured(_) => {
-            Outcome::Refused { reason: "the process that measures answered another question".to_owned() }
+            Outcome::Refused { reason: "the measuring process sent an unexpected response".to_owned() }
         }
     }
 }

@@ -52,13 +52,13 @@ pub struct Target {
 #[derive(Debug, Error)]
 pub enum TargetError {
     /// No process can be started.
-    #[error("the process that measures cannot be started: {0}")]
+    #[error("cannot start the measuring process: {0}")]
     NotStarted(io::Error),
     /// It has ended.
-    #[error("the process that measures has ended by itself ({0})")]
+    #[error("the measuring process ended unexpectedly ({0})")]
     Ended(String),
     /// It does not answer.
-    #[error("the process that measures has not answered for {} s", WORKER_TIMEOUT.as_secs())]
+    #[error("the measuring process has not responded for {} s", WORKER_TIMEOUT.as_secs())]
     Silent,
     /// It talks nonsense.
     #[error(transparent)]
@@ -107,7 +107,7 @@ impl Process {
         match process.reply()? {
             Reply::Ready(introduction) => process.introduction = introduction,
             Reply::Unable { reason } => return Err(TargetError::Unable(reason)),
-            other => return Err(TargetError::Unable(format!("it began with {other:?}"))),
+            other => return Err(TargetError::Unable(format!("its first line was {other:?}"))),
         }
         Ok(process)
     }

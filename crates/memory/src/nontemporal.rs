@@ -60,7 +60,7 @@ mod streaming {
                 }
             }
             if lines > 0 {
-                // These stores are not in order with others: whoever is told of the bytes must find them.
+                // These stores are not in order with others: whoever is notified of the bytes must find them.
                 _mm_sfence();
             }
             core::ptr::copy_nonoverlapping(from.add(after), to.add(after), length - after);

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// The most nodes that are told apart.
+/// The most nodes that are distinguished.
 pub const MAX_NODES: usize = 16;
 
 /// `MPOL_F_NODE | MPOL_F_ADDR`: the node of an address is asked for, as linux/mempolicy.h numbers it.

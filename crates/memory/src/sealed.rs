@@ -1,6 +1,6 @@
 //! Sealed memfd: memory of another process that is safe to map.
 //!
-//! One whose size is sealed. Of any other the owner could take pages away, which would end whoever has mapped
+//! One whose size is sealed. Of any other the owner could take pages away, which would end the processes that have mapped
 //! it.
 
 use std::io;
@@ -15,7 +15,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum SealedMemoryError {
     /// The other process could take pages away, which would end this one.
-    #[error("the memory is not sealed against being cut short")]
+    #[error("the memory is not sealed against truncation")]
     NotSealed,
     /// It is smaller or larger than was said.
     #[error("the memory has {found} bytes instead of {expected}")]
@@ -26,7 +26,7 @@ pub enum SealedMemoryError {
         found: u64,
     },
     /// The system refuses it.
-    #[error("memory of {bytes} bytes cannot be shared: {cause}")]
+    #[error("cannot share memory of {bytes} bytes: {cause}")]
     System {
         /// How large it is.
         bytes: u64,

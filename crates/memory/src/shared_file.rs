@@ -1,7 +1,7 @@
 //! Shared memory file (memfd) that others may write and truncate.
 //!
 //! Only files of tmpfs and hugetlbfs (`memfd_create`, `/dev/shm`, System V shared memory) are taken: their
-//! pages are always there, while those of a file system of somebody else's making can keep whoever touches
+//! pages are always there, while those of another user's file system can block whatever thread touches
 //! them waiting for ever, and devices cannot write to those of a disk. What is cut short later raises SIGBUS
 //! in whoever uses it.
 
@@ -21,10 +21,10 @@ use thiserror::Error;
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum SharedFileError {
     /// It lies on a disk, or is no file at all.
-    #[error("it is a file of another kind than memory (memfd, /dev/shm)")]
+    #[error("it is not a memory file (memfd, /dev/shm)")]
     NotInMemory,
     /// The program may not write to it.
-    #[error("it may only be read")]
+    #[error("it is read-only")]
     ReadOnly,
     /// It ends before the memory does.
     #[error("the file has {found} bytes, and {needed} are needed")]

@@ -46,25 +46,26 @@ impl ResultCode {
 #[derive(Debug, Error)]
 pub enum NetError {
     /// NCCL passed something that the interface does not allow.
-    #[error("NCCL passed {0}: this version of the plugin does not fit it")]
+    #[error("NCCL passed {0}: this version of the plugin does not support it")]
     Argument(&'static str),
     /// A device that there is not.
-    #[error("NCCL asked for network device {0}, and there is device 0 alone")]
+    #[error("NCCL requested network device {0}, but there is only device 0")]
     Device(i32),
     /// What is set cannot be used.
     #[error(transparent)]
     Settings(#[from] ValueError),
     /// Kernels cannot poll what this machine writes.
     #[error(
-        "NCCL wants to send through memory of this machine, and the GPU's server has a mirror of it over a network, in \
-         which NCCL's kernels would wait for ever: give all ranks GPUs of one server that reach each other (NVLink or \
-         PCIe), run the ranks on the server's own machine, or use another backend between servers, such as gloo"
+        "NCCL would send through memory of this machine, of which the GPU's server has only a mirror over a \
+         network, so NCCL's kernels would wait for ever: give all ranks GPUs of one server that reach each \
+         other (NVLink or PCIe), run the ranks on the server's own machine, or use another backend between \
+         servers, such as gloo"
     )]
     Mirrored,
     /// A child of the process that initialised NCCL.
     #[error(
-        "this process was forked from one that uses NCCL and has none of its connections: initialise NCCL in it anew, \
-         after exec"
+        "this process was forked from one that uses NCCL and has none of its connections: initialise NCCL \
+         again, after exec"
     )]
     Forked,
     /// The system refused something.
@@ -76,21 +77,21 @@ pub enum NetError {
         cause: io::Error,
     },
     /// A handle that is none of this plugin's.
-    #[error("the peer's connect handle is not one of this plugin ({0}): load the same plugin at all ranks")]
+    #[error("the peer's connect handle is not from this plugin ({0}): load the same plugin in all ranks")]
     Handle(&'static str),
     /// The driver refused something.
-    #[error("memory of a GPU cannot be registered: {0}")]
+    #[error("cannot register GPU memory: {0}")]
     Cuda(CudaError),
     /// No address of the peer could be reached.
     #[error(
-        "the peer cannot be reached at any of its addresses: {0}. Name the interface with NCCL_SOCKET_IFNAME"
+        "cannot connect to the peer at any of its addresses: {0}. Name the interface with NCCL_SOCKET_IFNAME"
     )]
     Unreachable(String),
     /// The connection had failed before, which was logged.
     #[error("the connection has failed")]
     Failed(ResultCode),
     /// A panic.
-    #[error("the plugin panicked: this is an error of the plugin, please report it")]
+    #[error("the plugin panicked: this is a bug in the plugin, please report it")]
     Panicked,
 }
 

@@ -51,8 +51,9 @@ impl GpuMemory {
     pub fn prepare(&self) -> Result<(), CudaError> {
         if self.memory.belongs_to_context() && !Driver::is_remote() {
             log::warn(
-                "memory of cudaMalloc is sent by the plugin: another thread that frees memory holds up its copies, and \
-                 stands still with them if it waits for NCCL's kernel; NCCL_CUMEM_ENABLE=1 has NCCL take other memory",
+                "memory of cudaMalloc is sent by the plugin: another thread that frees memory delays its \
+                 copies, and deadlocks with them if it waits for NCCL's kernel; with NCCL_CUMEM_ENABLE=1, \
+                 NCCL uses other memory",
             );
         }
         let scope = self.scope()?;
@@ -136,8 +137,8 @@ pub struct ImportedMemory {
 pub enum MapError {
     /// Its GPU is none of this process's, or not reached by its.
     #[error(
-        "the sender's GPU is not seen by this process, or not reached by its own: let each process see all GPUs (`--gpus \
-         all` for containers, no CUDA_VISIBLE_DEVICES) and choose its own by number"
+        "this process does not see the sender's GPU, or its own GPU cannot access it: let each process see \
+         all GPUs (`--gpus all` for containers, no CUDA_VISIBLE_DEVICES) and choose its own by number"
     )]
     Unseen,
     /// It did not come along.

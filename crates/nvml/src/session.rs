@@ -159,7 +159,7 @@ impl Server {
         count
             .and_then(|count| count.bytes.try_into().ok())
             .map(u32::from_le_bytes)
-            .ok_or_else(|| format!("the server at {} does not tell how many GPUs it has", self.target))
+            .ok_or_else(|| format!("the server at {} does not report how many GPUs it has", self.target))
     }
 
     /// Lets the server carry out a call.
@@ -180,7 +180,7 @@ impl Server {
                         self.connection = Connection::Open(exchange);
                         return Ok(outcome);
                     }
-                    Err(damage) => format!("its answer is damaged: {damage}"),
+                    Err(damage) => format!("its response is malformed: {damage}"),
                 }
             }
             Ok(None) => "it ended the connection".to_owned(),
@@ -197,8 +197,8 @@ impl Server {
 fn targets() -> Result<Vec<Target>, String> {
     check(PROCESS, &[Component::Client]).map_err(|error| error.to_string())?;
     let on = PROCESS.text(&ON).ok_or(
-        "no server is named, so there is no GPU to tell of. Set CAUSEWAY_ON=HOST:PORT, write `on` in a configuration \
-         file, or start the program with `causeway run --on HOST:PORT -- PROGRAM`",
+        "no server is named, so there is no GPU to monitor. Set CAUSEWAY_ON=HOST:PORT, write `on` in a \
+         configuration file, or start the program with `causeway run --on HOST:PORT -- PROGRAM`",
     )?;
     servers(&on, None).map_err(|cause| format!("{} cannot be used: {cause}", PROCESS.origin(&ON)))
 }

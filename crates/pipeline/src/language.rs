@@ -41,8 +41,8 @@ pub struct UserTableError {
 pub enum PipelineError {
     /// A part is none that the language has.
     #[error(
-        "`{part}` in the rule `{rule}` is not understood; a part is written like `8x4M` (buffers and their \
-         size), `4 lanes` or `2 threads`, with commas between them"
+        "`{part}` in the rule `{rule}` is invalid; a part is written like `8x4M` (buffers and their size), \
+         `4 lanes` or `2 threads`, with commas between them"
     )]
     Part {
         /// The part.
@@ -52,15 +52,15 @@ pub enum PipelineError {
     },
     /// What stands before the colon is no range of sizes.
     #[error(
-        "{0}; before the colon stands a range of sizes such as \
-         `..1M`, `64K..1M` or `1M..`, and before that, if wanted, tcp, shm or verbs, and to-device or from-device"
+        "{0}; a range of sizes comes before the colon, such as `..1M`, `64K..1M` or `1M..`, and optionally, \
+         before that, tcp, shm or verbs, and to-device or from-device"
     )]
     Head(RuleError),
     /// A range ends before it begins.
     #[error(transparent)]
     NoSizes(RuleError),
     /// A number is beyond what can be.
-    #[error("`{part}` asks for {found} {what}; it must be from {min} to {max}")]
+    #[error("`{part}` requests {found} {what}; it must be from {min} to {max}")]
     Limit {
         /// The part.
         part: String,
@@ -74,7 +74,7 @@ pub enum PipelineError {
         max: String,
     },
     /// A rule says the same thing twice.
-    #[error("the rule `{rule}` states its {what} twice; leave one out")]
+    #[error("the rule `{rule}` states its {what} twice; remove one")]
     Twice {
         /// What is stated twice.
         what: &'static str,
@@ -82,7 +82,7 @@ pub enum PipelineError {
         rule: String,
     },
     /// There is nothing between two semicolons.
-    #[error("a rule is empty; between semicolons stands something like `1M..: 8x4M, 4 lanes`")]
+    #[error("a rule is empty; write one such as `1M..: 8x4M, 4 lanes` between semicolons")]
     NoRule,
 }
 
@@ -242,17 +242,17 @@ mod tests {
     fn errors_name_what_was_written_and_what_to_write() {
         for (text, required) in [
             ("4x4M; ; 2 lanes", "a rule is empty"),
-            ("4x", "`4x` in the rule `4x` is not understood"),
+            ("4x", "`4x` in the rule `4x` is invalid"),
             ("fast", "written like `8x4M`"),
-            ("..1M: 4x4M 2 lanes", "not understood"),
+            ("..1M: 4x4M 2 lanes", "is invalid"),
             ("1M: 4x4M", "`1M` in the rule"),
             ("udp ..1M: 4x4M", "tcp, shm or verbs"),
             ("tcp tcp ..1M: 4x4M", "`tcp ..1M` in the rule"),
-            ("2M..1M: 4x4M", "larger one"),
-            ("0 lanes", "asks for 0 lanes; it must be from 1 to 32"),
-            ("4x1K", "asks for 1K bytes a buffer; it must be from 64K to 64M"),
+            ("2M..1M: 4x4M", "must be larger"),
+            ("0 lanes", "requests 0 lanes; it must be from 1 to 32"),
+            ("4x1K", "requests 1K bytes a buffer; it must be from 64K to 64M"),
             ("2 lanes, 3 lanes", "states its lanes twice"),
-            ("99999999999999999999 lanes", "not understood"),
+            ("99999999999999999999 lanes", "is invalid"),
         ] {
             let error = Table::parse(text).unwrap_err().to_string();
             assert!(error.contains(required), "{text}: {error}");

@@ -79,7 +79,7 @@ pub enum ProfileError {
         cause: io::Error,
     },
     /// The file is no profile.
-    #[error("the profile {} is damaged ({cause}) and not used; `causeway tune` makes a new one", path.display())]
+    #[error("the profile {} is damaged ({cause}) and not used; `causeway tune` creates a new one", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -87,7 +87,7 @@ pub enum ProfileError {
         cause: String,
     },
     /// The file cannot be written.
-    #[error("{} cannot be written, so that no profile can be kept: {cause}", path.display())]
+    #[error("cannot write {}, so no profile is stored: {cause}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
@@ -253,7 +253,7 @@ mod tests {
             (String::new(), "damaged"),
             (good[..good.len() / 2].to_owned(), "damaged"),
             (good.replace("\"form\":1", "\"form\":7"), "its form is 7"),
-            (good.replace("8x4M", "8x4Q"), "not understood"),
+            (good.replace("8x4M", "8x4Q"), "is invalid"),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = Profile::find(folder.path(), &profile().pair).unwrap_err().to_string();
@@ -269,7 +269,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         for error in [profile().write(file.path()).map(drop), prepare(file.path())] {
             let error = error.unwrap_err().to_string();
-            assert!(error.contains("cannot be written"), "{error}");
+            assert!(error.contains("cannot write"), "{error}");
         }
         assert!(prepare(&tempfile::tempdir().unwrap().path().join("new")).is_ok());
     }

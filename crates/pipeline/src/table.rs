@@ -59,7 +59,7 @@ const LONG: usize = 4 * M;
 /// last; others are written past the caches. A device reads 30 GB/s from caches and 54 from memory, so that
 /// whoever waits for a copy of 16 MiB has it sooner from there. But a copy that is too long for the caches
 /// comes from memory itself, and passes there three times then: 256 MiB to a device, and rows of asynchronous
-/// copies, are a fifth faster by way of the caches (a virtual machine with an H200, 2026-11-23).
+/// copies, are a fifth faster through the caches (a virtual machine with an H200, 2026-11-23).
 pub const NONTEMPORAL_UP_TO: usize = 4 * M;
 
 /// Bytes of the longest piece of a copy over TCP, on long networks.

@@ -19,7 +19,7 @@ pub enum CompileError {
         message: String,
     },
     /// The text is of a later version of the language than is known here.
-    #[error("{}`.version {}.{}` is later than {}.{}, the last that the software GPU knows",
+    #[error("{}`.version {}.{}` is later than {}.{}, the latest that the software GPU supports",
         source_prefix(*.source_index), .version / 10, .version % 10, LAST_VERSION / 10, LAST_VERSION % 10)]
     LaterVersion {
         /// Which of the sources, from 0.

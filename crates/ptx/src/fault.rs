@@ -29,7 +29,7 @@ impl fmt::Display for ThreadPosition {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
     /// An access outside of live memory (CUDA: `ILLEGAL_ADDRESS`).
-    #[error("{at} touched address {address:#x}, which is not device memory")]
+    #[error("{at} accessed address {address:#x}, which is not device memory")]
     IllegalAddress {
         /// The address: generic for global and generic accesses, an offset in the window for shared and local
         /// ones.
@@ -39,7 +39,7 @@ pub enum Fault {
     },
     /// An access that is not a multiple of its size (CUDA: `MISALIGNED_ADDRESS`).
     #[error(
-        "{at} touched address {address:#x} with an access of {size} bytes, which must be aligned to its size"
+        "{at} accessed {size} bytes at address {address:#x}, which is not aligned to the size of the access"
     )]
     Misaligned {
         /// The address, as for [`Fault::IllegalAddress`].
@@ -79,7 +79,7 @@ pub enum Fault {
         at: ThreadPosition,
     },
     /// An instruction reads or writes by a handle that no texture or surface has (CUDA: `ILLEGAL_ADDRESS`).
-    #[error("{at} used {handle:#x}, which is no {what} of this context")]
+    #[error("{at} used {handle:#x}, which is not a {what} of this context")]
     NoObject {
         /// "texture" or "surface".
         what: &'static str,
@@ -89,7 +89,7 @@ pub enum Fault {
         at: ThreadPosition,
     },
     /// An access outside of a surface that is to trap there (CUDA: `ILLEGAL_ADDRESS`, as on an H100).
-    #[error("{at} reached outside of surface {surface:#x}")]
+    #[error("{at} accessed memory outside of surface {surface:#x}")]
     OutsideSurface {
         /// Its handle.
         surface: u64,

@@ -8,7 +8,7 @@ use crate::link::{FunctionId, Image, Reachable, VariableId};
 use crate::lower::{WarpUse, frame_layout, polls_memory, waits_for_others};
 use crate::parse::syntax::Space;
 
-/// Local memory that calls may use when their depth cannot be told in advance (recursion, calls through
+/// Local memory that calls may use when their depth cannot be known in advance (recursion, calls through
 /// pointers).
 pub(crate) const LOCAL_FOR_RECURSION: u64 = 32 << 10;
 

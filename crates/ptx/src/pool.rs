@@ -68,7 +68,7 @@ impl Pool {
     }
 
     /// Has the work of a launch of `blocks` blocks done, by as many threads as can be of use: returns when all of them
-    /// have returned from `work`, to which each is told how many there may be. Threads of less urgent launches
+    /// have returned from `work`, to which the maximum number is passed each time. Threads of less urgent launches
     /// may join it where it `may_be_joined`.
     pub(crate) fn run(&self, blocks: u64, priority: i32, may_be_joined: bool, work: &Work<'_>) {
         let helpers = (self.threads.helpers() as u64).min(blocks.saturating_sub(1)) as usize;

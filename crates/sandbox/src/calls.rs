@@ -215,10 +215,10 @@ const TIOCLINUX: u64 = 0x541c;
 #[derive(Debug, Error)]
 pub enum CallsError {
     /// The list cannot be made into a program of the kernel.
-    #[error("the list of system calls cannot be made: {0}")]
+    #[error("cannot build the system call filter: {0}")]
     Made(#[from] BackendError),
     /// The kernel refused.
-    #[error("the kernel does not take the list of system calls: {0}")]
+    #[error("the kernel rejected the system call filter: {0}")]
     Refused(#[from] seccompiler::Error),
 }
 

@@ -43,13 +43,13 @@ pub struct Confinement {
 #[derive(Debug, Error)]
 pub enum ConfinementError {
     /// What a thread gives up, the others would keep.
-    #[error("this worker has {0} threads where it should have one, so that it cannot be confined")]
+    #[error("this worker has {0} threads where it should have one, so it cannot be confined")]
     Threads(usize),
     /// The number of threads is not known.
-    #[error("a worker cannot count its threads, so that it cannot be confined: {0}")]
+    #[error("a worker cannot count its threads, so it cannot be confined: {0}")]
     Uncounted(io::Error),
     /// The kernel would end other processes before this one.
-    #[error("a worker cannot offer itself for when memory runs out (/proc/self/oom_score_adj): {0}")]
+    #[error("a worker cannot set its OOM score (/proc/self/oom_score_adj): {0}")]
     NotOffered(io::Error),
     /// It keeps what its user may do.
     #[error(transparent)]

@@ -56,10 +56,10 @@ const OWN_THREADS: &str = "/proc/self/task";
 #[derive(Debug, Error)]
 pub enum FilesError {
     /// The kernel refused.
-    #[error("the kernel does not take the rules for a worker's files: {0}")]
+    #[error("the kernel rejected the rules for a worker's files: {0}")]
     Refused(#[from] RulesetError),
     /// `/proc` is not there, or not that of this process.
-    #[error("the threads of a worker cannot be found in {OWN_THREADS}: {0}")]
+    #[error("cannot find the threads of a worker in {OWN_THREADS}: {0}")]
     OwnThreads(PathFdError),
     /// The kernel had Landlock when the server started.
     #[error("the kernel does not enforce the rules for a worker's files")]

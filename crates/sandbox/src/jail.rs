@@ -29,10 +29,13 @@ pub enum Purpose {
 #[derive(Debug, Error)]
 pub enum JailError {
     /// As many processes run as there are users for them.
-    #[error("all users for workers are taken: wait for a session to end, or give more with --worker-users")]
+    #[error(
+        "all users for workers are in use: wait for a session to end, or provide more with \
+        --worker-users"
+    )]
     NoUser,
     /// Its control group cannot be made.
-    #[error("no control group can be made for a worker: {0}")]
+    #[error("cannot create a control group for a worker: {0}")]
     Group(io::Error),
 }
 

@@ -1,11 +1,11 @@
 //! The sandbox of worker processes: what a worker may do that has come to run foreign code.
 //!
-//! A worker executes what a client sends, by way of NVIDIA's driver or of code that was made for it. Whoever
+//! A worker executes what a client sends, through NVIDIA's driver or of code that was made for it. Whoever
 //! finds a way to run code of their own there must find nothing: no file, no other process, no socket, no
 //! program, and no more memory than the session's.
 //!
 //! The broker decides once, when it starts, what can be had on this machine ([`Plan`]), and says what cannot.
-//! For every process it starts there is a [`Jail`]: a user and a control group of its own, given back when
+//! For every process it starts there is a [`Jail`]: a user and a control group of its own, released when
 //! the process has ended. Confinement happens in three steps, since each has to come as early as it can and
 //! no earlier:
 //!

@@ -18,7 +18,8 @@ const HELPER: &str = "nvidia-modprobe";
 pub enum NodesError {
     /// There is no helper, or it cannot be run.
     #[error(
-        "the device nodes {missing} are missing and `{HELPER}` cannot be run ({cause}): make them before the server starts"
+        "the device nodes {missing} are missing and `{HELPER}` cannot be run ({cause}): create them before \
+         the server starts"
     )]
     NoHelper {
         /// Those that are missing.
@@ -27,7 +28,7 @@ pub enum NodesError {
         cause: io::Error,
     },
     /// The helper did not make them.
-    #[error("`{HELPER}` did not make the device nodes {missing}: make them before the server starts")]
+    #[error("`{HELPER}` did not create the device nodes {missing}: create them before the server starts")]
     StillMissing {
         /// Those that are missing.
         missing: String,
@@ -95,7 +96,7 @@ fn minor(information: &str) -> Option<u32> {
     information.lines().find_map(|line| line.strip_prefix("Device Minor:"))?.trim().parse().ok()
 }
 
-/// What the helper is told: `-c N` makes the node of a GPU, `-u` those of unified memory, and it always makes
+/// Arguments of the helper: `-c N` makes the node of a GPU, `-u` those of unified memory, and it always makes
 /// that for control.
 fn arguments(missing: &[PathBuf]) -> Vec<String> {
     let mut arguments = vec!["-u".to_owned()];

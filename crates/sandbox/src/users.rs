@@ -29,8 +29,7 @@ pub struct UserRange {
 /// Why a text is no [`UserRange`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{text}` is no range of users: {cause}; give FIRST-LAST, numbers of users that nobody has, for example \
-     {}",
+    "`{text}` is not a range of users: {cause}; give FIRST-LAST, unused user IDs, for example {}",
     UserRange::DEFAULT
 )]
 pub struct BadUsers {
@@ -122,7 +121,7 @@ impl Users {
     }
 }
 
-/// The user of one process; given back when dropped.
+/// The user of one process; released when dropped.
 #[derive(Debug)]
 pub struct User {
     number: u32,

@@ -27,7 +27,7 @@ pub fn run(mut connection: Connection) -> ExitCode {
             Ok(Some(bytes)) => bytes,
             Ok(None) => break,
             Err(error) => {
-                tracing::debug!("a client that asks about this machine is gone: {error}");
+                tracing::debug!("a client that requested a diagnosis has disconnected: {error}");
                 break;
             }
         };
@@ -35,7 +35,7 @@ pub fn run(mut connection: Connection) -> ExitCode {
         let request = match input.value().and_then(|request| input.finish().map(|()| request)) {
             Ok(request) => request,
             Err(error) => {
-                tracing::warn!("the question of a client is damaged: {error}");
+                tracing::warn!("malformed request from a client: {error}");
                 return ExitCode::FAILURE;
             }
         };

@@ -31,7 +31,7 @@ pub const LINGER: Duration = Duration::from_millis(1);
 /// Parts of a nanosecond in virtual time, so that shares divide it exactly enough.
 const PARTS: u128 = 1 << 20;
 
-/// What a session is to be told.
+/// A message for a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<S> {
     /// It may start kernels.
@@ -198,7 +198,7 @@ impl<S: Copy + Eq + Hash, P: Copy + Eq + Hash> FairQueue<S, P> {
         }
     }
 
-    /// What sessions are to be told by now.
+    /// Messages that are due for sessions.
     pub fn actions(&mut self, now: Duration) -> Vec<Action<S>> {
         self.advance(now);
         if self.slot.is_none() {

@@ -86,7 +86,7 @@ impl Default for HungWorker {
 /// A text that names no [`HungWorker`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{0}` does not say what to do about a worker that hangs: give warn or kill, and if you like a time behind a colon, for \
+    "`{0}` is not an action for a hung worker: give warn or kill, optionally with a time after a colon, for \
      example kill:3600 or kill:1h"
 )]
 pub struct UnknownHungWorker(String);

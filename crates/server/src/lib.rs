@@ -2,8 +2,8 @@
 //!
 //! Broker and workers are one program. The [`broker`] listens, authenticates and starts workers; it never
 //! touches a GPU. A [`worker`] serves one client process, so that a GPU fault, a crash or a leak ends with
-//! its owner. One process more, the monitor, answers everybody who only asks how the GPUs are; it is started
-//! with the first such question. And whoever asks what the server's machine is like (`causeway doctor --on`)
+//! its owner. One process more, the monitor, answers clients that only query the state of the GPUs; it is started
+//! with the first such request. A client that requests a diagnosis of the server's machine (`causeway doctor --on`)
 //! gets a process for that question alone. All of these processes begin with [`worker_main`].
 //!
 //! | module | contents |
@@ -55,9 +55,7 @@ pub fn worker_main() -> ExitCode {
         Ok(Task::Monitor { gpu, control }) => monitor::run(gpu, control),
         Ok(Task::Diagnosis(connection)) => diagnosis::run(*connection),
         Err(error) => {
-            tracing::error!(
-                "this worker cannot begin: {error}. Workers are started by `causeway serve` only"
-            );
+            tracing::error!("this worker cannot start: {error}. Only `causeway serve` starts workers");
             ExitCode::FAILURE
         }
     }

@@ -95,7 +95,7 @@ fn take_in(shared: &Arc<Shared>) -> bool {
                 let asker = Asker { source, host, device_memory };
                 add_client(shared, asker, credential, Connection::new(TcpStream::from(socket), keys));
             }
-            Ok((ToMonitor::Client { .. }, None)) => tracing::warn!("a client came without its connection"),
+            Ok((ToMonitor::Client { .. }, None)) => tracing::warn!("a client arrived without its connection"),
             Ok((ToMonitor::Revoked { credential }, _)) => shared.connections.lock().end(credential),
             Ok((ToMonitor::SessionStarted(worker, source), _)) => {
                 workers.insert(worker.worker, MonitoredSession { worker, source, page: None });
@@ -109,7 +109,7 @@ fn take_in(shared: &Arc<Shared>) -> bool {
                 workers.remove(&worker);
             }
             Err(ControlError::Damaged(error)) => {
-                tracing::warn!("a message of the broker is damaged: {error}");
+                tracing::warn!("malformed message from the broker: {error}");
             }
             Err(_) => return false,
         }
@@ -155,7 +155,7 @@ fn add_client(shared: &Arc<Shared>, asker: Asker, credential: u32, connection: C
     });
     if let Err(error) = started {
         shared.connections.lock().open.remove(&number);
-        tracing::error!("a client cannot be answered, for no thread can be started: {error}");
+        tracing::error!("cannot serve a client: starting a thread failed: {error}");
     }
 }
 
@@ -176,12 +176,12 @@ fn serve(shared: &Shared, asker: &Asker, mut connection: Connection) {
         let request = match exchange.receive(None) {
             Ok(Some(request)) => request,
             Ok(None) => return,
-            Err(error) => return tracing::debug!("a client that monitors is gone: {error}"),
+            Err(error) => return tracing::debug!("a monitoring client has disconnected: {error}"),
         };
         let mut input = Decoder::new(&request);
         let call = match input.value().and_then(|call| input.finish().map(|()| call)) {
             Ok(call) => call,
-            Err(error) => return tracing::warn!("the question of a client is damaged: {error}"),
+            Err(error) => return tracing::warn!("malformed request from a client: {error}"),
         };
         let mut outcome = answer(&*monitor, &call, &shared.own_processes(asker));
         if let Some(limit) = asker.device_memory {

@@ -147,7 +147,7 @@ fn one_peer_has_so_many_sessions_and_gets_their_places_back() {
     drop(other);
     wait_for_sessions(&broker, 1);
     let sessions_started = Instant::now();
-    // The seat is given back a moment after the session has gone from the table.
+    // The seat is released a moment after the session has gone from the table.
     while open(broker.target(), "echo").is_err() {
         assert!(sessions_started.elapsed() < SOON, "its place does not come back");
     }

@@ -107,7 +107,7 @@ fn a_worker_program_that_cannot_be_started_is_reported_to_the_client() {
     let broker =
         Broker::start(BrokerConfig { worker_program: "/nonexistent/worker".into(), ..config(None) }).unwrap();
     let text = refusal(open(broker.target(), "echo"));
-    assert!(text.contains("the server could not start a worker"), "{text}");
+    assert!(text.contains("the server cannot start a worker"), "{text}");
 }
 
 #[test]
@@ -121,9 +121,9 @@ fn keys_must_fit() {
     let text = with(&closed_broker, Some(Key::generate()));
     assert!(text.contains("the key is not this server's"), "{text}");
     let text = with(&closed_broker, None);
-    assert!(text.contains("it demands a key: give its whole connect string"), "{text}");
+    assert!(text.contains("it requires a key: give its whole connect string"), "{text}");
     let text = with(&open_broker, Some(Key::generate()));
-    assert!(text.contains("it has no key, for it was started with --insecure-no-key"), "{text}");
+    assert!(text.contains("it has no key, since it was started with --insecure-no-key"), "{text}");
     assert_echo(&mut open(open_broker.target(), "echo").unwrap(), b"still there");
     assert_echo(&mut open(closed_broker.target(), "echo").unwrap(), b"still there");
 }

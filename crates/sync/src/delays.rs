@@ -1,7 +1,7 @@
 //! Delays by chance wherever one thread or process hands over to another, so that tests meet the orders that a busy machine gives once a day.
 //!
 //! `CAUSEWAY_TEST_DELAYS=PER_MILLE:MICROSECONDS` has so many hand-overs in a thousand wait, each up to so long. It means something
-//! in builds with debug assertions alone: in a release [`inject`] is empty, and nobody looks at the variable.
+//! in builds with debug assertions alone: in a release [`inject`] is empty, and the variable is not read.
 
 /// Waits by chance, in a test that asks for it. To be called where nothing is locked that others need to go on.
 #[inline(always)]

@@ -10,7 +10,7 @@
 //! either comes.
 //!
 //! Waking a thread that sleeps on an eventfd ([`EventfdWake`]) takes 50 to 100 us on a virtual machine whose
-//! processor has been given back meanwhile. Called when the wait begins, it is awake when the peer speaks;
+//! processor has been released meanwhile. Called when the wait begins, it is awake when the peer speaks;
 //! woken by what the peer says, it would be late by that.
 
 use core::sync::atomic::Ordering;
@@ -190,7 +190,8 @@ impl EventfdWake {
         self.event.readable()
     }
 
-    /// Sleeps until `descriptor` has something to read or somebody wakes the thread, at most for `timeout`. For one thread.
+    /// Sleeps until `descriptor` has something to read or somebody wakes the thread, at most for `timeout`.
+    /// For one thread.
     pub fn park(&self, descriptor: Readable<'_>, timeout: Duration) -> WakeReason {
         self.is_parked.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -209,8 +210,8 @@ impl EventfdWake {
         }
     }
 
-    /// Wakes the thread if it sleeps; a fence and a load when it does not. One that is about to sleep may be missed: it is woken by
-    /// its descriptor then, only later.
+    /// Wakes the thread if it sleeps; a fence and a load when it does not. One that is about to sleep may be
+    /// missed: it is woken by its descriptor then, only later.
     #[inline]
     pub fn wake_if_parked(&self) {
         fence(Ordering::SeqCst);

@@ -2,7 +2,7 @@
 //!
 //! It is for what is done once in a long time and needs all threads at rest, such as a fork of the process:
 //! the child has no other thread that would finish what it was at, or release a lock. A thread says that it
-//! is inside by a store to a cache line of its own, without a fence: whoever closes the gate has all
+//! is inside by a store to a cache line of its own, without a fence: the thread that closes the gate has all
 //! processors execute one (`membarrier`), so that either that thread sees the closed gate or the closing
 //! thread sees it inside. Where the kernel has no such call the gate cannot be closed.
 
@@ -145,7 +145,7 @@ impl Gate {
     fn wait(&self, slot: usize) {
         loop {
             let closed_by = self.closed_by.load(Ordering::Acquire);
-            // Of those that share a slot none can be told from the others.
+            // Of those that share a slot none can be distinguished from the others.
             let is_own = slot != SHARED
                 && (closed_by as usize == slot + 1 || self.slots[slot].0.load(Ordering::Relaxed) > 1);
             if closed_by == 0 || is_own {

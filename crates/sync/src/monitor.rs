@@ -3,7 +3,7 @@
 //!
 //! The name is that of C. A. R. Hoare, "Monitors: An Operating System Structuring Concept", Communications of
 //! the ACM 17 (1974). Nobody can change the state and forget those who wait: a change that they could wait
-//! for is made by [`change`](Monitor::change), and nobody sleeps without having looked at the state under its
+//! for is made by [`change`](Monitor::change), and no thread sleeps without having checked the state under its
 //! lock.
 //!
 //! Delegated work: the idea is that of flat combining (D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat

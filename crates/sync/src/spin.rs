@@ -1,16 +1,16 @@
 //! Spin policy: how long a thread polls before it sleeps; and the CPU load of this machine.
 //!
 //! Waking a thread that sleeps takes about 5 us on a machine of its own, and 50 to 100 us on a virtual one
-//! whose processor has been given back meanwhile. An answer passes three threads, so a wait that all of them
+//! whose processor has been released meanwhile. An answer passes three threads, so a wait that all of them
 //! slept through was noticed 250 to 500 us late (a virtual machine with an H200, 2026-11-22); a pinned copy
 //! of 16 MiB takes 320. CUDA itself does not sleep at all in a waiting call unless it is told to, where there
 //! are more processors than contexts. So where there are cores to spare threads poll for a while before they
-//! sleep; on few cores whoever is to bring the answer needs the core more. A thread that polls gives its core
+//! sleep; on few cores the thread that brings the answer needs the core more. A thread that polls gives its core
 //! to any other that wants it: otherwise the lanes of a long copy, as many as there are cores, wait up to 4
 //! ms for it, which the scheduler thinks is fair.
 //!
 //! CPU load matters where a limit of time is about the other end of a connection, and is not meant for a
-//! machine on which nobody gets to run.
+//! machine on which no thread makes progress.
 
 use core::cell::Cell;
 use std::time::{Duration, Instant};

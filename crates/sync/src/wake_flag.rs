@@ -1,6 +1,6 @@
 //! Wake flag: a futex in shared memory with which one process wakes the other.
 //!
-//! A word of the shared memory says whether somebody sleeps on it, and is the futex on which it does.
+//! A word of the shared memory says whether a thread sleeps on it, and is the futex on which it does.
 
 use core::sync::atomic::Ordering;
 use std::time::Duration;

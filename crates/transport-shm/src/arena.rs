@@ -1,7 +1,7 @@
 //! Slot allocator of the staging arena: leases, announcements and returns. How large it is says `staging`.
 //!
 //! The sender of transfers is the *allocator* of its half: it takes a range of slots, fills it, and announces
-//! it. The receiver holds it as a [`Lease`] and gives it back by an entry in the ring of returns when it has
+//! it. The receiver holds it as a [`Lease`] and returns it by an entry in the ring of returns when it has
 //! done with the bytes. What is leased is known from the allocator's own table, so a return that cannot be is
 //! noticed.
 
@@ -97,7 +97,7 @@ impl SlotAllocator {
         Ok(Some(Piece::new(allocator, first, address, length)))
     }
 
-    /// A piece of `length` bytes, at most [`max_piece`](Self::longest); waits until the peer has given back
+    /// A piece of `length` bytes, at most [`max_piece`](Self::longest); waits until the peer has released
     /// enough. An error when `over` becomes true first.
     pub(super) fn take(self: &Arc<Self>, length: usize, over: &AtomicBool) -> Result<Piece, LinkError> {
         debug_assert!(length <= self.max_piece());
@@ -132,7 +132,7 @@ impl SlotAllocator {
         }
     }
 
-    /// Says that a piece is filled; it is the peer's from here on, until the peer gives it back.
+    /// Says that a piece is filled; it is the peer's from here on, until the peer returns it.
     pub(super) fn announce(
         &self,
         piece: Piece,
@@ -148,7 +148,7 @@ impl SlotAllocator {
             piece.sent();
             return Ok(());
         }
-        // Every announcement has a slot that is not given back, and there are as many entries as slots. The
+        // Every announcement has a slot that is not released, and there are as many entries as slots. The
         // piece gives its slots up, which takes the lock.
         drop(leased);
         Err(Violation::Indexes)
@@ -166,7 +166,7 @@ pub(super) struct SlotConsumer {
     direction: Direction,
     announcements: Mutex<EntryConsumer<ANNOUNCEMENT_WORDS>>,
     returns: Mutex<EntryProducer<RETURN_WORDS>>,
-    /// Pieces that have not been given back.
+    /// Pieces that have not been released.
     leases: AtomicU32,
 }
 
@@ -190,7 +190,7 @@ impl SlotConsumer {
         })
     }
 
-    /// Whether something is announced that nobody has taken, as far as can be told without a lock.
+    /// Whether something is announced that nobody has taken, as far as can be known without a lock.
     pub(super) fn is_pending(&self) -> bool {
         let announced = self.segment.index(self.direction, Word::Announced).load(Ordering::Acquire);
         announced != self.segment.index(self.direction, Word::Taken).load(Ordering::Relaxed)

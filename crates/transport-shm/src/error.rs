@@ -28,6 +28,6 @@ pub enum UpgradeError {
     #[error(transparent)]
     Segment(#[from] SegmentError),
     /// The other end says something that makes no sense here.
-    #[error("the other end of the socket does not speak as it should: {0}")]
+    #[error("protocol error at the other end of the socket: {0}")]
     Protocol(String),
 }

@@ -41,7 +41,7 @@ pub struct Layout {
 
 /// The layout cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("a staging arena of {upload} + {download} slots is none that this program makes")]
+#[error("a staging arena of {upload} + {download} slots is not one that this program creates")]
 pub struct BadLayout {
     upload: u32,
     download: u32,

@@ -65,7 +65,7 @@ pub(super) struct Receiving {
     segment: Arc<Segment>,
     direction: Direction,
     ring: ByteConsumer,
-    /// Whether the peer has been told that this thread is busy.
+    /// Whether the peer has been informed that this thread is busy.
     is_busy: bool,
 }
 

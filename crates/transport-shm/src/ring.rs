@@ -122,7 +122,7 @@ struct Entries<const WORDS: usize> {
 
 /// What the sender of a transfer says of a piece: transfer, offset, total, length, first slot.
 pub(super) const ANNOUNCEMENT_WORDS: usize = ANNOUNCEMENT / 8;
-/// A piece that is given back: its first slot.
+/// A piece that is released: its first slot.
 pub(super) const RETURN_WORDS: usize = RETURN / 8;
 
 fn announcements(segment: Arc<Segment>, direction: Direction) -> Entries<ANNOUNCEMENT_WORDS> {

@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(refused.downcast_ref(), Some(&Violation::Side));
         assert_eq!(
             refused.to_string(),
-            "the other end broke the protocol: a message beside the shared memory makes no sense"
+            "the other end broke the protocol: malformed message on the socket beside the shared memory"
         );
         hostile.write_all(&[0; 5]).unwrap();
         drop(hostile);

@@ -85,7 +85,7 @@ impl Arrived {
 
 /// Where descriptors of the peer go.
 enum Descriptors {
-    /// Nobody can be told yet.
+    /// There is no owner to notify yet.
     Pending(Vec<Arrived>),
     ToOwner(Arc<Shared>),
     Nowhere,
@@ -249,7 +249,7 @@ impl State {
             Some(link) => {
                 link.lose(error);
             }
-            None => tracing::debug!("shared memory is given up: {error}"),
+            None => tracing::debug!("no longer using shared memory: {error}"),
         }
     }
 

@@ -6,7 +6,7 @@
 //! as the GPU does, another one takes announcements in its place: transfers overtake commands, as they do on
 //! TCP's lanes.
 //!
-//! Whoever owns the link may take a transfer where it lies (`LinkEvents::open_in_place`). Otherwise it is
+//! Whoever owns the link may take a transfer in place (`LinkEvents::open_in_place`). Otherwise it is
 //! copied to its destination, by a thread for that unless it is short.
 
 use std::io;

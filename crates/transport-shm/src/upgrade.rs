@@ -60,7 +60,7 @@ impl Joined {
 }
 
 /// Lets a client that has reached the server's socket join the session: the worker's part. Without a layout
-/// the client is told why there is none.
+/// the client is informed why there is none.
 pub fn offer(socket: OwnedFd, layout: Result<Layout, String>) -> Result<Joined, UpgradeError> {
     let mut connection = Connection::new(TcpStream::from(socket.try_clone()?), None);
     let (segment, memory) = match layout.map_err(SegmentError::NotAllowed).and_then(Segment::create) {
@@ -95,7 +95,7 @@ pub struct Way<'a> {
     /// A folder in which the server's sockets may be, besides where the server says.
     pub socket_folder: Option<&'a Path>,
     /// The server's key, if this process knows it: whoever listens at a socket has to prove it before anything of
-    /// the session is told there.
+    /// the session is notified there.
     pub key: Option<&'a Key>,
 }
 

@@ -11,7 +11,7 @@ pub enum Violation {
     #[error("the indexes of a ring in shared memory contradict each other")]
     Indexes,
     /// An announced piece lies outside the arena, or is longer than its slots.
-    #[error("a piece of {length} bytes in slot {slot} does not lie in the arena")]
+    #[error("a piece of {length} bytes in slot {slot} is not within the arena")]
     Piece {
         /// Its first slot.
         slot: u64,
@@ -21,14 +21,14 @@ pub enum Violation {
     /// More pieces are announced than there are slots.
     #[error("more pieces were announced than the arena has slots")]
     TooManyPieces,
-    /// A slot was given back that was not leased.
+    /// A slot was released that was not leased.
     #[error(transparent)]
     NotLeased(#[from] NotLeased),
     /// The messages beside the rings make no sense.
-    #[error("a message beside the shared memory makes no sense")]
+    #[error("malformed message on the socket beside the shared memory")]
     Side,
     /// Too many descriptors came before anybody wanted them.
-    #[error("too many descriptors came before the session began")]
+    #[error("too many descriptors were received before the session started")]
     TooManyDescriptors,
 }
 

@@ -31,7 +31,7 @@ const EVERY: Duration = Duration::from_millis(1);
 /// Times in a row that the fallback poller finds the receiver polling, after which it parks.
 const MANY_TIMES: u32 = 64;
 
-/// What is given back while a thread polls goes to the peer when it is so much, or an eighth of the slots.
+/// What is released while a thread polls goes to the peer when it is so much, or an eighth of the slots.
 /// Otherwise it goes with what is posted next, or before the thread sleeps: a message for each short piece
 /// would cost as much as the piece.
 const RETURNS_AT_ONCE: usize = 24;

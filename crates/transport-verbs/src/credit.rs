@@ -1,6 +1,6 @@
 //! Credit flow control: receives that are posted at the peer.
 //!
-//! A message that finds none makes the peer's card ask for patience, again and again, and ends the connection
+//! A message that finds none makes the peer's card retry (RNR), again and again, and ends the connection
 //! at last. So each side counts: for each queue pair and each *class* of messages it has as many credits as
 //! the peer has receives posted, spends one with each message, and gets them back as the peer posts its
 //! receives again. Credits travel with whatever is sent. Where nothing is, a message of its own carries them;
@@ -8,7 +8,7 @@
 //! credits is never owed for.
 //!
 //! *Frames* wait until the link's owner reads them, which may take as long as a command does. *Control*
-//! messages are dealt with by whoever polls, so what they say (memory is given back, memory was written) gets
+//! messages are handled by the thread that polls, so what they say (memory is released, memory was written) gets
 //! through whatever the frames do.
 //!
 //! Pure: no device and no clock.
@@ -52,7 +52,7 @@ struct Pool {
     free: u32,
     /// Messages sent so far.
     sent: u64,
-    /// Receives posted again that the peer has not been told of.
+    /// Receives posted again that the peer has not been notified of.
     owed: u32,
 }
 

@@ -29,8 +29,8 @@ pub enum UpgradeError {
     NoPort(String),
     /// rdma_cm goes by another device than the one that was asked for.
     #[error(
-        "rdma_cm goes by {found}, which has the address of the TCP connection, and CAUSEWAY_VERBS_DEVICE asks for {requested}: \
-         unset it, or connect to an address of {requested}"
+        "rdma_cm uses {found}, which has the address of the TCP connection, and CAUSEWAY_VERBS_DEVICE names \
+         {requested}: unset it, or connect to an address of {requested}"
     )]
     OtherDevice {
         /// The device of the address.
@@ -67,10 +67,10 @@ pub enum UpgradeError {
     #[error("the server refused it: {0}")]
     Refused(Printable),
     /// The other end says something that makes no sense here.
-    #[error("the other end does not speak as it should: {0}")]
+    #[error("protocol error at the other end: {0}")]
     Protocol(&'static str),
     /// The queue pairs do not carry messages.
-    #[error("the queue pairs carry no messages: {0}")]
+    #[error("the queue pairs cannot send messages: {0}")]
     Path(String),
 }
 
@@ -78,19 +78,19 @@ pub enum UpgradeError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Violation {
     /// A message is none.
-    #[error("a message over verbs makes no sense")]
+    #[error("malformed message over verbs")]
     Message,
     /// Credits came back that were never spent.
     #[error("more credits were returned than were spent")]
     Credits,
     /// A completion is for a request that was never posted.
-    #[error("a completion came for a request that was never posted")]
+    #[error("received a completion of a request that was never posted")]
     Completion,
     /// The stripes of a piece contradict each other.
     #[error("a piece was announced in {0} stripes that do not fit together")]
     Stripes(u32),
     /// An announced piece lies outside the arena, or is longer than its transfer.
-    #[error("a piece of {length} bytes in slot {slot} does not lie in the arena or not in its transfer")]
+    #[error("a piece of {length} bytes in slot {slot} is not within the arena, or not within its transfer")]
     Piece {
         /// Its first slot.
         slot: u32,
@@ -100,8 +100,8 @@ pub enum Violation {
     /// More pieces are announced than there are slots.
     #[error("more pieces were announced than the arena has slots")]
     TooManyPieces,
-    /// A slot was given back that was not leased.
-    #[error("slot {0} was given back, which was not leased")]
+    /// A slot was released that was not leased.
+    #[error("slot {0} was released, but was not leased")]
     NotLeased(u32),
 }
 

@@ -9,7 +9,7 @@
 //! written straight into the peer's *arena*, memory registered for that: the sender leases a range of its
 //! slots, writes (split over the queue pairs, if it is long), and announces each stripe behind its write,
 //! with the same doorbell. What is short goes with its announcement, several in one message while the queue
-//! pair is busy, and the receiver puts it into its slot. The receiver reads the bytes where they lie and
+//! pair is busy, and the receiver puts it into its slot. The receiver reads the bytes in place and
 //! gives the slots back.
 //!
 //! From top to bottom; a module uses those below it (`layers.toml`).

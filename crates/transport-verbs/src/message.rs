@@ -30,7 +30,7 @@ pub enum Kind {
     Frame = 1,
     /// An [`Announcement`] follows.
     Announcement = 2,
-    /// What is [given back](Released) follows, four bytes each.
+    /// What is [released](Released) follows, four bytes each.
     Returns = 3,
     /// Nothing follows; the header's credits are what matters.
     Credits = 4,
@@ -44,7 +44,7 @@ pub enum Kind {
     /// then the next ones, if any.
     Eager = 8,
     /// An [`Announcement`] follows, of bytes of the link's frames that lie in slots, between those that come
-    /// in messages; then what is [given back](Released), if anything. It may lie in the slots itself, see
+    /// in messages; then what is [released](Released), if anything. It may lie in the slots itself, see
     /// [`InSlots`].
     FrameInSlots = 9,
 }
@@ -240,7 +240,7 @@ impl Released {
     }
 }
 
-/// Takes as much of what is given back as a message has room for; how many bytes that makes.
+/// Takes as much of what is released as a message has room for; how many bytes that makes.
 pub fn take_returns(returns: &mut Vec<Released>, buffer: &mut [u8]) -> usize {
     let (elements, _) = buffer.as_chunks_mut::<4>();
     let some = returns.len().min(elements.len());
@@ -248,7 +248,7 @@ pub fn take_returns(returns: &mut Vec<Released>, buffer: &mut [u8]) -> usize {
     some * 4
 }
 
-/// What a message gives back.
+/// What a message releases.
 pub fn parse_returns(content: &[u8]) -> Result<impl Iterator<Item = Released> + '_, Violation> {
     let (elements, rest) = content.as_chunks::<4>();
     if !rest.is_empty() || elements.is_empty() {

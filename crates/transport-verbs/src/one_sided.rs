@@ -283,7 +283,7 @@ impl State {
         Some(RemoteRegion { address: start as u64, key: region.remote_key(), number: 0 })
     }
 
-    /// Registered memory, for the peer to read; `guard` keeps it until the peer gives it back.
+    /// Registered memory, for the peer to read; `guard` keeps it until the peer returns it.
     pub fn expose_for_read(
         &self,
         start: *const u8,
@@ -295,7 +295,7 @@ impl State {
         Some(self.expose_by_key(start as u64, key, length, guard))
     }
 
-    /// A filled piece, for the peer to read where it lies; it is free again when the peer has.
+    /// A filled piece, for the peer to read in place; it is free again when the peer has.
     pub fn expose_piece(&self, piece: Piece) -> RemoteRegion {
         let (address, length) = (piece.as_ptr() as u64, piece.len());
         self.expose_by_key(address, self.staging.region().remote_key(), length, Box::new(piece))
@@ -307,7 +307,7 @@ impl State {
         drop(held);
     }
 
-    /// Exposes memory by the key of its registration; `guard` keeps it until the peer gives it back.
+    /// Exposes memory by the key of its registration; `guard` keeps it until the peer returns it.
     fn expose_by_key(&self, address: u64, key: u32, length: usize, guard: BufferGuard) -> RemoteRegion {
         let number = self.exposed_regions.lock().begin(length as u64, guard);
         if self.is_over() {
@@ -345,7 +345,7 @@ impl State {
         self.put(link, transfer, source, to, false, Box::new(move |_| drop(piece)));
     }
 
-    /// Reads memory that the peer has exposed, and gives it back; `then` follows when it is there.
+    /// Reads memory that the peer has exposed, and returns it; `then` follows when it is there.
     pub fn read(
         &self,
         link: &Arc<Shared>,
@@ -369,7 +369,7 @@ impl State {
         self.carry(into, Work::Read(RemoteMemory { address, key }), |_| None, Some(then));
     }
 
-    /// Reads memory that the peer has exposed to where no card can write, by way of staging.
+    /// Reads memory that the peer has exposed to where no card can write, through staging.
     ///
     /// # Safety
     /// `length` bytes must be writable at `into`.

@@ -317,7 +317,7 @@ impl Path {
 
 impl Path {
     /// Posts what waits, as far as there are credits and room, with one doorbell: credits that are due, what
-    /// is given back (which is taken out of `returns`), stripes. Short ones may wait for each other if
+    /// is released (which is taken out of `returns`), stripes. Short ones may wait for each other if
     /// somebody `attends`, who will see that they can go.
     pub fn pump(
         &self,

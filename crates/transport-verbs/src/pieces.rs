@@ -66,7 +66,7 @@ impl State {
         deliver(&link, chunk, lease, self.queue.copies())
     }
 
-    /// The link, once its owner can be told of what comes.
+    /// The link, once its owner can be notified of what comes.
     pub(super) fn link(&self) -> Option<Arc<Shared>> {
         match &*self.owner.lock() {
             Owner::Pending(_) => None,
@@ -74,7 +74,7 @@ impl State {
         }
     }
 
-    /// The link's owner can be told of pieces from now on.
+    /// The link's owner can be notified of pieces from now on.
     pub fn start(&self, link: &Arc<Shared>) {
         let before = core::mem::replace(&mut *self.owner.lock(), Owner::Known(Arc::downgrade(link)));
         if let Owner::Pending(pending) = before {
@@ -113,7 +113,7 @@ impl State {
         }
     }
 
-    /// Sends what was given back while this thread looked, if nothing else has taken it along.
+    /// Sends what was released while this thread looked, if nothing else has taken it along.
     pub fn release_pending(&self) {
         if !self.returns.lock().is_empty() {
             self.pump();
@@ -142,7 +142,7 @@ impl Work {
 }
 
 impl State {
-    /// Moves bytes over all queue pairs. `notice` is what the peer is told behind the last request of each of
+    /// Moves bytes over all queue pairs. `notice` is what is sent to the peer behind the last request of each of
     /// so many stripes; `then` follows when all bytes have been moved.
     pub fn carry(
         &self,

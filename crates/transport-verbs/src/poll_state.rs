@@ -16,7 +16,7 @@ use crate::stripe::PartialPieces;
 pub const AT_ONCE: usize = 32;
 
 thread_local! {
-    /// Whether this thread polls, and will see to what is given back meanwhile.
+    /// Whether this thread polls, and will see to what is released meanwhile.
     pub static RETURNS_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -29,7 +29,7 @@ pub struct Found {
     /// Transfers that lie where they belong, and whether they came straight from a GPU.
     pub placed: Vec<(ChunkHeader, bool)>,
     pub operations: Vec<Arc<Operation>>,
-    /// What kept memory that is given back.
+    /// What kept memory that is released.
     pub guards: Vec<BufferGuard>,
     /// Bytes of it that went straight to a GPU.
     direct_bytes: u64,
@@ -157,7 +157,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes in what a message gives back.
+    /// Takes in what a message releases.
     fn reclaim(&self, returns: &[u8], found: &mut Found) -> Result<(), LinkError> {
         for back in parse_returns(returns).map_err(Failure::from)? {
             match back {
@@ -202,7 +202,7 @@ impl State {
         Ok(rest)
     }
 
-    /// Takes a message out of slots, to which the peer can write all the while: where it lies, and its bytes.
+    /// Takes a message out of slots, to which the peer can write all the while: in place, and its bytes.
     fn read_from_slots(&self, number: u32) -> Result<(InSlots, [u8; CONTROL]), Violation> {
         let lies @ InSlots { first, length } = InSlots::from_number(number)?;
         if first >= self.arena_slots {

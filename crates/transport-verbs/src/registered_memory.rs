@@ -85,7 +85,7 @@ impl ExposedRegions {
         core::mem::take(&mut self.regions).into_values().map(|(_, guard)| guard)
     }
 
-    /// The memory of this number is given back.
+    /// The memory of this number is released.
     pub fn end(&mut self, number: u32) -> Option<(u64, BufferGuard)> {
         self.regions.remove(&number)
     }
@@ -107,7 +107,7 @@ mod tests {
             (find(100, 50, true), find(149, 1, true), find(150, 50, false)),
             (Some(1), Some(1), Some(2))
         );
-        assert_eq!(find(150, 50, true), None, "it may only be read");
+        assert_eq!(find(150, 50, true), None, "it is read-only");
         for (start, length) in [(99, 2), (149, 2), (200, 1), (100, 0), (120, usize::MAX)] {
             assert_eq!(find(start, length, false), None, "{start} {length}");
         }

@@ -2,7 +2,7 @@
 //! pairs.
 //!
 //! Locks, in the order in which they may be taken: `poll_state`; a path's, `returns`; `incoming`, `slots`,
-//! `exposed_regions`, `registrations`. Owners of the link are told of transfers under none of them.
+//! `exposed_regions`, `registrations`. Owners of the link are notified of transfers under none of them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -58,16 +58,16 @@ pub struct State {
     pub(super) incoming: Mutex<VecDeque<Filled>>,
     /// Ranges of the peer's arena that are leased to this side.
     pub(super) slots: Mutex<Slots>,
-    /// What the peer is to be given back.
+    /// What must be released to the peer.
     pub(super) returns: Mutex<Vec<Released>>,
-    /// Pieces of the peer that have not been given back.
+    /// Pieces of the peer that have not been released.
     pub(super) leases: AtomicU32,
     pub(super) owner: Mutex<Owner>,
     pub(super) queue: TransferQueue,
     /// Which of equally loaded queue pairs gets the next piece first.
     pub(super) next_path: AtomicUsize,
     pub(super) hellos: AtomicU32,
-    /// Receives that queue pairs have given back because they have ended.
+    /// Receives that queue pairs have released because they have ended.
     pub(super) flushed: AtomicU32,
     pub(super) over: AtomicBool,
     failure: OnceLock<LinkError>,
@@ -81,7 +81,7 @@ pub struct State {
     pub(super) fallback_poller: FallbackPoller,
 }
 
-/// Who is told of pieces.
+/// Who is notified of pieces.
 pub enum Owner {
     /// Nobody yet.
     Pending(Vec<(ChunkHeader, Lease)>),
@@ -151,7 +151,7 @@ impl State {
         }))
     }
 
-    /// For what is exposed from here and given back here.
+    /// For what is exposed from here and released here.
     pub(super) fn myself(&self) -> Arc<Self> {
         self.me.upgrade().expect("whoever calls holds the state")
     }
@@ -211,7 +211,7 @@ impl State {
         self.pump_with(true);
     }
 
-    /// The same, with or without what is given back to the peer.
+    /// The same, with or without what is released to the peer.
     pub(super) fn pump_with(&self, with_returns: bool) {
         for (index, path) in self.paths.iter().enumerate() {
             let returns = (index == 0 && with_returns).then_some(&self.returns);
@@ -221,7 +221,7 @@ impl State {
         }
     }
 
-    /// The same on the first path, which carries frames, with what is given back.
+    /// The same on the first path, which carries frames, with what is released.
     pub(super) fn pump_first(&self) -> Result<(), Failure> {
         let Some(path) = self.paths.first() else { return Ok(()) };
         path.pump(&self.messages, Some(&self.returns), self.fallback_poller.is_attended())

@@ -24,7 +24,7 @@ pub enum Work {
     None,
 }
 
-/// What the peer is told behind a stripe.
+/// What is sent to the peer behind a stripe.
 #[derive(Debug, Clone, Copy)]
 pub enum Notice {
     /// It lies in the peer's arena.

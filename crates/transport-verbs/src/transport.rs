@@ -220,7 +220,7 @@ struct Read {
 /// The direction from the peer.
 struct Receiving {
     state: Arc<State>,
-    /// Where frames lay that have been read. Receives are posted again, and slots given back, when the thread
+    /// Where frames lay that have been read. Receives are posted again, and slots released, when the thread
     /// comes back, and not before what came in them has been dealt with, which somebody may wait for.
     read: Read,
 }
@@ -326,7 +326,7 @@ impl State {
             let some = (filled.end - filled.at).min(into.len() - taken);
             let buffer = if filled.is_in_receive() { &self.receives } else { &*self.arena };
             // SAFETY: the bytes lie in the buffer, and are ours until their receive is posted again or their
-            // slots are given back. A peer that breaks the rules may write to its slots all the while: then
+            // slots are released. A peer that breaks the rules may write to its slots all the while: then
             // it gets frames of whichever bytes.
             unsafe {
                 let from = buffer.as_ptr().add(filled.at);

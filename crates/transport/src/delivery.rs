@@ -52,7 +52,7 @@ impl Drop for Copy {
 }
 
 /// Brings a piece of a transfer that lies in staging memory to where it belongs: it is handed to the link's
-/// owner where it lies, if that is what the owner wants, or else copied, by the thread behind `copies` unless
+/// owner in place, if that is what the owner wants, or else copied, by the thread behind `copies` unless
 /// it is short.
 pub fn deliver(
     link: &Arc<Shared>,

@@ -17,7 +17,7 @@ use causeway_pipeline::TransportKind;
 #[derive(Debug, Clone, Error)]
 pub enum LinkError {
     /// The peer's process ended or closed the connection.
-    #[error("the other end of the connection is gone: its process has ended or was killed")]
+    #[error("the other end has disconnected: its process has ended or was killed")]
     PeerDisconnected,
     /// The peer's machine does not answer any more.
     #[error(
@@ -27,9 +27,10 @@ pub enum LinkError {
     PeerSilent,
     /// Nothing has come from the peer for too long, though its machine, or one on the way, answers.
     #[error(
-        "nothing has come from the other end for {seconds} s, although it sends something every second: either its \
-         process is stopped, or something on the way (a proxy, a port forward, a NAT) forwards nothing any more. \
-         CAUSEWAY_KEEPALIVE_TIMEOUT says how long a program waits, `causeway serve --client-timeout` how long a server does"
+        "nothing was received from the other end for {seconds} s, although it sends something every second: \
+         either its process is stopped, or something in between (a proxy, a port forward, a NAT) no longer \
+         forwards data. CAUSEWAY_KEEPALIVE_TIMEOUT sets how long a program waits, `causeway serve \
+         --client-timeout` how long a server does"
     )]
     KeepaliveTimeout {
         /// How long nothing has come.
@@ -37,9 +38,10 @@ pub enum LinkError {
     },
     /// The same of one connection of the link, while something comes on others.
     #[error(
-        "nothing has come over its {connection} for {seconds} s, while other connections of the session work: something on \
-         the way (a proxy, a port forward, a NAT) forwards nothing on it any more. CAUSEWAY_KEEPALIVE_TIMEOUT says how \
-         long a program waits, `causeway serve --keepalive-timeout` how long a server does"
+        "nothing was received over its {connection} for {seconds} s, while other connections of the session \
+         work: something in between (a proxy, a port forward, a NAT) no longer forwards data on it. \
+         CAUSEWAY_KEEPALIVE_TIMEOUT sets how long a program waits, `causeway serve --keepalive-timeout` how \
+         long a server does"
     )]
     SilentConnection {
         /// Which connection.
@@ -61,16 +63,16 @@ pub enum LinkError {
     #[error("the connection failed: {0}")]
     Io(Arc<io::Error>),
     /// The peer sent something that is no frame.
-    #[error("the other end broke the protocol: {0}")]
+    #[error("the other end violated the protocol: {0}")]
     Frame(#[from] FrameError),
     /// The peer sent a compressed frame that is none.
-    #[error("the other end broke the protocol: {0}")]
+    #[error("the other end violated the protocol: {0}")]
     Compression(#[from] CompressionError),
     /// The peer's frames do not follow one another.
-    #[error("the other end broke the protocol: {0}")]
+    #[error("the other end violated the protocol: {0}")]
     Sequence(#[from] SequenceError),
     /// The peer sent something that is no chunk, or one that does not fit.
-    #[error("the other end broke the protocol: {0}")]
+    #[error("the other end violated the protocol: {0}")]
     Chunk(#[from] ChunkError),
     /// The transport cannot go on.
     #[error(transparent)]
@@ -79,7 +81,7 @@ pub enum LinkError {
     #[error("a link over {0} cannot do this")]
     NotWithThisTransport(TransportKind),
     /// The peer has more transfers under way than this end keeps account of.
-    #[error("the other end has more than {0} transfers under way")]
+    #[error("the other end has more than {0} transfers in progress")]
     TooManyTransfers(usize),
     /// The message is too long for a frame; the link goes on.
     #[error("a message of {length} bytes is too long: at most {limit} fit into a frame")]
@@ -180,7 +182,7 @@ pub enum TransferError {
         found: u64,
     },
     /// The number is in use.
-    #[error("transfer {0} is under way already")]
+    #[error("transfer {0} is already in progress")]
     AlreadyInFlight(u64),
     /// The link ended first.
     #[error(transparent)]
@@ -191,12 +193,12 @@ pub enum TransferError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DescriptorError {
     /// This process has too many descriptors open, or none was sent.
-    #[error("its descriptor did not arrive: this process has too many open")]
+    #[error("its descriptor did not arrive: this process has too many open descriptors")]
     NotReceived,
     /// The peer could cut it short, which would end this process.
-    #[error("it is not sealed against being cut short")]
+    #[error("it is not sealed against truncation")]
     NotSealed,
     /// It is not as large as was said.
-    #[error("it is not as large as was said")]
+    #[error("it does not have the announced size")]
     WrongSize,
 }

@@ -9,7 +9,7 @@ use crate::destination::Destination;
 use crate::error::{DescriptorError, LinkError};
 use crate::staging::Lease;
 
-/// What the owner of a link is told.
+/// Notifications of a link to its owner.
 pub trait LinkEvents: Send + Sync {
     /// The first bytes of a transfer have come that nobody expects: where shall they go? With `None` they
     /// are read and dropped. Runs on a thread that receives and must not block; `total` is the transfer's
@@ -20,7 +20,7 @@ pub trait LinkEvents: Send + Sync {
     }
 
     /// All bytes of a transfer that nobody expects lie in memory that both processes share. The owner may
-    /// take them where they lie, or give the lease back to have them copied as if they came in parts. Runs on
+    /// take them in place, or give the lease back to have them copied as if they came in parts. Runs on
     /// a thread of the link and must not block.
     fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
         let _ = transfer;

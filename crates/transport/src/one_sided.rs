@@ -2,7 +2,7 @@
 //!
 //! Memory is *registered* with the cards once. Transfers whose bytes lie there are not copied, and it can be
 //! *exposed* for one copy: the peer's card writes it, or reads it, and says so. A transport without such
-//! cards does not implement this, and whoever wants it asks [`Memory::one_sided`](crate::Memory::one_sided)
+//! cards does not implement this, and callers that need it use [`Memory::one_sided`](crate::Memory::one_sided)
 //! first.
 
 use core::fmt;
@@ -23,7 +23,7 @@ use crate::staging::Piece;
 #[derive(Debug, Error)]
 pub enum NotRegistered {
     /// The transport of the link has no cards.
-    #[error("memory is registered with network cards alone, and this session goes over {0}")]
+    #[error("memory is registered only with network cards, and this session uses {0}")]
     NotRdma(TransportKind),
     /// The card, or the kernel on its behalf, refuses.
     #[error("{0}")]
@@ -166,17 +166,17 @@ pub trait OneSided: Send + Sync {
         guard: BufferGuard,
     ) -> RemoteRegion;
 
-    /// Exposes a filled piece to the peer, which reads it where it lies; it is free again when the peer has.
+    /// Exposes a filled piece to the peer, which reads it in place; it is free again when the peer has.
     fn expose_piece(&self, piece: Piece) -> RemoteRegion;
 
     /// Takes memory back that was exposed for reading, because the peer will never hear of it.
     fn recall(&self, memory: RemoteRegion);
 
-    /// Reads memory that the peer has exposed into device memory, and gives it back. The bytes must be free
+    /// Reads memory that the peer has exposed into device memory, and returns it. The bytes must be free
     /// to be written until `then` has run.
     fn read_to_device(&self, link: &Arc<Shared>, from: RemoteRegion, into: RegionSlice, then: OnComplete);
 
-    /// Reads memory that the peer has exposed to where no card can write; it is not given back by that.
+    /// Reads memory that the peer has exposed to where no card can write; it is not released by that.
     /// Blocks.
     ///
     /// # Safety

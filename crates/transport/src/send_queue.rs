@@ -42,7 +42,7 @@ pub trait Staged: Send + Sync + 'static {
         total: u64,
     ) -> Result<(), LinkError>;
 
-    /// Sends an order whose memory needs no staging, or gives it back. Waits for pieces, not for the bytes.
+    /// Sends an order whose memory needs no staging, or returns it. Waits for pieces, not for the bytes.
     fn send_known(
         &self,
         link: &Arc<Shared>,

@@ -103,7 +103,7 @@ impl Sending {
     }
 
     /// Gives the memory back when the peer has said, in whatever way, that it has all bytes: a transport that
-    /// would have to be told so by its other end need not wait for that.
+    /// would have to be notified by its other end need not wait for that.
     pub fn on_response(mut self) {
         if let Some(pending) = self.0.take() {
             pending.on_response();

@@ -1,6 +1,6 @@
 //! State shared by a link and its transport, and the end of a link.
 //!
-//! A link ends lost or closed; of a loss its owner is told before anybody else.
+//! A link ends lost or closed; of a loss its owner is notified first.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering, fence};
@@ -21,7 +21,7 @@ const LOST: u8 = 1;
 /// Its owner has closed it.
 const CLOSED: u8 = 2;
 
-/// How long a thread that finds the link lost waits for the owner to be told first.
+/// How long a thread that finds the link lost waits until the owner has been notified.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Marks a free place in [`Shared::descriptors`].
@@ -103,7 +103,7 @@ impl Shared {
         shared
     }
 
-    /// Says who is told of transfers and of the end, once.
+    /// Says who is notified of transfers and of the end, once.
     ///
     /// # Panics
     /// When called twice.
@@ -237,7 +237,7 @@ impl Shared {
         }
     }
 
-    /// An error when the link has ended. The owner has been told of a loss before anybody else learns of it.
+    /// An error when the link has ended. The owner has been notified of a loss before anybody else learns of it.
     #[inline]
     pub fn check(&self) -> Result<(), LinkError> {
         if self.state.load(Ordering::SeqCst) == OPEN { Ok(()) } else { Err(self.ending()) }

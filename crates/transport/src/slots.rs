@@ -26,9 +26,9 @@ const SLOTS_IN_SEGMENT: usize = SEGMENT / SLOT;
 /// of a large machine.
 const ROUND_ROBIN_SLOTS: u32 = (32 << 20) / SLOT as u32;
 
-/// A slot was given back that was not leased.
+/// A slot was released that was not leased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("slot {0} was given back, which was not leased")]
+#[error("slot {0} was released, but was not leased")]
 pub struct NotLeased(pub u64);
 
 /// The slots of one half of the arena.
@@ -49,7 +49,7 @@ pub struct Slots {
 #[derive(Debug, Clone, Copy, Default)]
 struct SlotRange {
     length: u32,
-    /// Whether the peer has it. Until then this side fills it, and the peer cannot give it back.
+    /// Whether the peer has it. Until then this side fills it, and the peer cannot release it.
     is_sent: bool,
 }
 
@@ -59,10 +59,10 @@ impl Slots {
         Self { ranges: vec![SlotRange::default(); count as usize], free: count, next: 0, round_robin_end: 0 }
     }
 
-    /// Slots that a device writes to: each range is leased behind the one before, as far as `ROUND_ROBIN_SLOTS`, where it
-    /// begins anew. A device that writes to what cores have just read has to get it out of their caches
-    /// first: 16 MiB that twelve cores had read took it 514 us, and 310 in memory that they had not read
-    /// lately (a virtual machine with an H200, 2026-11-23).
+    /// Slots that a device writes to: each range is leased behind the one before, as far as
+    /// `ROUND_ROBIN_SLOTS`, where it begins anew. A device that writes to what cores have just read has to
+    /// get it out of their caches first: 16 MiB that twelve cores had read took it 514 us, and 310 in memory
+    /// that they had not read lately (a virtual machine with an H200, 2026-11-23).
     pub fn round_robin(count: u32) -> Self {
         Self { round_robin_end: count.min(ROUND_ROBIN_SLOTS) as usize, ..Self::new(count) }
     }
@@ -110,7 +110,7 @@ impl Slots {
         self.ranges[first as usize].is_sent = true;
     }
 
-    /// The peer was not told of the range after all, which is to be given up; false when it has given it back
+    /// The range was not announced to the peer after all, and is to be given up; false when it has given it back
     /// all the same.
     pub fn unsend(&mut self, first: u32) -> bool {
         let range = &mut self.ranges[first as usize];

@@ -12,7 +12,7 @@ pub trait SlotOwner: Send + Sync {
     fn give_up(&self, first: u32);
 }
 
-/// Whom leases are given back to.
+/// Whom leases are released to.
 pub trait Owns: Send + Sync {
     /// The range of slots that begins with this one is not in use any more.
     fn release(&self, first: u32);
@@ -144,7 +144,7 @@ impl Drop for Piece {
     }
 }
 
-/// A piece of a transfer as it lies in staging memory. It is given back when it is dropped.
+/// A piece of a transfer as it lies in staging memory. It is released when it is dropped.
 ///
 /// The peer can change the bytes at any moment: whoever interprets them copies them first.
 #[derive(Debug)]

@@ -75,7 +75,7 @@ pub struct ReceivedChunk {
 }
 
 impl ReceivedChunk {
-    /// Whether its transfer has ended with it, of which somebody is still to be told.
+    /// Whether its transfer has ended with it and its owner must still be notified.
     #[inline]
     pub fn has_ended(&self) -> bool {
         self.ending.is_some()
@@ -208,7 +208,7 @@ impl Transfers {
         self.land(chunk, failure).notify()
     }
 
-    /// The same, for a caller that has something to do before whoever waits for the transfer is told.
+    /// The same, for a caller that has something to do before the waiting thread is notified.
     pub fn land(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) -> ReceivedChunk {
         self.unclaim(chunk, |entry| {
             if let Some(error) = failure {

@@ -112,7 +112,7 @@ pub trait Memory: Send + Sync {
         shut_down(connection.socket());
     }
 
-    /// Memory of `length` bytes that the peer reads where it lies, once it has been filled and sent. `None`
+    /// Memory of `length` bytes that the peer reads in place, once it has been filled and sent. `None`
     /// when the transport has no such memory, or none is free now.
     fn piece(&self, link: &Arc<Shared>, length: usize) -> Option<Piece> {
         let _ = (link, length);
@@ -173,8 +173,8 @@ pub trait Memory: Send + Sync {
         let _ = timeout;
     }
 
-    /// Whether the link goes on when its connections are lost, on others. The peer must be told then when it is to end,
-    /// and how far its frames have been dealt with.
+    /// Whether the link goes on when its connections are lost, on others. The peer must be notified then when it
+    /// is to end, and how far its frames have been dealt with.
     fn is_resumable(&self) -> bool {
         false
     }

@@ -57,7 +57,7 @@ pub enum ChunkError {
     #[error("a chunk of transfer {0} is empty")]
     Empty(u64),
     /// Some bytes of the chunk have come before.
-    #[error("bytes {offset} to {end} of a transfer came twice")]
+    #[error("bytes {offset} to {end} of a transfer were received twice")]
     Overlap {
         /// Where the chunk begins.
         offset: u64,
@@ -65,7 +65,7 @@ pub enum ChunkError {
         end: u64,
     },
     /// The transfer has come in too many separate pieces.
-    #[error("a transfer came in more than {0} separate pieces")]
+    #[error("a transfer was received in more than {0} separate pieces")]
     Scattered(usize),
     /// The chunk states another size of its transfer than the chunks before it.
     #[error("a chunk states a total of {found} bytes for a transfer of {expected}")]

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// The message ended before the value did.
-    #[error("the message ends early: {requested} more bytes were announced, {left} are left")]
+    #[error("the message ends early: {requested} more bytes were announced, {left} remain")]
     Truncated {
         /// Bytes that the value needs.
         requested: u64,
@@ -25,10 +25,10 @@ pub enum DecodeError {
         value: u64,
     },
     /// A text was not UTF-8, or a C string had a NUL inside.
-    #[error("a text in the message is not well formed")]
+    #[error("a text in the message is not valid UTF-8")]
     MalformedText,
     /// Bytes were left over after the last value.
-    #[error("{0} bytes are left over after the last value of the message")]
+    #[error("{0} bytes remain after the last value of the message")]
     TrailingBytes(usize),
 }
 

@@ -8,7 +8,7 @@ pub struct RemoteRegion {
     pub address: u64,
     /// The key of its registration.
     pub key: u32,
-    /// By which number it is given back where it was exposed for reading; 0 where it was exposed for writing.
+    /// By which number it is released where it was exposed for reading; 0 where it was exposed for writing.
     pub number: u32,
 }
 

@@ -13,7 +13,7 @@ use crate::frame::{FrameHeader, FrameKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SequenceError {
     /// One or more frames before this one never came.
-    #[error("frame {found} came where frame {expected} was due: frames were lost on the way")]
+    #[error("received frame {found} instead of frame {expected}: frames were lost")]
     Gap {
         /// The number that was due.
         expected: u64,
@@ -21,7 +21,7 @@ pub enum SequenceError {
         found: u64,
     },
     /// The frame has been received before.
-    #[error("frame {found} came again; frame {expected} was due")]
+    #[error("received frame {found} again instead of frame {expected}")]
     Repeat {
         /// The number that was due.
         expected: u64,
@@ -29,7 +29,7 @@ pub enum SequenceError {
         found: u64,
     },
     /// The peer claims to have dealt with a frame that was never sent.
-    #[error("the peer acknowledges frame {found}, but only {sent} were sent")]
+    #[error("the peer acknowledged frame {found}, but only {sent} were sent")]
     AcknowledgesUnsent {
         /// Number of the last frame sent.
         sent: u64,
@@ -37,7 +37,7 @@ pub enum SequenceError {
         found: u64,
     },
     /// The peer takes back an acknowledgement.
-    #[error("the peer acknowledges frame {found} after it acknowledged frame {before}")]
+    #[error("the peer acknowledged frame {found} after frame {before}")]
     AcknowledgementWentBack {
         /// The highest acknowledgement so far.
         before: u64,
@@ -45,7 +45,7 @@ pub enum SequenceError {
         found: u64,
     },
     /// A handshake frame came in the middle of a session.
-    #[error("a handshake frame came after the handshake")]
+    #[error("received a handshake frame after the handshake")]
     HandshakeAgain,
 }
 

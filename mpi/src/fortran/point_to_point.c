@@ -159,7 +159,7 @@ static MPI_Status *statuses_for(int count, const MPI_Fint *f_status) {
     return statuses;
 }
 
-// Tells what has become of an array of requests, of which so many statuses have been set.
+// Tells the state of an array of requests, of which so many statuses have been set.
 static void store_all(int count, MPI_Request *requests, MPI_Fint *numbers, int ended, MPI_Status *statuses,
                       MPI_Fint *f_status) {
     for (int at = 0; at < count; at++) numbers[at] = PMPI_Request_c2f(requests[at]);

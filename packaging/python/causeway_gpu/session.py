@@ -199,7 +199,7 @@ def fork() -> int:
     sys.audit("os.fork")
     child = fork_between(*around, reason, len(reason))
     if child < 0:
-        raise CausewayError(f"the session cannot be forked: {reason.value.decode(errors='replace')}")
+        raise CausewayError(f"cannot fork the session: {reason.value.decode(errors='replace')}")
     if child == 0:
         if reason.value:
             raise CausewayError(f"the fork has no session: {reason.value.decode(errors='replace')}")

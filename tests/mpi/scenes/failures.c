@@ -119,7 +119,7 @@ void lengths(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     char *memory = filled(DEVICE, COUNT, 4);
     int error = MPI_Bcast(memory, rank == 0 ? COUNT : COUNT - 1, MPI_BYTE, 0, MPI_COMM_WORLD);
-    must_say(error, "all of them must give the same");
+    must_say(error, "all ranks must pass the same number");
     error = MPI_Bcast(memory, COUNT, MPI_BYTE, 0, MPI_COMM_WORLD);
     must(error == MPI_SUCCESS, "a call that all ranks make is an error");
     must_hold(memory, COUNT, 4);

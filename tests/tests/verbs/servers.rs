@@ -32,7 +32,7 @@ fn with_both(hosts: &Network, servers: &[Far; 2], name: &str, variables: &[(&str
 fn servers_copy_between_their_devices_by_verbs() {
     let Some(hosts) = hosts() else { return };
     let servers = on_both_hosts(&hosts, &[]);
-    let not_encrypted = "not verbs: what goes over verbs is not encrypted";
+    let not_encrypted = "not verbs: verbs are not encrypted";
     for (via, between, way, says) in [
         ("verbs", "auto", "verbs", "go via verbs; not shm: the server is on"),
         ("tcp", "verbs", "verbs", "go via verbs"),
@@ -69,7 +69,7 @@ fn came_from_the_other(far: &Far) -> Vec<[u64; 2]> {
     far.server.must_have_workers(0);
     let log = far.server.log();
     let told = log.lines().filter_map(|line| {
-        let (all, rest) = line.split_once(" bytes came from another server, ")?;
+        let (all, rest) = line.split_once(" bytes from another server, ")?;
         let number = |text: &str| text.rsplit(' ').next()?.parse().ok();
         Some([number(all)?, number(rest.split_once(" of them by GPUDirect")?.0)?])
     });

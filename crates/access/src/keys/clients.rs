@@ -1,7 +1,7 @@
 //! Client keys: the list of clients that have a key of their own at a server or are invited to enrol one, and
 //! their limits.
 //!
-//! Each client of the file shares a secret with the server that nobody else has. So one can be told from
+//! Each client of the file shares a secret with the server that no other client has. So one can be distinguished from
 //! another, be limited and be shut out, and none can play the server towards another. The file is TOML, a
 //! table for each client, and as private as a key file. `causeway client` writes it; who edits it by hand
 //! loses comments when that writes it next.
@@ -72,17 +72,17 @@ pub enum ClientsError {
     },
 }
 
-/// Why somebody who comes with a client's key is turned away. The texts are for the client's user.
+/// Why somebody who comes with a client's key is refused. The texts are for the client's user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NotAccepted {
     /// No client has such a key.
     #[error(
-        "it knows no client with this key: it has been revoked or replaced, or is another server's; ask its owner for a new \
-         connect string (`causeway client add` or `causeway client rotate` there)"
+        "it has no client with this key: the key was revoked or replaced, or belongs to another server; ask \
+         its owner for a new connect string (`causeway client add` or `causeway client rotate` there)"
     )]
     Unknown,
     /// The time is over for which it was let in.
-    #[error("the client has expired: ask the server's owner to add it anew (`causeway client add` there)")]
+    #[error("the client has expired: ask the server's owner to add it again (`causeway client add` there)")]
     Expired,
     /// The key has been replaced, and the time is over for which the old one was good.
     #[error(
@@ -91,14 +91,14 @@ pub enum NotAccepted {
     Replaced,
     /// No client has such an invitation.
     #[error(
-        "it knows no such invitation: it has been revoked or replaced by a newer one, or is another server's; ask its owner for \
-         a new one (`causeway client invite` there)"
+        "it has no such invitation: the invitation was revoked or replaced, or belongs to another server; \
+         ask its owner for a new one (`causeway client invite` there)"
     )]
     InvitationUnknown,
     /// A key has been enrolled with the invitation.
     #[error(
-        "the invitation has been used. If it was not by you, tell the server's owner at once, who shuts that client out \
-         (`causeway client revoke` there)"
+        "the invitation has been used. If you have not used it, tell the server's owner at once to revoke \
+         that client (`causeway client revoke` there)"
     )]
     InvitationUsed,
     /// The time is over for which the invitation was good.
@@ -169,8 +169,8 @@ impl Clients {
         })
     }
 
-    /// Reads the file, changes what is in it and writes it, while no other process does; nothing is written where `change`
-    /// fails. Servers and commands of one user take turns by a lock file beside it.
+    /// Reads the file, changes what is in it and writes it, while no other process does; nothing is written
+    /// where `change` fails. Servers and commands of one user take turns by a lock file beside it.
     ///
     /// # Errors
     /// When the file cannot be used, or as `change` says.

@@ -27,7 +27,7 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 #[derive(Debug, Error)]
 pub enum KeyFileError {
     /// There is no home directory to look in.
-    #[error("there is no HOME to keep the key in: name a file with --key-file")]
+    #[error("HOME is not set, so there is no default key file: pass --key-file")]
     NoHomeVariable,
     /// The file cannot be read or made.
     #[error("the key file {path} cannot be {action}: {cause}{}", advice(.cause, is_in_pod()))]
@@ -52,7 +52,7 @@ pub enum KeyFileError {
         mode: u32,
     },
     /// It is no file.
-    #[error("the key file {path} is a {kind} and holds no key: name a file, as a rule by --key-file")]
+    #[error("the key file {path} is a {kind} and contains no key: name a file, usually with --key-file")]
     NotAFile {
         /// Where it is.
         path: PathBuf,
@@ -61,9 +61,9 @@ pub enum KeyFileError {
     },
     /// The file belongs to somebody else.
     #[error(
-        "the key file {path} belongs to user {owner}, not to the user that runs this ({user}): name another with \
-         --key-file, or make this one the user's own; one of root's counts, too, if only a group of this user can read \
-         it (mode 440)"
+        "the key file {path} belongs to user {owner}, not to this user ({user}): pass another one with \
+         --key-file, or change the owner of this one; a file of root is accepted, too, if only a group of \
+         this user can read it (mode 440)"
     )]
     NotOurs {
         /// The file.
@@ -74,7 +74,7 @@ pub enum KeyFileError {
         user: u32,
     },
     /// The file holds no key.
-    #[error("the key file {path} cannot be used: {cause}. A line of it is a key, or HOST:PORT and a key")]
+    #[error("the key file {path} cannot be used: {cause}. Each line is a key, or HOST:PORT and a key")]
     NoKey {
         /// The file.
         path: PathBuf,

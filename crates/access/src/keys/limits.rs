@@ -314,7 +314,7 @@ pub enum BandwidthError {
     #[error(transparent)]
     Size(#[from] causeway_config::size::SizeError),
     /// Sessions would hardly go on.
-    #[error("`{0}` a second is too little for any program: give 1M or more")]
+    #[error("`{0}` a second is too slow for any program: give 1M or more")]
     TooLittle(String),
 }
 
@@ -348,8 +348,8 @@ impl FromStr for Share {
 /// Why a share is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
-    "a share is a whole number from 1 to 1000, which says how much of a GPU's time a client gets in proportion to the shares of \
-     others"
+    "a share is a whole number from 1 to 1000: a client's part of a GPU's time, in proportion to the shares \
+     of others"
 )]
 pub struct ShareError;
 

@@ -2,8 +2,8 @@
 //!
 //! A key that is not in the server's address is looked for in the file that `--key-file` or
 //! `CAUSEWAY_KEY_FILE` names, or else in the user's list of servers' keys and then in the file where a server
-//! of this user keeps its own. So whoever owns a server's key file uses that server without typing anything.
-//! To prove a key tells it to nobody: trying one at a server that has another is safe.
+//! of this user keeps its own. So the owner of a server's key file uses that server without typing anything.
+//! Proving a key does not reveal it: trying one at a server that has another is safe.
 //!
 //! | module | contents |
 //! | --- | --- |

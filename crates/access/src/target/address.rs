@@ -130,7 +130,7 @@ impl Target {
         self.text(key)
     }
 
-    /// How a program is told which server is meant, if it reads the same configuration files: the name, or else
+    /// How a program is passed the server, if it reads the same configuration files: the name, or else
     /// the address without the key.
     pub fn reference(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.address())
@@ -200,7 +200,10 @@ pub enum TargetError {
     #[error("`{0}` is no host name: give HOST:PORT or the connect string that `causeway serve` printed")]
     BadHost(String),
     /// Another scheme than `causeway://`.
-    #[error("`{0}://` is not a kind of address that Causeway knows: write causeway://HOST:PORT or HOST:PORT")]
+    #[error(
+        "`{0}://` is not an address scheme that Causeway supports: write causeway://HOST:PORT or \
+        HOST:PORT"
+    )]
     UnknownScheme(String),
     /// It is an invitation.
     #[error(
@@ -210,7 +213,7 @@ pub enum TargetError {
     Invitation,
     /// What stands behind the `?` is not known.
     #[error(
-        "`?{0}` says nothing that Causeway knows: write ?{CLEAR} for a server that was started with --clear, \
+        "`?{0}` is no option of an address: write ?{CLEAR} for a server that was started with --clear, \
          ?{INSECURE} for one that was started with --insecure-no-key, or nothing"
     )]
     UnknownOption(String),

@@ -31,7 +31,7 @@ pub enum InvitationError {
     )]
     NoInvitation,
     /// It lacks the client's name and the secret.
-    #[error("the invitation is not whole: copy all of {INVITATION_SCHEME}NAME:SECRET@HOST:PORT")]
+    #[error("the invitation is incomplete: copy all of {INVITATION_SCHEME}NAME:SECRET@HOST:PORT")]
     NotWhole,
     /// What follows makes no sense.
     #[error("the invitation cannot be used: {0}")]

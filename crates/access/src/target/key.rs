@@ -29,7 +29,7 @@ pub struct Key {
 pub enum KeyError {
     /// It is not as long as a key, or has other characters.
     #[error(
-        "the key has {found} characters that make no key: it must be the 43 characters of base64url (or 64 \
+        "the key has {found} characters and is invalid: it must be the 43 characters of base64url (or 64 \
          hexadecimal digits) that `causeway key show` prints on the server; copy the whole connect string"
     )]
     Secret {
@@ -37,7 +37,7 @@ pub enum KeyError {
         found: usize,
     },
     /// What stands before it is no client's name.
-    #[error("what stands before the key is no client's name: {0}")]
+    #[error("the text before the key is not a valid client name: {0}")]
     Client(#[from] ClientNameError),
 }
 
@@ -164,7 +164,7 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
         match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
             Ok(count) => filled += count,
             Err(Errno::INTR) => {}
-            Err(error) => panic!("the operating system gives no random bytes: {error}"),
+            Err(error) => panic!("cannot get random bytes from the operating system: {error}"),
         }
     }
     bytes

@@ -1,7 +1,7 @@
 //! The part of a line after its `:`, which says what the order of a session and a stream capture need to know
 //! about a command: `in stream, writes event, capture refused`.
 //!
-//! Nothing here has a default. A line that leaves something out ends the build, so that nobody adds a command
+//! Nothing here has a default. A line that leaves something out ends the build, so that no command is added
 //! without thinking of the work before it and of the streams that are captured.
 
 use crate::entry::{Access, Argument, Capture, Entry, Facts, Mode, Order};

@@ -87,7 +87,7 @@ pub fn cubin(kernels: &[&str], functions: &[&str]) -> Vec<u8> {
 pub struct SampleVariable<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Where it lies in its section.
+    /// Its offset in its section.
     pub offset: u64,
     /// Its size.
     pub bytes: u64,
@@ -95,8 +95,8 @@ pub struct SampleVariable<'a> {
     pub other: u8,
 }
 
-/// A cubin with these variables in one section, the third, in which words at these offsets are relocated; with code that
-/// calls `malloc` if it says so.
+/// A cubin with these variables in one section, the third, in which words at these offsets are relocated;
+/// with code that calls `malloc` if it says so.
 pub fn cubin_with(variables: &[SampleVariable<'_>], relocated: &[u64], has_heap: bool) -> Vec<u8> {
     const HEADER_BYTES: usize = 64;
     let (mut names, mut symbols) = (vec![0], vec![0; 24]);

@@ -1,5 +1,5 @@
-//! Variables of device code, from a cubin's table of symbols or from PTX text: their names, and which of their words hold
-//! addresses. Only headers, symbols, relocations and names are read.
+//! Variables of device code, from a cubin's table of symbols or from PTX text: their names, and which of
+//! their words hold addresses. Only headers, symbols, relocations and names are read.
 
 use super::cubin::{Elf, FUNCTION, MAX_NAME_BYTES, long, text, u32_at};
 
@@ -16,8 +16,8 @@ const RELOCATION_BYTES: usize = 24;
 /// Bytes of an address.
 const WORD: u64 = 8;
 
-/// Sections whose symbols are variables that outlive a kernel: those of threads and blocks, and constants that the compiler
-/// makes for itself, lie in others.
+/// Sections whose symbols are variables that outlive a kernel: those of threads and blocks, and constants
+/// that the compiler makes for itself, lie in others.
 const SECTIONS: [&str; 3] = [".nv.global", ".nv.global.init", ".nv.constant3"];
 
 /// The most variables of an image: no compiler makes as many, and those of a hostile file may overlap each other.
@@ -30,7 +30,7 @@ pub struct Variable {
     pub name: String,
     /// Variables with the same number lie where their offsets say from one address on.
     pub section: u32,
-    /// Where it lies in its section.
+    /// Its offset in its section.
     pub offset: u64,
     /// How many bytes it has; 0 where only who loads it knows.
     pub bytes: u64,
@@ -49,8 +49,8 @@ pub struct Variables {
     pub uses_heap: bool,
 }
 
-/// The variables of a cubin; nothing when it is no ELF file of 64 bits, or a table is not where its header says or larger
-/// than any.
+/// The variables of a cubin; nothing when it is no ELF file of 64 bits, or a table is not where its header
+/// says or larger than any.
 pub fn cubin_variables(cubin: &[u8]) -> Option<Variables> {
     let elf = Elf::new(cubin)?;
     // With 65,280 sections or more the counts stand elsewhere, and symbols name their sections elsewhere.
@@ -110,8 +110,9 @@ pub fn cubin_variables(cubin: &[u8]) -> Option<Variables> {
     Some(found)
 }
 
-/// The variables that PTX text declares outside of its functions; nothing when there are too many, or where the text is not
-/// written as compilers write it: with comments of several lines, or several variables in one statement.
+/// The variables that PTX text declares outside of its functions; nothing when there are too many, or where
+/// the text is not written as compilers write it: with comments of several lines, or several variables in one
+/// statement.
 pub fn ptx_variables(ptx: &str) -> Option<Variables> {
     let mut found = Variables::default();
     let (mut statement, mut depth) = (String::new(), 0_usize);

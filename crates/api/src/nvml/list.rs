@@ -2,7 +2,7 @@
 //!
 //! The only place that knows the arguments. `asked` calls are carried to the server; their exported symbols,
 //! the checks at both ends and the call of NVIDIA's library are made from the line. `here` are written by
-//! hand in the client library. `refused` would change the server's GPUs for everybody and answer what a user
+//! hand in the client library. `refused` would change the server's GPUs for all clients and answer what a user
 //! gets who is not root. `absent` answer that they are not supported. The modes of arguments are explained at
 //! [`Mode`](super::Mode).
 

@@ -48,6 +48,6 @@ pub enum ResultsError {
     #[error(transparent)]
     Files(#[from] FilesError),
     /// Nobody reads the tables.
-    #[error("the results cannot be printed: {0}")]
+    #[error("cannot print the results: {0}")]
     Print(#[source] io::Error),
 }

@@ -84,7 +84,7 @@ pub enum BenchError {
     #[error(transparent)]
     Target(#[from] TargetError),
     /// The choice leaves no case.
-    #[error("there is nothing to measure: asynchronous copies go up to 64 MiB")]
+    #[error("there is nothing to measure: asynchronous copies are measured up to 64 MiB")]
     Nothing,
     /// The results are lost.
     #[error(transparent)]

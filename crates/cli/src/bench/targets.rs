@@ -121,7 +121,7 @@ fn unmet_request(target: &Target, report: &Report) -> Option<String> {
     let TargetLocation::Server { via, .. } = &target.location else { return None };
     let via = via.as_deref().filter(|via| *via != "auto" && report.module() != Some(*via))?;
     let used = report.module().unwrap_or("another module");
-    Some(format!("{via} was asked for, and {used} was used"))
+    Some(format!("{via} was requested, but {used} was used"))
 }
 
 fn native(executable: &Path) -> Group {

@@ -34,10 +34,10 @@ pub struct Arguments {}
 #[derive(Debug, Error)]
 enum HookError {
     /// There is no state, or none as it should be.
-    #[error("the runtime's state of the container cannot be used: {0}")]
+    #[error("cannot use the container state from the runtime: {0}")]
     State(io::Error),
     /// The configuration.
-    #[error("the container's configuration {} cannot be used: {cause}", path.display())]
+    #[error("cannot use the container's configuration {}: {cause}", path.display())]
     Configuration {
         /// Its file.
         path: PathBuf,
@@ -48,7 +48,7 @@ enum HookError {
     #[error("the container's configuration: {0}")]
     Cores(#[from] CoresError),
     /// The file cannot be written.
-    #[error("{PLACEMENT_FILE} cannot be written in the container: {0}")]
+    #[error("cannot write {PLACEMENT_FILE} in the container: {0}")]
     Write(io::Error),
 }
 

@@ -84,7 +84,7 @@ pub enum CdiError {
     #[error("the path of the program causeway cannot be determined: {0}")]
     Executable(io::Error),
     /// The description cannot be written.
-    #[error("the description for container engines cannot be written to {}: {cause}", path.display())]
+    #[error("cannot write the description for container engines to {}: {cause}", path.display())]
     Write {
         /// Where.
         path: PathBuf,

@@ -25,7 +25,7 @@ pub fn libraries(folder: &Path) -> io::Result<Vec<PathBuf>> {
             let entry = entry?;
             seen += 1;
             if seen > MAX_FILES {
-                let text = format!("there are more than {MAX_FILES} files beneath it");
+                let text = format!("it contains more than {MAX_FILES} files");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, text));
             }
             let kind = entry.file_type()?;
@@ -60,7 +60,7 @@ pub fn image(path: &Path) -> io::Result<Option<(Form, Vec<u8>)>> {
     }
     file.read_to_end(&mut content)?;
     if content.len() as u64 > MAX_IMAGE_BYTES {
-        let text = format!("it is longer than {MAX_IMAGE_BYTES} bytes, the most that is looked at");
+        let text = format!("it is longer than {MAX_IMAGE_BYTES} bytes, the maximum that is examined");
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     Ok(Some((Form::Single, content)))

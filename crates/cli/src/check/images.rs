@@ -86,7 +86,7 @@ fn fatbins(elf: &Elf, sections: &[Section], name: &str) -> io::Result<Vec<Fatbin
                 matches!(ends, [Some(end), Some(file)] if end <= section.bytes && file <= elf.length())
             };
             let bytes = bytes.filter(is_there).ok_or_else(|| {
-                io::Error::new(ErrorKind::InvalidData, "a fat binary in it reaches beyond its section")
+                io::Error::new(ErrorKind::InvalidData, "a fat binary in it exceeds its section")
             })?;
             if found.len() == MAX_IMAGES {
                 return Err(io::Error::new(ErrorKind::InvalidData, "it has more than 65536 fat binaries"));
@@ -146,6 +146,9 @@ fn read(elf: &Elf, offset: u64, bytes: u64) -> io::Result<Vec<u8>> {
 }
 
 fn too_large(bytes: u64) -> io::Error {
-    let text = format!("GPU code of {bytes} bytes in one piece is more than is looked at, {MAX_IMAGE_BYTES}");
+    let text = format!(
+        "GPU code of {bytes} bytes in one piece exceeds the maximum that is examined, \
+        {MAX_IMAGE_BYTES}"
+    );
     io::Error::new(ErrorKind::InvalidData, text)
 }

@@ -58,8 +58,8 @@ pub fn add(check: &mut FileCheck, dynamic: &Dynamic, environment: &str, options:
         }
         let Some(path) = path else {
             if WITH_KERNELS.iter().any(|prefix| name.starts_with(prefix)) {
-                let reason = "was not found, so that it is unknown whether the software GPU runs its kernels: install it, or name its \
-                     folder in LD_LIBRARY_PATH";
+                let reason = "was not found, so it is unknown whether the software GPU runs its kernels: \
+                     install it, or name its folder in LD_LIBRARY_PATH";
                 check.add(Lacking::Library { name, path: None, reason: reason.to_owned() });
             }
             continue;
@@ -97,17 +97,18 @@ fn look_into(path: &Path, options: &Options) -> io::Result<Found> {
 fn reason(check: &FileCheck) -> Option<String> {
     let mut parts = Vec::new();
     if check.machine_code_images == check.images && check.images > 0 {
-        parts.push("has machine code alone, which the software GPU cannot run".to_owned());
+        parts.push("has only machine code, which the software GPU cannot run".to_owned());
     } else if check.machine_code_images > 0 {
         parts.push(format!(
-            "has {} of {} modules as machine code alone, which the software GPU cannot run",
+            "has {} of {} modules only as machine code, which the software GPU cannot run",
             check.machine_code_images, check.images
         ));
     }
     let lacking = check.lacking.len();
     if lacking > 0 {
         parts.push(format!(
-            "has PTX of which the software GPU refuses {lacking} kernels or modules: `causeway check {}` names them",
+            "has PTX, of which the software GPU rejects {lacking} kernels or modules: `causeway check {}` \
+             names them",
             check.path.display()
         ));
     }

@@ -49,7 +49,7 @@ pub enum CheckError {
     #[error(transparent)]
     Options(#[from] ValueError),
     /// A file or folder that is named cannot be read.
-    #[error("{path} cannot be checked: {cause}")]
+    #[error("cannot check {path}: {cause}")]
     Unreadable {
         /// Which one.
         path: String,
@@ -58,12 +58,12 @@ pub enum CheckError {
     },
     /// A file that is named has no code that could be checked.
     #[error(
-        "{0} is no program or library of 64 bits, fat binary, cubin, PTX text or folder: of a script, check the program or \
-         the Python environment that runs it"
+        "{0} is no program or library of 64 bits, fat binary, cubin, PTX text or folder: for a script, check \
+         the program or the Python environment that runs it"
     )]
     NoCode(String),
     /// The report cannot be printed.
-    #[error("the report cannot be printed: {0}")]
+    #[error("cannot print the report: {0}")]
     Print(#[source] io::Error),
 }
 

@@ -58,7 +58,7 @@ pub fn text(report: &Report<'_>) -> String {
         }
         let more = file.lacking.len().saturating_sub(MAX_LISTED) + file.unlisted;
         if more > 0 {
-            line(&mut out, "PROBLEM ", &format!("... and {more} more, which --json lists up to 10000"));
+            line(&mut out, "PROBLEM ", &format!("... and {more} more; --json lists up to 10000"));
         }
     }
     for file in report.unreadable {
@@ -80,8 +80,8 @@ pub fn text(report: &Report<'_>) -> String {
         version(report.options.capability),
         version(report.options.newest_ptx),
         match (lacking, concerned) {
-            (_, 0) => "is not needed for what stands in them".to_owned(),
-            (0, _) => "has all that they need".to_owned(),
+            (_, 0) => "is not needed by them".to_owned(),
+            (0, _) => "has everything that they need".to_owned(),
             (some, _) => format!("lacks something for {some}"),
         }
     );
@@ -147,7 +147,8 @@ fn path_to_json(path: &Path) -> Value {
 /// What a file has, in short.
 fn summary(file: &FileCheck) -> String {
     if file.images == 0 {
-        return "no GPU code in the file; what it compiles or reads while it runs is not seen".to_owned();
+        return "no GPU code in the file; code that it compiles or reads while it runs is not checked"
+            .to_owned();
     }
     let list = |codes: Vec<String>| if codes.is_empty() { "none".to_owned() } else { codes.join(", ") };
     let capabilities = |is_ptx: bool| {
@@ -170,7 +171,7 @@ fn sentence(lacking: &Lacking) -> String {
         Lacking::Instruction { kernel, reason, .. } => format!("kernel {kernel}: {reason}"),
         Lacking::Module { reason } => format!("a module cannot be loaded: {reason}"),
         Lacking::Call { function, reason } => {
-            format!("it calls {function}, which answers CUDA_ERROR_NOT_SUPPORTED: {reason}")
+            format!("it calls {function}, which returns CUDA_ERROR_NOT_SUPPORTED: {reason}")
         }
         Lacking::Library { name, path: Some(path), reason } => {
             format!("{name} ({}) {reason}", path.display())

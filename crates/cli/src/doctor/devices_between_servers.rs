@@ -100,7 +100,7 @@ impl<'a> Session<'a> {
                     continue;
                 }
                 if status != CUresult::CUDA_SUCCESS.0 {
-                    return Err(format!("the server answers {} with error {status}", C::OPCODE.name()));
+                    return Err(format!("the server returned error {status} for {}", C::OPCODE.name()));
                 }
                 return C::Reply::decode(&mut Decoder::new(payload)).map_err(|error| error.to_string());
             }

@@ -19,6 +19,6 @@ pub enum DoctorError {
     #[error(transparent)]
     Meet(#[from] causeway_comm::doctor::DoctorError),
     /// Nobody reads it.
-    #[error("what was found cannot be printed: {0}")]
+    #[error("cannot print the findings: {0}")]
     Print(#[from] io::Error),
 }

@@ -79,17 +79,18 @@ pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
         let mut text: String =
             servers.iter().map(|server| print::found(core::slice::from_ref(&server.program))).collect();
         if servers.is_empty() {
-            text += "  note     No server is named: with --on SERVER a small CUDA program is run there.\n";
+            text += "  note     No server is named: with --on SERVER, doctor runs a small CUDA program \
+                there.\n";
         }
         text += &format!("\nThis machine: {}", here.to_text());
         for server in &servers {
             if let Some(machine) = &server.machine {
                 text += &format!("\nThe server's machine: {}", machine.to_text());
             }
-            text += &format!("\nThe way to {}\n{}", server.path.target, print::found(&server.findings));
+            text += &format!("\nThe path to {}\n{}", server.path.target, print::found(&server.findings));
         }
         if !found.is_empty() {
-            text += &format!("\nThe ways between the servers\n{}", print::found(&found));
+            text += &format!("\nThe paths between the servers\n{}", print::found(&found));
         }
         let all = here.findings.iter().chain(servers.iter().flat_map(Server::all_findings)).chain(&found);
         text += &format!("\n{}", conclusion(count, &advice(all)));

@@ -41,7 +41,7 @@ pub fn examine(target: &Target, via: TransportChoice) -> (Option<Facts>, ServerP
     };
     path.round_trip = round_trip(&mut exchange);
     let facts = ask(&mut exchange, DiagnosisRequest::Facts).and_then(|bytes| {
-        Facts::from_json(&bytes).ok_or_else(|| "what it says of its machine cannot be understood".to_owned())
+        Facts::from_json(&bytes).ok_or_else(|| "its description of its machine is malformed".to_owned())
     });
     path.path_mtu = exchange.path_mtu();
     drop(exchange);
@@ -77,8 +77,8 @@ fn fail(path: &mut ServerPath, error: &ConnectError) {
 fn advice(error: &ConnectError) -> Option<&'static str> {
     match error {
         ConnectError::Dial(DialError::Refused { .. }) => Some(
-            "Start `causeway serve` on that machine; if it runs there, name the port at which it listens, which it prints and its \
-             log has.",
+            "Start `causeway serve` on that machine; if it is running there, name the port at which it \
+             listens, which it prints and logs.",
         ),
         ConnectError::Dial(DialError::NoSocket { .. }) => Some(
             "Start `causeway serve` here; if it runs as another user, let it serve this one with `causeway serve --allow-user`.",

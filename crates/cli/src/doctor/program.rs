@@ -35,7 +35,7 @@ pub fn examine(
             Err(reason) => Outcome::Failed { reason: reason.trim_end_matches('.').to_owned() },
         },
         (None, reason) => {
-            let reason = reason.as_deref().unwrap_or("the server gives no session");
+            let reason = reason.as_deref().unwrap_or("the server opens no session");
             Outcome::NoSession { reason: reason.trim_end_matches('.').to_owned() }
         }
     };
@@ -46,7 +46,7 @@ pub fn examine(
 fn run(target: &Target, via: TransportChoice, key_file: Option<&std::path::Path>) -> Result<String, String> {
     let folder = library::folder().map_err(|error| error.to_string())?;
     let own =
-        std::env::current_exe().map_err(|cause| format!("the program causeway is not found: {cause}"))?;
+        std::env::current_exe().map_err(|cause| format!("cannot find the program causeway: {cause}"))?;
     let program =
         [own.into_os_string(), "measure".into(), "--library".into(), folder.join("libcuda.so.1").into()];
     let mut command = launch::command(&program, &folder);
@@ -61,7 +61,7 @@ fn run(target: &Target, via: TransportChoice, key_file: Option<&std::path::Path>
             Reply::Refused { reason } | Reply::Wrong { reason } | Reply::Unable { reason } => {
                 return Err(format!("{case}: {reason}"));
             }
-            other => return Err(format!("{case}: the program answered {other:?}")),
+            other => return Err(format!("{case}: the program returned {other:?}")),
         }
     }
     process.end();

@@ -53,7 +53,8 @@ impl ChannelReport<'_> {
             Err(missing) => (false, missing.to_string()),
             Ok(()) if channel.is_between_hosts() && !self.names_hosts => (
                 false,
-                "ranks look for each other over a network where CAUSEWAY_COMM_HOSTS names hosts".to_owned(),
+                "ranks search for each other over a network only if CAUSEWAY_COMM_HOSTS names hosts"
+                    .to_owned(),
             ),
             Ok(()) => (true, String::new()),
         }
@@ -78,30 +79,26 @@ impl ChannelReport<'_> {
             format!("The other process is {place}. Its processors are {distance}. Both were seen in {media}.")
         } else {
             format!(
-                "No other process came within {RENDEZVOUS_TIMEOUT:?}. It was looked for in {}.",
+                "No other process connected within {RENDEZVOUS_TIMEOUT:?}. Searched in {}.",
                 list(looked_in)
             )
         }];
-        lines.extend(self.found.refused.iter().map(|why| format!("Not looked at: {why}.")));
+        lines.extend(self.found.refused.iter().map(|why| format!("Not searched: {why}.")));
         if *found_peer {
             lines.push(match pair.processes {
                 Visibility::Same => "They share a PID namespace.".to_owned(),
-                Visibility::FromHere => "This process sees the other one, which does not see it.".to_owned(),
-                Visibility::FromThere => "The other process sees this one, which does not see it.".to_owned(),
+                Visibility::FromHere => "This process sees the other one, but not vice versa.".to_owned(),
+                Visibility::FromThere => "The other process sees this one, but not vice versa.".to_owned(),
                 Visibility::Hidden => "Their PID namespaces hide them from each other.".to_owned(),
             });
         }
         let missing = match (own.gpu, peer.and_then(|peer| peer.gpu), found_peer) {
             (None, None, _) => {
-                "No CUDA driver starts here or there, so GPUs are assumed that can do everything. Run the \
-                 command as the job is run, such as under `causeway run`."
+                "No CUDA driver starts in either process, so GPUs that support everything are assumed. Run \
+                 the command as the job is run, such as under `causeway run`."
             }
-            (None, Some(_), _) => {
-                "No CUDA driver starts in this process: it is taken to use the other one's GPU."
-            }
-            (Some(_), None, true) => {
-                "No CUDA driver starts in the other process: it is taken to use this one's GPU."
-            }
+            (None, Some(_), _) => "No CUDA driver starts in this process: the other one's GPU is assumed.",
+            (Some(_), None, true) => "No CUDA driver starts in the other process: this one's GPU is assumed.",
             _ => "",
         };
         lines.extend((!missing.is_empty()).then(|| missing.to_owned()));

@@ -20,7 +20,7 @@ pub struct ClientFiles {
 
 /// Why a file is not where containers get it from.
 #[derive(Debug, Error)]
-#[error("{from} cannot be copied to {to}, from where containers would get it: {cause}", from = from.display(), to = to.display())]
+#[error("cannot copy {from} to {to}, from where containers would load it: {cause}", from = from.display(), to = to.display())]
 pub struct CopyError {
     from: PathBuf,
     to: PathBuf,
@@ -130,6 +130,6 @@ mod tests {
 
         fs::remove_file(&library).unwrap();
         let error = files.copy_to(&folder).unwrap_err().to_string();
-        assert!(error.contains("libcuda.so.1 cannot be copied to"), "{error}");
+        assert!(error.contains("libcuda.so.1 to"), "{error}");
     }
 }

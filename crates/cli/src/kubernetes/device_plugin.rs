@@ -60,8 +60,8 @@ pub enum DevicePluginError {
     Servers(#[from] ServersError),
     /// There is no key for a server, which would refuse the container.
     #[error(
-        "no key of {0} is stored on this machine, so the server would refuse containers: name a file with it with --key-file, or leave that to \
-         the pods with --without-keys"
+        "no key of {0} is stored on this machine, so the server would refuse containers: name a file that \
+         contains it with --key-file, or let the pods provide it with --without-keys"
     )]
     NoKey(String),
     /// There are no files to give.

@@ -86,8 +86,8 @@ pub enum DraError {
     Servers(#[from] ServersError),
     /// There is no key for a server, which would refuse.
     #[error(
-        "no key of {0} is stored on this machine, so the server would refuse: name a file with it with --key-file, or leave that to the \
-         pods with --without-keys"
+        "no key of {0} is stored on this machine, so the server would refuse containers: name a file that \
+         contains it with --key-file, or let the pods provide it with --without-keys"
     )]
     NoKey(String),
     /// Two servers would be one pool.
@@ -115,7 +115,7 @@ pub enum DraError {
     #[error(transparent)]
     Kubelet(#[from] KubeletError),
     /// No thread can be started.
-    #[error("no thread can be started for a server: {0}")]
+    #[error("cannot start a thread for a server: {0}")]
     Thread(io::Error),
 }
 
@@ -126,7 +126,7 @@ fn driver_name(name: &str) -> Result<String, &'static str> {
     if name.len() <= 63 && name.bytes().all(is_plain) && name.split('.').all(is_part) {
         Ok(name.to_owned())
     } else {
-        Err("give a name of a domain in lower case with at most 63 characters, such as gpu.causeway.dev")
+        Err("give a domain name in lower case with at most 63 characters, such as gpu.causeway.dev")
     }
 }
 
@@ -210,7 +210,7 @@ impl Cluster for Node {
         let mut gpus: Vec<(usize, String)> = Vec::with_capacity(devices.len());
         for device in devices {
             let number = self.pools.iter().position(|pool| *pool == device.pool).ok_or_else(|| {
-                format!("the pool {} is none of the servers that this driver was given (--on)", device.pool)
+                format!("the pool {} is not one of this driver's servers (--on)", device.pool)
             })?;
             gpus.push((number, device.device.clone()));
         }
@@ -223,7 +223,7 @@ impl Cluster for Node {
             for (number, device) in same_server {
                 let uuid = listed.iter().find(|uuid| device_name(uuid).as_ref() == Some(device));
                 uuids.push(uuid.cloned().ok_or_else(|| {
-                    format!("{} does not list the GPU {device}, or not any more", self.servers[*number])
+                    format!("{} does not list the GPU {device}, or no longer", self.servers[*number])
                 })?);
             }
         }

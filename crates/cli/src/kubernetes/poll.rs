@@ -85,7 +85,7 @@ fn poll(number: usize, target: &Target, all: &All) {
         if last.as_ref() != Some(&outcome) {
             match &outcome {
                 Ok(count) => tracing::info!(server = %target, gpus = count, "the server answers"),
-                Err(error) => tracing::warn!(server = %target, "its GPUs cannot be had: {error}"),
+                Err(error) => tracing::warn!(server = %target, "its GPUs are unavailable: {error}"),
             }
             last = Some(outcome);
         }

@@ -35,7 +35,10 @@ pub fn start(
     let named: Vec<String> = pools.iter().map(|pool| publication.slice_name(pool)).collect();
     let remove = move || {
         while let Err(error) = remove_others(&named, &api, &publication) {
-            tracing::warn!("slices of servers that are not named any more are looked for again: {error}");
+            tracing::warn!(
+                "removing the slices of servers that are no longer named failed and will be \
+                retried: {error}"
+            );
             thread::sleep(REVISIT_INTERVAL);
         }
     };
@@ -119,7 +122,7 @@ fn remove_others(named: &[String], api: &ApiServer, publication: &Publication) -
     for name in names.filter_map(|slice| slice["metadata"]["name"].as_str()) {
         if !named.iter().any(|known| known == name) {
             api.delete(&format!("{list}/{name}"))?;
-            tracing::info!(slice = name, "the slice of a server that is not named any more is removed");
+            tracing::info!(slice = name, "removed the slice of a server that is no longer named");
         }
     }
     Ok(())

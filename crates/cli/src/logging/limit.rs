@@ -52,7 +52,7 @@ impl Drop for AtEnd {
 }
 
 impl Limit {
-    /// What tells at the end of what is left out.
+    /// Reports the omitted lines at the end.
     pub fn at_end(&self) -> AtEnd {
         AtEnd(self.clone())
     }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 /// How often what was left out is reported.
 pub const PERIOD: Duration = Duration::from_secs(10);
 
-/// How many lines of a kind are written: so many at once, and after them one for each interval that has passed. A generic
-/// cell rate algorithm (ITU-T I.371): all that is kept is when the next line would be due if lines came evenly.
+/// How many lines of a kind are written: so many at once, and after them one for each interval that has
+/// passed. A generic cell rate algorithm (ITU-T I.371): all that is kept is when the next line would be due
+/// if lines came evenly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// Lines at once.
@@ -17,7 +18,7 @@ pub struct Rate {
     pub interval: Duration,
 }
 
-/// What becomes of a line.
+/// What happens to a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// It is written.

@@ -33,26 +33,27 @@ pub enum LoginError {
     },
     /// There is a key of that server.
     #[error(
-        "there is a key of {0} already: `causeway run --on {0}` uses it. If another one is to take its place, forget it first: \
+        "there is a key of {0} already: `causeway run --on {0}` uses it. To replace it, remove it first: \
          `causeway key remove {0}`"
     )]
     HasKey(String),
     /// Keys are read from elsewhere.
     #[error(
-        "{variable} is set, so that programs would not read what is kept here: unset it in the environment and in configuration \
-         files", variable = KEY_FILE.name
+        "{variable} is set, so programs would not read what this command saves: unset it in the environment \
+         and in configuration files", variable = KEY_FILE.name
     )]
     NamedKeyFile,
     /// Configuration files are not read.
-    #[error("{variable} is empty, so that no configuration file is read: unset it, or name a file", variable = CONFIG.name)]
+    #[error("{variable} is empty, so no configuration file is read: unset it, or name a file", variable = CONFIG.name)]
     NoConfigFile,
     /// The server refuses.
     #[error("{0}. Nothing has changed here")]
     Refused(ConnectError),
     /// The server refuses, or is not there; an earlier command may have enrolled the key.
     #[error(
-        "{cause}. Nothing has changed here. An earlier `causeway login` with this invitation has made a key, which the server \
-         may have: it stays in {file}, and the same command finds out. Remove the file if the invitation is of no more use"
+        "{cause}. Nothing has changed here. An earlier `causeway login` with this invitation has created a \
+         key that the server may have enrolled: it is kept in {file}, and running the same command again \
+         finds out. Remove the file if you no longer need the invitation"
     )]
     RefusedLater {
         /// What the server said, or how far the command came.
@@ -62,14 +63,12 @@ pub enum LoginError {
     },
     /// The name is none.
     #[error(
-        "what was given as the NAME has a secret in it: give a name for the server first, as in `causeway login gpu-box`, \
-         which asks for the invitation. Other users of this machine may have seen what stood there"
+        "the NAME contains a secret: give a name for the server, as in `causeway login gpu-box`, which then \
+         asks for the invitation. Other users of this machine may have seen the secret"
     )]
     SecretAsName,
     /// It is not known whether the server has enrolled the key.
-    #[error(
-        "{0}. Give the same command again with the same invitation: it finds out how far this one has come"
-    )]
+    #[error("{0}. Run the same command again with the same invitation: it continues where this one stopped")]
     Interrupted(ConnectError),
     /// It is not typed.
     #[error(

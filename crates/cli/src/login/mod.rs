@@ -77,7 +77,8 @@ pub fn login(arguments: &Arguments) -> Result<ExitCode, LoginError> {
     let name = &arguments.name;
     writeln!(
         io::stdout(),
-        "This machine is the client {client} of {server} now, which is called {name} here: causeway run --on {name} -- PROGRAM"
+        "This machine is now the client {client} of {server}, which is named {name} here: causeway run --on \
+         {name} -- PROGRAM"
     )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -34,7 +34,7 @@ pub fn query<E: core::fmt::Display>(
     servers: &[String],
     target: impl Fn(&str) -> Result<Target, E>,
 ) -> Vec<ServerState> {
-    let late = || Err("it does not answer in time".to_owned());
+    let late = || Err("it does not respond in time".to_owned());
     let mut states: Vec<ServerState> =
         servers.iter().map(|server| ServerState { server: server.clone(), devices: late() }).collect();
     let (sender, replies) = unbounded();
@@ -47,7 +47,7 @@ pub fn query<E: core::fmt::Display>(
                     let _ = sender.send((at, devices(&target)));
                 };
                 if let Err(error) = threads::spawn("asker", asker) {
-                    states[at].devices = Err(format!("it cannot be asked: {error}"));
+                    states[at].devices = Err(format!("cannot query it: {error}"));
                 }
             }
             Err(error) => states[at].devices = Err(error.to_string()),
@@ -67,7 +67,7 @@ fn devices(target: &Target) -> Result<u32, String> {
     let status = server.status().map_err(|error| error.to_string())?;
     match status.devices.len() {
         _ if status.is_draining => Err("it is draining and accepts no new sessions".to_owned()),
-        0 => Err("it says that it has no GPU".to_owned()),
+        0 => Err("it reports no GPU".to_owned()),
         devices => Ok(devices as u32),
     }
 }

@@ -31,7 +31,7 @@ pub fn listen_addresses(list: &str) -> Result<ListenAddresses, ServeError> {
             Some(("unix", _)) => {
                 let wrong = |cause: TargetError| wrong(cause.to_string());
                 let Endpoint::Unix(name) = text.parse::<Target>().map_err(wrong)?.endpoint else {
-                    unreachable!("an address that begins with unix: is a Unix socket's")
+                    unreachable!("an address that begins with unix: is that of a Unix socket")
                 };
                 addresses.socket.replace(name).is_none()
             }
@@ -115,7 +115,8 @@ pub fn hint(target: &Target) -> Option<String> {
     };
     if host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback()) {
         return Some(format!(
-            "On this machine: `causeway run --on {on} -- PROGRAM`. With --listen 0.0.0.0 others reach it, too."
+            "On this machine: `causeway run --on {on} -- PROGRAM`. With --listen 0.0.0.0, other machines can \
+             connect, too."
         ));
     }
     let first = if target.key.is_some() { "`causeway key add`, paste that line, then " } else { "" };

@@ -34,14 +34,14 @@ pub enum ServeError {
     },
     /// The user names one back end and allows another one.
     #[error(
-        "--allow-software is for --gpu auto, which takes the software GPU then where the driver cannot be used; \
-         --gpu {0} takes nothing else: leave one of the two out"
+        "--allow-software requires --gpu auto, which then serves the software GPU if the driver cannot be \
+         used; --gpu {0} serves nothing else: omit one of the two"
     )]
     NoFallback(GpuChoice),
     /// A file that was named would be in a folder that is not there.
     #[error(
-        "there is no folder {folder} for {what}: is the name right? If it is, make the folder with \
-         `mkdir -p -m 700 {folder}`"
+        "there is no folder {folder} for {what}: check the name; to create the folder, run `mkdir -p -m 700 \
+         {folder}`"
     )]
     NoFolder {
         /// The folder.
@@ -59,8 +59,8 @@ pub enum ServeError {
     },
     /// A file or folder cannot be written.
     #[error(
-        "{path}, which is for {what}, cannot be written by this user ({cause}): name another one, or \
-         change who may"
+        "{path}, which is for {what}, is not writable by this user ({cause}): name another one, or change \
+         its permissions"
     )]
     NotWritable {
         /// The path.
@@ -72,8 +72,8 @@ pub enum ServeError {
     },
     /// NVIDIA's driver is the only thing that is to serve, and cannot be used.
     #[error(
-        "--gpu driver cannot serve, for the GPU cannot be used: {0}. `nvidia-smi` and `causeway doctor` say more; --gpu cpu \
-         serves the software GPU"
+        "--gpu driver cannot serve, since the GPU cannot be used: {0}. `nvidia-smi` and `causeway doctor` \
+         report the cause; --gpu cpu serves the software GPU"
     )]
     NoDriver(TrialError),
     /// A device that is to be shown is not there.

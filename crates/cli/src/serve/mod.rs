@@ -241,9 +241,7 @@ fn cache(arguments: &Arguments) -> Option<CacheConfig> {
     }
     let folder = arguments.cache_dir.clone().or_else(default_cache);
     if folder.is_none() {
-        tracing::warn!(
-            "module images are not kept between sessions: there is no HOME; name a folder with --cache-dir"
-        );
+        tracing::warn!("image cache disabled: HOME is not set; pass a folder with --cache-dir");
     }
     folder.map(|folder| CacheConfig { folder, capacity: arguments.cache_size })
 }

@@ -1,5 +1,5 @@
-//! Restart of a server in place: the program is started anew, takes the listening sockets over, and open sessions go on
-//! in the old process until they end.
+//! Restart of a server in place: the program is started anew, takes the listening sockets over, and open
+//! sessions go on in the old process until they end.
 //!
 //! That is how the package is upgraded, and how a server gets another configuration: by SIGHUP, which is what
 //! `systemctl reload` sends. A new server that does not come up changes nothing.
@@ -45,7 +45,7 @@ impl Program {
 
     fn start(&self, control: OwnedFd) -> io::Result<Child> {
         let mut command = Command::new(&self.file);
-        // systemd watches the new process as soon as it is told of it; the variable names the old one.
+        // systemd watches the new process as soon as it is notified of it; the variable names the old one.
         command.args(&self.arguments).stdin(control).env_remove("WATCHDOG_PID");
         if !is_service() {
             // Whoever kills the process that it knows ends the server.
@@ -83,18 +83,18 @@ impl Restart {
     /// Starts a server that is to take the place of this one.
     pub fn begin(&mut self, broker: &RunningBroker) {
         if matches!(self.state, State::Starting(_)) {
-            return tracing::info!("a restart is under way already");
+            return tracing::info!("a restart is already in progress");
         }
         let Some(program) = &self.program else {
-            return tracing::error!("no restart: the program's file is not known");
+            return tracing::error!("cannot restart: the program's file is unknown");
         };
-        tracing::info!(program = %program.file.display(), "restarting: a new server is started");
+        tracing::info!(program = %program.file.display(), "restarting: starting a new server");
         match broker.hand_over(|control| program.start(control)) {
             Ok((child, outcome)) => {
                 self.state = State::Starting(child);
                 self.outcome = outcome;
             }
-            Err(error) => tracing::error!("no restart, this server goes on: {error}"),
+            Err(error) => tracing::error!("cannot restart, this server continues: {error}"),
         }
     }
 
@@ -114,7 +114,7 @@ impl Restart {
                 let process = child.id();
                 tracing::info!(
                     process,
-                    "a new server has taken the place of this one, which keeps its sessions"
+                    "a new server accepts connections; this one continues to serve its sessions"
                 );
                 report(&[NotifyState::MainPid(process)]);
                 self.state = State::Replaced(child);
@@ -125,7 +125,7 @@ impl Restart {
                     Ok(Err(error)) => error.to_string(),
                     _ => "no reason was given".to_owned(),
                 };
-                tracing::error!("no restart, this server goes on: {why}");
+                tracing::error!("cannot restart, this server continues: {why}");
                 // It serves nobody, whatever it still does.
                 let _ = child.kill();
                 let _ = child.wait();
@@ -134,8 +134,8 @@ impl Restart {
         }
     }
 
-    /// Hands a signal to the server that has taken this one's place, which says what becomes of this one's sessions; false
-    /// where there is none.
+    /// Hands a signal to the server that has taken this one's place, which says what happens to this one's
+    /// sessions; false where there is none.
     pub fn passes_on(&self, signal: launch::Signal) -> bool {
         let State::Replaced(child) = &self.state else { return false };
         pass_on(child.id(), signal);
@@ -161,8 +161,8 @@ pub struct Successor {
 }
 
 impl Successor {
-    /// Stays for whoever started this process and waits for it, such as a shell or a container, until the successor has
-    /// ended, and ends as that has; a service of systemd's, which watches the successor, ends now.
+    /// Stays for whoever started this process and waits for it, such as a shell or a container, until the
+    /// successor has ended, and ends as that has; a service of systemd's, which watches the successor, ends now.
     pub fn outlast(mut self) -> ExitCode {
         if is_service() {
             return ExitCode::SUCCESS;
@@ -175,12 +175,15 @@ impl Successor {
             }
         });
         if let Err(error) = passing {
-            tracing::warn!("signals do not reach the new server, process {process}, by this one: {error}");
+            tracing::warn!(
+                "this process cannot forward signals to the new server, process {process}: \
+                {error}"
+            );
         }
         match self.child.wait() {
             Ok(status) => ExitCode::from(code_of(status)),
             Err(error) => {
-                tracing::error!("the end of the new server cannot be waited for: {error}");
+                tracing::error!("cannot wait for the new server to end: {error}");
                 ExitCode::FAILURE
             }
         }
@@ -199,7 +202,7 @@ fn pass_on(process: u32, signal: launch::Signal) {
     }
 }
 
-/// The exit code by which a shell tells of a process's end.
+/// The exit code by which a shell reports a process's end.
 fn code_of(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)

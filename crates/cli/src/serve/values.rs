@@ -88,7 +88,7 @@ fn check_value(option: &str, value: &str, own: bool) -> Result<(), ServeError> {
     }
 }
 
-const NOT_HERE: &str = "this machine has no such address; `ip address` lists those that it has";
+const NOT_HERE: &str = "this machine has no such address; `ip address` lists its addresses";
 
 /// Whether this machine has an address. Its port may be in use: by the server that is to be reloaded.
 fn is_here(address: SocketAddr) -> bool {

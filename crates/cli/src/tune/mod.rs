@@ -93,7 +93,8 @@ pub enum TuneError {
     Tuner(#[from] TunerError),
     /// The client library carries copies in a way that this program does not know.
     #[error(
-        "the client library carries copies over `{0}`, which this program does not know: they are of two releases"
+        "the client library transfers copies over `{0}`, which this program does not support: they are of \
+         different releases"
     )]
     UnknownModule(String),
     /// The profile cannot be kept or read.
@@ -103,7 +104,7 @@ pub enum TuneError {
     #[error("the path of the program causeway cannot be determined: {0}")]
     Executable(io::Error),
     /// Nobody reads the results.
-    #[error("the results cannot be printed: {0}")]
+    #[error("cannot print the results: {0}")]
     Print(#[from] io::Error),
 }
 
@@ -146,8 +147,8 @@ fn busy(loads: &str, processors: usize) -> Option<String> {
     let load: f64 = loads.split_whitespace().next()?.parse().ok()?;
     (load > processors as f64).then(|| {
         format!(
-            "this machine is busy (load {load:.1} on {processors} processors), so what is measured may be wrong: repeat it \
-             when nothing else runs"
+            "this machine is busy (load {load:.1} on {processors} processors), so the results may be wrong: \
+             repeat the measurement when nothing else runs"
         )
     })
 }
@@ -172,7 +173,7 @@ fn draw_all(folder: &Path) -> Result<ExitCode, TuneError> {
     if profiles.is_empty() {
         writeln!(
             out,
-            "There are no profiles in {}; `causeway tune --on SERVER` makes one.",
+            "There are no profiles in {}; `causeway tune --on SERVER` creates one.",
             folder.display()
         )?;
     }
@@ -248,7 +249,7 @@ pub fn tune_here(arguments: &HereArguments) -> Result<ExitCode, TuneError> {
         (profile.sizes.iter().filter(|size| size.plans[0] != size.plans[1]).count(), profile.sizes.len());
     writeln!(
         out,
-        "\n{changed} of {all} plans are faster than the built-in ones. Kept in {}",
+        "\n{changed} of {all} plans are faster than the built-in ones. Stored in {}",
         path.display()
     )?;
     Ok(ExitCode::SUCCESS)

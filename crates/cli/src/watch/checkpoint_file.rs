@@ -62,7 +62,7 @@ pub fn read_saved_at(file: &mut impl Read) -> io::Result<(Option<SavedAt>, Vec<u
 }
 
 fn damaged() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "it is damaged, or cut short")
+    io::Error::new(io::ErrorKind::InvalidData, "it is damaged or truncated")
 }
 
 fn read_text(file: &mut impl Read) -> io::Result<String> {
@@ -84,8 +84,9 @@ pub fn other_machine(saved_at: &SavedAt, here: &str) -> Option<String> {
     (!machine.is_empty() && machine != here).then(|| {
         let machine = Printable::from(machine.as_str());
         format!(
-            "the session was saved on the machine {machine}, and this one is {here}: the program finds its session here only \
-             if this machine has the address {server}, or what the program calls that server, now"
+            "the session was saved on the machine {machine}, and this one is {here}: the program finds its \
+             session here only if this machine now has the address {server}, or the one that the program \
+             uses for that server"
         )
     })
 }

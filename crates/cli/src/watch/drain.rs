@@ -67,8 +67,8 @@ pub fn drain(arguments: &Arguments) -> Result<ExitCode, WatchError> {
         None => None,
     };
     let (sessions, already) = server.drain(arguments.timeout.unwrap_or(0))?;
-    let begins = if already { "is being drained already" } else { "takes no new sessions" };
-    print(&format!("{} {begins}; sessions left: {sessions}", server.name()))?;
+    let begins = if already { "is already being drained" } else { "accepts no new sessions" };
+    print(&format!("{} {begins}; remaining sessions: {sessions}", server.name()))?;
     let (started_at, mut last) = (Instant::now(), Vec::new());
     let mut left = sessions as usize;
     // It does not answer any more when it has ended, which is what is waited for.
@@ -84,7 +84,7 @@ pub fn drain(arguments: &Arguments) -> Result<ExitCode, WatchError> {
         }
         if status.sessions.len() != left {
             left = status.sessions.len();
-            print(&format!("sessions left: {left}"))?;
+            print(&format!("remaining sessions: {left}"))?;
         }
         last = status.sessions;
         std::thread::sleep(INTERVAL);

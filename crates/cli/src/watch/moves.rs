@@ -193,7 +193,7 @@ impl Held {
                 Ok(outcome) => return Ok(outcome),
                 Err(RecvTimeoutError::Timeout) => self.call()?,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(stays(self.session, "a thread that was to write its state has ended"));
+                    return Err(stays(self.session, "the thread that writes its state has ended"));
                 }
             }
         }
@@ -235,7 +235,7 @@ impl Held {
 fn unexpected(reply: &MoveReply) -> String {
     match reply {
         MoveReply::Ended => "its worker has ended".to_owned(),
-        _ => "the server answers another question".to_owned(),
+        _ => "the server sent a response to a different request".to_owned(),
     }
 }
 
@@ -429,7 +429,8 @@ pub fn checkpoint(arguments: &CheckpointArguments) -> Result<ExitCode, WatchErro
         // Without a standard error it cannot be said.
         let _ = writeln!(
             io::stderr(),
-            "causeway: {} is kept: the session may have ended, and be there alone. If `causeway sessions` shows it, remove the file",
+            "causeway: {} was not removed: the session may have ended and exist only there. If `causeway \
+             sessions` shows it, remove the file",
             path.display()
         );
     } else if outcome.is_err() {
@@ -534,10 +535,10 @@ pub fn restore(arguments: &RestoreArguments) -> Result<ExitCode, WatchError> {
     }
     let (file, name) = (path.display(), server.name());
     print(&match saved_at {
-        _ if has_arrived => format!("the session of {file} goes on at {name}"),
+        _ if has_arrived => format!("the session of {file} continues at {name}"),
         Some(SavedAt { server, .. }) => format!(
-            "the session of {file} waits for its program at {name}: the program, unless it is suspended or has ended, connects to \
-             {server}, or what it calls that server"
+            "the session of {file} waits for its program at {name}: the program, unless it is suspended or \
+             has ended, connects to {server}, or the address that it uses for that server"
         ),
         None => format!("the session of {file} waits for its program at {name}"),
     })?;

@@ -141,7 +141,7 @@ pub enum WatchError {
         saved_at: String,
     },
     /// A server does not take a session up.
-    #[error("{server} does not take the session up: {why}")]
+    #[error("{server} does not resume the session: {why}")]
     NotTaken {
         /// The server.
         server: String,
@@ -149,15 +149,13 @@ pub enum WatchError {
         why: String,
     },
     /// A server that is drained would be its own destination.
-    #[error(
-        "{server} is the server that is to be drained, and its sessions need another one: nothing was changed"
-    )]
+    #[error("{server} is the server to be drained, and its sessions need another one: nothing was changed")]
     SameServer {
         /// The server.
         server: String,
     },
     /// The destination of a server's sessions takes none.
-    #[error("{server} is being drained itself, and takes no sessions: nothing was changed")]
+    #[error("{server} is being drained itself and accepts no sessions: nothing was changed")]
     DestinationDrains {
         /// The server.
         server: String,
@@ -172,7 +170,8 @@ pub enum WatchError {
     },
     /// A program has come nowhere.
     #[error(
-        "the program of session {session} has come neither to {server} nor back in time; it goes on where it can connect, as `causeway sessions` of both servers shows"
+        "the program of session {session} has connected neither to {server} nor to its old server in time; \
+         it continues where it can connect, as `causeway sessions` of both servers shows"
     )]
     Lost {
         /// The session.
@@ -181,7 +180,7 @@ pub enum WatchError {
         server: String,
     },
     /// A server has no address that a program could go to.
-    #[error("`{server}` is no address of a network, and a session moves over tcp: give HOST:PORT")]
+    #[error("`{server}` is not a network address, and sessions move over TCP: give HOST:PORT")]
     NoNetwork {
         /// The server.
         server: String,
@@ -196,15 +195,15 @@ pub enum WatchError {
     },
     /// A file is not its user's alone.
     #[error(
-        "{} is no ordinary file of this user alone, so that what is in it may be anybody's: it must belong to this user and \
-         have the mode 600", .0.display()
+        "{} is not private to this user, so others may have written it: it must be a regular file of this \
+         user with mode 600", .0.display()
     )]
     NotPrivate(PathBuf),
     /// The terminal cannot be drawn on.
-    #[error("the terminal cannot be used: {0}; `causeway top --once` and --json need none")]
+    #[error("the terminal cannot be used: {0}; `causeway top --once` and --json do not need one")]
     Terminal(io::Error),
     /// The reader of what is printed is gone.
-    #[error("nothing can be printed: {0}")]
+    #[error("cannot print: {0}")]
     Print(#[source] io::Error),
 }
 
@@ -213,7 +212,8 @@ fn which_session(server: &str, text: &str, found: &[String]) -> String {
     match found {
         [] => format!("no session of {server} begins with `{text}`: `causeway sessions` lists them"),
         _ => format!(
-            "`{text}` is the beginning of {} of the sessions of {server}, and this command uses one: name {}",
+            "`{text}` is the beginning of {} session IDs of {server}, and this command uses one session: \
+             name {}",
             found.len(),
             found.join(" or ")
         ),
@@ -249,7 +249,7 @@ pub fn on_its_host(target: &Target) -> Result<ServerConnection, WatchError> {
             Ok((found, process)) if process == status.process => {
                 return Ok(found.named(target));
             }
-            Ok(_) => "another server is there".clone_into(&mut cause),
+            Ok(_) => "it is a different server".clone_into(&mut cause),
             Err(error) => cause = error.to_string(),
         }
     }
@@ -268,7 +268,7 @@ mod tests {
             found: found.iter().map(|&name| name.to_owned()).collect(),
         };
         assert!(which(&[]).to_string().starts_with("no session of box:1 begins with `zz`: "));
-        assert!(which(&["zz1", "zz2"]).to_string().ends_with("uses one: name zz1 or zz2"));
+        assert!(which(&["zz1", "zz2"]).to_string().ends_with("uses one session: name zz1 or zz2"));
         let text = WatchError::NotPrivate("f".into()).to_string();
         assert!(!text.contains("  "), "{text}");
     }

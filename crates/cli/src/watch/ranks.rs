@@ -62,18 +62,18 @@ pub enum RanksError {
     Channel(#[from] causeway_comm::UnknownChannel),
     /// None is there.
     #[error(
-        "no rank of a job that `causeway mpirun` started runs here as this user, or none of those that are named: `causeway mpirun` \
-         must be of this program's version"
+        "no rank of a job that `causeway mpirun` started runs here as this user, or none of those named: \
+         `causeway mpirun` must have this program's version"
     )]
     None,
     /// The processes of this host.
-    #[error("the processes of this host cannot be listed: {0}")]
+    #[error("cannot list the processes of this host: {0}")]
     Processes(#[source] io::Error),
     /// No address.
     #[error(transparent)]
     Address(#[from] crate::serve::ServeError),
     /// The address of metrics cannot be used.
-    #[error("metrics cannot be served at {0}: {1}")]
+    #[error("cannot serve metrics at {0}: {1}")]
     Metrics(SocketAddr, #[source] io::Error),
     /// Nothing can be printed.
     #[error("standard output failed: {0}")]

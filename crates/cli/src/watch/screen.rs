@@ -18,7 +18,7 @@ pub struct View {
 impl View {
     /// Nothing is known yet.
     pub fn new(name: String) -> Self {
-        Self { name, before: None, now: Err("it is being asked".to_owned()) }
+        Self { name, before: None, now: Err("querying it".to_owned()) }
     }
 
     /// Takes in an answer, or why there is none.

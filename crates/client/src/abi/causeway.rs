@@ -114,7 +114,7 @@ pub unsafe extern "C" fn causeway_fork_between(
     call(in_parent);
     if child < 0 {
         // SAFETY: the caller has room for `size` bytes at `reason`.
-        unsafe { outcome(|| Err(format!("the system makes no process: {error}")), reason, size) };
+        unsafe { outcome(|| Err(format!("cannot start a process: {error}")), reason, size) };
     }
     child
 }

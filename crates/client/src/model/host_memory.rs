@@ -32,7 +32,7 @@ pub struct Range {
     pub id: u64,
     /// Whether the program brought the memory itself (`cuMemHostRegister`).
     pub is_registered: bool,
-    /// Whether the memory is a pool's, which gives it back.
+    /// Whether the memory is a pool's, which returns it.
     pub is_pooled: bool,
 }
 

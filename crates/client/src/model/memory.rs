@@ -123,7 +123,7 @@ pub fn insert(piece: Piece) -> Result<(), CUresult> {
         && !(other.origin.is_variable() && piece.origin.is_variable())
     {
         error!(
-            "{} bytes of device memory at {:#x} lie over {} that the program has at {:#x}",
+            "{} bytes of device memory at {:#x} overlap {} that the program has at {:#x}",
             piece.size, piece.base, other.size, other.base
         );
         return Err(CUresult::CUDA_ERROR_MAP_FAILED);

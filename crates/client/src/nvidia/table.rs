@@ -41,7 +41,7 @@ pub fn guarded(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
 }
 
 extern "C" fn refuse() -> CUresult {
-    debug!("an unknown entry of a private table is called");
+    debug!("call of an unknown entry of a private table");
     CUresult::CUDA_ERROR_NOT_SUPPORTED
 }
 

@@ -1,7 +1,7 @@
 //! The tables, entry by entry. All are arrays of words; word 0 is the size in bytes, except where it is said.
 //!
-//! Their addresses are the same for everybody and for ever: the integrity check hashes two of them, and
-//! programs keep them beyond `main`. A word whose use nobody has seen leads to a function that refuses.
+//! Their addresses are the same for all callers and for ever: the integrity check hashes two of them, and
+//! programs keep them beyond `main`. An entry whose use is unknown leads to a function that refuses.
 
 use super::compile_cache::table::COMPILED;
 use super::context_storage::{self, Destructor};
@@ -254,7 +254,7 @@ unsafe extern "C" fn each_function(
         Ok(())
     });
     if outcome != CUresult::CUDA_SUCCESS {
-        debug!("the functions of a module cannot be listed: error {}", outcome.0);
+        debug!("cannot list the functions of a module: error {}", outcome.0);
     }
     count
 }

@@ -93,8 +93,8 @@ fn connect(destination: usize, source: usize) -> Result<PeerPath, CUresult> {
         }
         None => {
             let sentence = format!(
-                "server {destination} cannot copy from devices of server {source}, which it has to reach at \
-                 {target}: {reason}. Such copies go through this machine, and are as slow as its network"
+                "server {destination} cannot copy from devices of server {source} at {target}: {reason}. \
+                 Such copies go through this machine and are limited by its network"
             );
             error!("{sentence}");
             statistics::note_between_servers(sentence);

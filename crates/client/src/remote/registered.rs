@@ -61,7 +61,7 @@ pub fn note(session: &Session, memory: &HostRegion) {
         *state = State::Unknown(before + (end - start));
         return;
     }
-    // SAFETY: the range is forgotten before it is unmapped or given back to the program; while a copy writes
+    // SAFETY: the range is forgotten before it is unmapped or released to the program; while a copy writes
     // to it CUDA forbids the program to rely on its bytes.
     match unsafe { session.link().register(range.base as *mut u8, range.size) } {
         Ok(()) => *state = State::Known,

@@ -150,9 +150,7 @@ pub fn forget_threads() {
 fn ensure(thread: &LazyThread<ReadyTask>, name: &str) -> Result<(), CUresult> {
     let start = |queue| threads::spawn_for_program(name, move || serve(&queue));
     thread.ensure(start).map_err(|cause| {
-        error!(
-            "what a stream is to have done here cannot be, as no thread for {name} could be started: {cause}"
-        );
+        error!("cannot run host functions of a stream: starting a thread for {name} failed: {cause}");
         CUresult::CUDA_ERROR_OPERATING_SYSTEM
     })
 }
@@ -272,7 +270,7 @@ fn enqueue(task: Task, outcome: Result<(), CUresult>, waiting: Option<(usize, u6
     CALLBACKS.queued.fetch_add(1, Ordering::Relaxed);
     if thread.send(ReadyTask { task, outcome, waiting }).is_err() {
         CALLBACKS.queued.fetch_sub(1, Ordering::Relaxed);
-        error!("what a stream was to have done here is not, because its thread has ended");
+        error!("cannot run a host function of a stream: its thread has ended");
     }
 }
 

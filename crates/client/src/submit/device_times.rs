@@ -200,7 +200,7 @@ pub fn gather() {
         }
     }
     if unknown > 0 {
-        info!("the times of {unknown} launches and copies are not known: their contexts have ended");
+        info!("the times of {unknown} launches and copies are unknown: their contexts have ended");
         lose(unknown);
     }
 }

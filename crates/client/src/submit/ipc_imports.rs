@@ -85,10 +85,10 @@ pub fn source(
             let made = make(whole, peer, ticket, device)?;
             let import = made.as_ref().ok().copied();
             let (is_accessible, sentence) = match made {
-                Ok(_) => (true, format!("device {device} copies from memory of device {owner} by itself")),
+                Ok(_) => (true, format!("device {device} copies directly from memory of device {owner}")),
                 Err(Refusal::Devices(why)) => (
                     false,
-                    format!("device {device} does not copy from memory of device {owner} by itself: {why}"),
+                    format!("device {device} cannot copy directly from memory of device {owner}: {why}"),
                 ),
                 Err(Refusal::Allocation(why)) => {
                     info!("an allocation of device {owner} cannot be exported to device {device}: {why}");
@@ -133,7 +133,7 @@ fn make(
     Ok(if error.is_empty() { Ok(import) } else { Err(Refusal::Devices(error)) })
 }
 
-/// An allocation ends: whoever has imported it gives it back when the copies from it are done.
+/// An allocation ends: whoever has imported it returns it when the copies from it are done.
 pub fn end(allocation: Handle<Allocation>) {
     if !IPC_IMPORTS.is_any.load(Ordering::Acquire) {
         return;

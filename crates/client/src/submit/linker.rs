@@ -187,7 +187,10 @@ impl Jit {
                 | CUjit_option::CU_JIT_REFERENCED_KERNEL_COUNT
                 | CUjit_option::CU_JIT_REFERENCED_VARIABLE_NAMES
                 | CUjit_option::CU_JIT_REFERENCED_VARIABLE_COUNT => {
-                    return Err(refuse_use!("option {} of the compiler, which CUDA has withdrawn", option.0));
+                    return Err(refuse_use!(
+                        "option {} of the compiler, which CUDA no longer supports",
+                        option.0
+                    ));
                 }
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }

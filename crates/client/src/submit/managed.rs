@@ -55,7 +55,7 @@ fn make_on_device(context: Handle<Context>, size: usize) -> Option<CUdeviceptr> 
     match regions::create(context, address, size, address as CUdeviceptr, true) {
         Ok(device) => Some(device),
         Err(status) => {
-            info!("{size} bytes of managed memory are the host's, not the device's ({status:?})");
+            info!("{size} bytes of managed memory are in host memory, not on the device ({status:?})");
             host_window::managed().release(address, size);
             None
         }

@@ -87,7 +87,7 @@ impl FileMedium {
             }
             opened => opened.map_err(failed("opening"))?,
         };
-        let found = fstat(&file).map_err(failed("looking at the file"))?;
+        let found = fstat(&file).map_err(failed("examining the file"))?;
         let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
         if !is_file || found.st_uid != geteuid().as_raw() || found.st_mode & 0o077 != 0 || found.st_nlink > 1
         {
@@ -97,9 +97,8 @@ impl FileMedium {
         match u64::try_from(found.st_size) {
             Ok(size) if size == layout.bytes() => {}
             // Several ranks may find it empty; they all make it as long as it has to be.
-            Ok(0) => threads::without_sigxfsz(|| Ok(ftruncate(&file, layout.bytes())?)).map_err(|cause| {
-                MediumError::System { location: location(), what: "making it long enough", cause }
-            })?,
+            Ok(0) => threads::without_sigxfsz(|| Ok(ftruncate(&file, layout.bytes())?))
+                .map_err(|cause| MediumError::System { location: location(), what: "extending it", cause })?,
             _ => return Err(MediumError::OtherContent { location: location() }),
         }
         let file = above_stdio(file).map_err(|cause| MediumError::System {
@@ -151,12 +150,9 @@ impl Medium for FileMedium {
     fn prove(&mut self, rank: u32) -> io::Result<Option<u32>> {
         let mut lock = self.lock(rank)?;
         match self.control(libc::F_OFD_SETLK, &mut lock) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
-                Err(io::Error::new(
-                    io::ErrorKind::AddrInUse,
-                    format!("another process says that it is rank {rank}"),
-                ))
-            }
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Err(
+                io::Error::new(io::ErrorKind::AddrInUse, format!("another process claims to be rank {rank}")),
+            ),
             outcome => outcome.map(|()| None),
         }
     }

@@ -40,8 +40,8 @@ pub enum MediumError {
     },
     /// Files there may be those of another host.
     #[error(
-        "the folder {} is on a file system that hosts share ({what}), so that a file in it does not show \
-         who is on this host: name a folder on a local one", folder.display()
+        "the folder {} is on a file system that hosts share ({what}), so a file in it does not show which \
+         ranks are on this host: name a folder on a local file system", folder.display()
     )]
     OfSeveralHosts {
         /// The folder.
@@ -50,13 +50,13 @@ pub enum MediumError {
         what: &'static str,
     },
     /// Another user's, or one that others may write to.
-    #[error("the board in {location} belongs to another user or can be reached by others, and is left alone")]
+    #[error("the board in {location} belongs to another user or is accessible to others, and is not used")]
     Foreign {
         /// The folder, or System V.
         location: String,
     },
     /// Not one of this job.
-    #[error("what lies in {location} under this job's name is no board of this job")]
+    #[error("the object in {location} with this job's name is not a board of this job")]
     OtherContent {
         /// The folder, or System V.
         location: String,

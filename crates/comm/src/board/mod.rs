@@ -1,7 +1,7 @@
 //! Boards: which ranks are on this host, and which of them live.
 //!
 //! A board is a list of all ranks of a job in something that the processes of a host share: a folder,
-//! `/dev/shm`, System V memory. A rank writes its own place and nobody else's, without locks; who has written
+//! `/dev/shm`, System V memory. A rank writes only its own slot, without locks; who has written
 //! is found by one pass over a byte a rank. What containers share is not known beforehand, so every rank has
 //! a board in each medium that it reaches, and meets in each of them those who reach it as well.
 //!
@@ -62,8 +62,8 @@ pub enum BoardError {
     Job(#[from] JobError),
     /// Nothing can hold one.
     #[error(
-        "there is nowhere to find the other ranks of this host: {}. Give the containers a folder that they \
-         share and name it in CAUSEWAY_SOCKET_DIR", sentences(.0)
+        "this rank cannot find the other ranks of this host: {}. Let the containers share a folder, and name \
+         it in CAUSEWAY_SOCKET_DIR", sentences(.0)
     )]
     Nowhere(Vec<MediumError>),
 }
@@ -126,7 +126,7 @@ impl Board {
             }
             Err(cause) => {
                 let location = medium.kind().to_string();
-                Err(MediumError::System { location, what: "showing that this rank lives", cause })
+                Err(MediumError::System { location, what: "showing that this rank is alive", cause })
             }
         });
         match proved {

@@ -28,13 +28,13 @@ pub enum Why {
     #[error("its process has ended")]
     Dead,
     /// Its slot makes no sense.
-    #[error("its slot is not believed: {0}")]
+    #[error("its slot is invalid: {0}")]
     Slot(#[from] SlotError),
     /// Its mark says another epoch than its board.
     #[error("its slot is of epoch {0}")]
     Epoch(u32),
     /// Another board says otherwise.
-    #[error("two boards say different things of it")]
+    #[error("two boards have different slots of it")]
     Contradiction,
     /// The board cannot be read there.
     #[error("the board cannot be read: {0}")]

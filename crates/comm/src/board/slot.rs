@@ -128,16 +128,16 @@ pub enum SlotError {
     #[error("it holds no slot, or one of another version of Causeway")]
     Magic,
     /// It was read while it was written, or something else has written there.
-    #[error("its check sum is wrong")]
+    #[error("its checksum is wrong")]
     Sum,
     /// It is another rank's.
-    #[error("it says that it is rank {0}'s")]
+    #[error("it claims to be of rank {0}")]
     Rank(u32),
     /// It is another job's.
     #[error("it belongs to another job")]
     Job,
     /// A field has a value that no writer gives it.
-    #[error("its {0} cannot be")]
+    #[error("its {0} is invalid")]
     Field(&'static str),
 }
 

@@ -11,7 +11,7 @@ use super::hello::HelloError;
 #[derive(Debug, Error)]
 pub enum BootstrapError {
     /// No socket could be reached.
-    #[error("{address} of rank {rank} cannot be reached: {cause}")]
+    #[error("cannot connect to {address} of rank {rank}: {cause}")]
     Unreachable {
         /// Whose it is.
         rank: u32,
@@ -31,7 +31,7 @@ pub enum BootstrapError {
         cause: HelloError,
     },
     /// No such host.
-    #[error("the address of {host}, which CAUSEWAY_COMM_HOSTS names, cannot be found: {cause}")]
+    #[error("cannot resolve {host}, which CAUSEWAY_COMM_HOSTS names: {cause}")]
     Host {
         /// Its name.
         host: String,
@@ -46,8 +46,8 @@ pub enum BootstrapError {
     },
     /// There is nothing to try.
     #[error(
-        "rank {rank} has no socket that could be reached: the boards on which it was met are in \
-         no folder, and its network namespace is another one"
+        "rank {rank} has no reachable socket: the boards that list it are not in a folder, and it is in \
+         another network namespace"
     )]
     NoSocket {
         /// Whose it would be.

@@ -3,7 +3,7 @@
 //! 64 bytes each way, little-endian: `CWmeet3` and a zero, who speaks and to whom, the epoch, the process id
 //! by which the speaker sees the other (0 when it does not, or does not know yet), the speaker's process
 //! number, 8 bytes that the caller has drawn, and a proof over all that with 8 bytes that the listener has
-//! drawn for this connection alone: nobody can say again what another has said.
+//! drawn for this connection alone: a recorded proof cannot be replayed.
 
 use std::io::{self, Read as _, Write as _};
 use std::time::{Duration, Instant};
@@ -38,13 +38,13 @@ pub enum HelloError {
     #[error("it belongs to user {0}")]
     User(u32),
     /// Something else than a greeting.
-    #[error("it says something else than a rank says first")]
+    #[error("its first message is not that of a rank")]
     Magic,
     /// It does not know the job's nonce.
     #[error("it cannot prove that it belongs to the job")]
     Proof,
     /// It means another rank, or is another.
-    #[error("it is rank {from} in epoch {epoch} and speaks to rank {to}")]
+    #[error("it is rank {from} in epoch {epoch} and addresses rank {to}")]
     Rank {
         /// Who it says it is.
         from: u32,
@@ -54,7 +54,7 @@ pub enum HelloError {
         epoch: u32,
     },
     /// Not the process that is on the board.
-    #[error("it is another process than the board says")]
+    #[error("it is not the process that the board lists")]
     Process,
     /// The connection failed.
     #[error("the connection failed: {0}")]

@@ -2,7 +2,7 @@
 //!
 //! A rank listens at one of a few ports that follow from the job's nonce and its number. Whoever looks for it
 //! tries these ports at each of the hosts, and knows it by its proof. Bytes travel as they are, like the
-//! MPI's own: the network between the hosts has to be one that nobody else reads.
+//! MPI's own: the network between the hosts has to be one that no other host can read.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};

@@ -145,35 +145,36 @@ impl Ends {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Missing {
     /// The user leaves it out.
-    #[error("CAUSEWAY_COMM_CHANNELS leaves it out")]
+    #[error("CAUSEWAY_COMM_CHANNELS excludes it")]
     LeftOut,
     /// The owner does not want it now.
     #[error("it is switched off on this running job (`causeway ranks --channels`)")]
     SwitchedOff,
     /// It does not work.
-    #[error("it has failed, and is left alone for a while")]
+    #[error("it has failed, and is not used for a while")]
     Failed,
     /// It is for ranks of one host.
     #[error("the peer is on another host, or no board shows it")]
     OtherHost,
     /// It is for two hosts.
-    #[error("both ranks are on one host, where `loopback` goes through a card")]
+    #[error("both ranks are on one host, where `loopback` uses a card")]
     SameHost,
     /// It needs two processes.
-    #[error("both ranks are in one process, which does not open its own handles")]
+    #[error("both ranks are in one process, which cannot open its own handles")]
     SameProcess,
     /// One rank uses no GPU.
     #[error("{0} uses no GPU")]
     Gpu(&'static str),
     /// The GPUs do not reach each other.
     #[error(
-        "the two GPUs do not reach each other's memory (no peer access), and the receiver has not both as devices"
+        "the two GPUs cannot access each other's memory (no peer access), and the receiver does not see both \
+         as devices"
     )]
     PeerAccess,
     /// There are no handles.
     #[error(
-        "no handle of cudaIPC can be had: the memory is of another kind than cudaMalloc's, or a GPU's driver \
-         opens none (CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED is 0)"
+        "no cudaIPC handle is available: the memory was not allocated by cudaMalloc, or a GPU's driver does \
+         not open handles (CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED is 0)"
     )]
     NoHandles,
     /// The processes do not see each other.
@@ -189,22 +190,22 @@ pub enum Missing {
     )]
     NoExport,
     /// No descriptor gets across.
-    #[error("no descriptor gets from one rank to the other: {0}")]
+    #[error("the ranks cannot pass descriptors: {0}")]
     NoDescriptors(String),
     /// No host memory can be shared.
-    #[error("the ranks cannot share memory of the host: {0}")]
+    #[error("the ranks cannot share host memory: {0}")]
     NoMemory(String),
     /// The BAR cannot be mapped.
-    #[error("the GPU's BAR cannot be mapped: {0}")]
+    #[error("cannot map the GPU's BAR: {0}")]
     NoBar(String),
     /// No card.
-    #[error("there is no RDMA device at both ends: {0}")]
+    #[error("the ranks do not both have an RDMA device: {0}")]
     NoRdmaDevice(String),
     /// There is no need.
-    #[error("the ranks meet at a Unix socket, where nearer channels are")]
+    #[error("the ranks are connected by a Unix socket, where faster channels are available")]
     Nearer,
     /// No network.
-    #[error("no network joins the ranks: {0}")]
+    #[error("no network connects the ranks: {0}")]
     NoNetwork(String),
 }
 

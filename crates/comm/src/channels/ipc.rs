@@ -42,10 +42,10 @@ impl ChannelOps for Ipc {
     fn advice(&self, missing: &Missing) -> Option<&'static str> {
         match missing {
             Missing::Hidden => Some(
-                "Memory of cudaMalloc goes by a buffer on the GPU (`vmm`), which costs a copy more. Have it \
-                 allocated so that it can be exported (PyTorch: \
-                 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), or give both containers one PID namespace: \
-                 podman run --pid host, or --pid container:NAME.",
+                "Memory of cudaMalloc is sent through a buffer on the GPU (`vmm`), which costs one more \
+                 copy. Allocate it so that it can be exported (PyTorch: \
+                 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), or give both containers one PID \
+                 namespace: podman run --pid host, or --pid container:NAME.",
             ),
             Missing::PeerAccess => Some(CHOOSE_OTHER_GPUS),
             _ => None,

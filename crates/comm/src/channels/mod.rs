@@ -13,7 +13,7 @@
 //!
 //! What they share: `ops` (the trait), `channel` (names, what a probe is asked about), `protocol` (messages
 //! between two ranks), `receiver` and `sender` (what each end has of a peer), `peer_memory` (memory opened
-//! where it lies), `staging` (slots in memory of the host), `cache`. CONTRIBUTING.md says what a new one
+//! in place), `staging` (slots in memory of the host), `cache`. CONTRIBUTING.md says what a new one
 //! needs.
 
 pub(crate) mod bar;
@@ -67,7 +67,7 @@ impl Channel {
     /// What to do about a channel that two ranks do not have, where something helps that is worth it.
     pub fn advice(self, missing: &Missing) -> Option<&'static str> {
         match missing {
-            Missing::LeftOut => Some("Take CAUSEWAY_COMM_CHANNELS away, or add the channel to it."),
+            Missing::LeftOut => Some("Unset CAUSEWAY_COMM_CHANNELS, or add the channel to it."),
             missing => self.ops().advice(missing),
         }
     }

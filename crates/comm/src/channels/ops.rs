@@ -9,13 +9,13 @@ use crate::matching::Source;
 use crate::pair::Pair;
 
 /// Advice that helps several channels: one folder is all that two containers have to share.
-pub(super) const SHARE_A_FOLDER: &str = "Give both containers one folder, and name it in \
+pub(super) const SHARE_A_FOLDER: &str = "Let both containers share a folder, and name it in \
      CAUSEWAY_SOCKET_DIR: podman run --volume /run/job:/job --env CAUSEWAY_SOCKET_DIR=/job. Nothing else has \
      to be shared.";
 
 /// Advice for GPUs that do not reach each other's memory.
 pub(super) const CHOOSE_OTHER_GPUS: &str =
-    "Choose GPUs for the two that reach each other's memory; `causeway doctor` tells the distances.";
+    "Choose two GPUs that can access each other's memory; `causeway doctor` shows their distances.";
 
 /// What a channel is and does. The table in `channels/mod.rs` has one value of each.
 pub(super) trait ChannelOps: Sync {

@@ -1,4 +1,4 @@
-//! Peer memory that is opened here where it lies: the trait of the channels that do so, and the exchange
+//! Peer memory that is opened here in place: the trait of the channels that do so, and the exchange
 //! before the first copy out of a buffer.
 
 use std::sync::Arc;

@@ -91,7 +91,7 @@ pub(crate) enum Message {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// There is no such operation for this receiver.
-    #[error("it knows no such message")]
+    #[error("it does not know this message")]
     Unknown,
     /// The driver failed.
     #[error("its driver failed with CUDA error {0}")]
@@ -100,16 +100,16 @@ pub enum Refusal {
     #[error("it does not have that channel for this memory")]
     Channel,
     /// The program has its memory back, and there is a copy in memory of the host.
-    #[error("its program went on with a copy, which comes by `staged` alone")]
+    #[error("its program has continued with a copy of the message, which only `staged` can send")]
     Copied,
     /// The kernel has dropped the descriptor of the memory through which the payload is to pass.
-    #[error("the memory to pass the bytes through has not reached it: it has too many descriptors open")]
+    #[error("the staging memory has not reached it: it has too many open descriptors")]
     Slots,
     /// The memory is another one than that which was offered.
-    #[error("the memory of the message is gone: the program has freed it before the message was received")]
+    #[error("the program freed the memory of the message before the message was received")]
     Memory,
     /// It has no card, or that cannot be joined with the receiver's.
-    #[error("it has no RDMA device that the one here can be joined with")]
+    #[error("it has no RDMA device that this rank's device can connect to")]
     Rdma,
 }
 
@@ -313,7 +313,7 @@ impl Connection {
 #[derive(Debug, Error)]
 pub enum TransferError {
     /// The connection broke.
-    #[error("the connection to rank {peer} failed, which has ended or hangs: {cause}")]
+    #[error("the connection to rank {peer}, which has ended or hangs, failed: {cause}")]
     Connection {
         /// The peer.
         peer: u32,
@@ -321,10 +321,10 @@ pub enum TransferError {
         cause: io::Error,
     },
     /// The peer moves to another container, and comes again.
-    #[error("rank {0} moves to another container, and has not come to hand the message over since")]
+    #[error("rank {0} is moving to another container, and has not sent the message since")]
     Moved(u32),
     /// The peer says what makes no sense here.
-    #[error("rank {peer} said something else than was to be said: {what}")]
+    #[error("rank {peer} sent an unexpected message: {what}")]
     Protocol {
         /// The peer.
         peer: u32,
@@ -332,7 +332,7 @@ pub enum TransferError {
         what: &'static str,
     },
     /// The peer cannot.
-    #[error("rank {peer} cannot give the message by {channel}: {refusal}")]
+    #[error("rank {peer} cannot send the message by {channel}: {refusal}")]
     Refused {
         /// The peer.
         peer: u32,
@@ -345,7 +345,7 @@ pub enum TransferError {
     #[error(transparent)]
     Cuda(#[from] CudaError),
     /// Memory of the host could not be had.
-    #[error("memory to pass the bytes through could not be had: {0}")]
+    #[error("cannot allocate staging memory: {0}")]
     Memory(#[from] SealedMemoryError),
     /// The kernel drops a descriptor for which the process has no number left.
     #[error(
@@ -353,7 +353,7 @@ pub enum TransferError {
     )]
     NoDescriptor(u32),
     /// A card.
-    #[error("the message of rank {peer} does not come by an RDMA device: {cause}")]
+    #[error("cannot receive the message of rank {peer} by an RDMA device: {cause}")]
     Rdma {
         /// The peer.
         peer: u32,
@@ -361,10 +361,10 @@ pub enum TransferError {
         cause: RdmaError,
     },
     /// A BAR.
-    #[error("the message does not come through the GPU's BAR: {0}")]
+    #[error("cannot receive the message through the GPU's BAR: {0}")]
     Bar(#[source] BarError),
     /// No channel.
-    #[error("no channel joins this rank and rank {peer}: {why}")]
+    #[error("no channel connects this rank and rank {peer}: {why}")]
     NoChannel {
         /// The peer.
         peer: u32,
@@ -372,18 +372,18 @@ pub enum TransferError {
         why: String,
     },
     /// No connection came.
-    #[error("rank {0} sent word of a message and has not come to hand it over: it may have ended")]
+    #[error("rank {0} announced a message and has not sent it: it may have ended")]
     NoConnection(u32),
 }
 
 impl TransferError {
-    /// Whether the error tells of the channel: one that fails again and again is left alone for a while. That
+    /// Whether the error concerns the channel: one that fails again and again is left alone for a while. That
     /// a program went on with a copy of its message, or has freed the memory, says nothing of channels.
     pub(crate) fn is_of_channel(&self) -> bool {
         !matches!(self, Self::Refused { refusal: Refusal::Copied, .. }) && !self.is_of_message()
     }
 
-    /// Whether the error tells of the message, which no channel brings.
+    /// Whether the error concerns the message, which then no channel can transfer.
     pub(crate) fn is_of_message(&self) -> bool {
         matches!(self, Self::Refused { refusal: Refusal::Unknown | Refusal::Memory, .. })
     }

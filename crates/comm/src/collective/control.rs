@@ -17,8 +17,8 @@ const POLLS_BETWEEN_CHECKS: u32 = 4096;
 pub enum ControlError {
     /// A rank makes another call.
     #[error(
-        "rank {rank} of the group gives {theirs} bytes of words, and this rank {ours}: the two make different \
-         collective calls"
+        "rank {rank} of the group sends {theirs} bytes of control data, and this rank {ours}: the two make \
+         different collective calls"
     )]
     Length {
         /// The other rank.
@@ -29,13 +29,13 @@ pub enum ControlError {
         ours: usize,
     },
     /// A rank has ended.
-    #[error("rank {0} of the group has ended while this rank waited for its words")]
+    #[error("rank {0} of the group ended while this rank waited for its control data")]
     Disconnected(usize),
     /// More than a control slot takes.
-    #[error("{0} bytes of words for each rank are more than a control slot takes")]
+    #[error("{0} bytes of control data for each rank exceed the size of a control slot")]
     TooLong(usize),
     /// An exchange has failed before: the ranks do not stand at the same one any more.
-    #[error("an exchange of words in this group has failed before")]
+    #[error("an earlier exchange of control data in this group has failed")]
     Broken,
 }
 

@@ -17,12 +17,12 @@ use crate::world::World;
 #[derive(Debug, Error)]
 pub enum CollectiveError {
     /// The caller's way to exchange words.
-    #[error("the ranks could not exchange words (code {0})")]
+    #[error("the ranks could not exchange control data (code {0})")]
     Exchange(i32),
     /// Ranks have called with different arguments.
     #[error(
-        "rank {rank} of the group has made this call for {theirs} bytes, and this rank for {ours}: \
-         all of them must give the same"
+        "rank {rank} of the group has made this call for {theirs} bytes, and this rank for {ours}: all ranks \
+         must pass the same number"
     )]
     Counts {
         /// The other one.
@@ -58,21 +58,21 @@ pub enum CollectiveError {
     Closed,
     /// A launch of a graph has failed.
     #[error(
-        "a collective call in a graph of this group has failed: {0}. What it and later ones were to write is \
-         not there"
+        "a collective call in a graph of this group has failed: {0}. The results of this call and later ones \
+         are missing"
     )]
     Graph(String),
     /// A rank has failed before.
     #[error("rank {0} of the group has failed in this call")]
     Peer(usize),
     /// Memory that cannot be opened any more.
-    #[error("memory of another rank of the group that was open before cannot be opened again")]
+    #[error("cannot open memory of another rank of the group again")]
     Reopened,
     /// A rank has offered something else than was agreed on.
-    #[error("rank {0} of the group has offered other memory than this call is about")]
+    #[error("rank {0} of the group has offered memory that does not belong to this call")]
     Offer(usize),
     /// A rank has not fetched what it was given.
-    #[error("rank {0} of the group has not fetched what this rank gives it")]
+    #[error("rank {0} of the group has not fetched the data from this rank")]
     Unfetched(usize),
     /// The driver.
     #[error(transparent)]

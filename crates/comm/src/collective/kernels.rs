@@ -155,7 +155,7 @@ impl Kernel {
         self.parts().iter().map(|(number, _)| number.bytes().div_ceil(4)).max().unwrap_or(1)
     }
 
-    /// The numbers of an element, and where they lie in it.
+    /// The numbers of an element, and their addresses in it.
     fn parts(&self) -> Vec<(Number, u64)> {
         match self.element {
             Element::One(number) => vec![(number, 0)],

@@ -2,7 +2,7 @@
 //!
 //! A reduction is cut into as many chunks as there are ranks. Each rank puts its chunk of all ranks together,
 //! in the order of ranks, and gives the result to who needs it. Where all memory can be opened at all ranks,
-//! a kernel reads it where it lies and writes the results where they belong (`shared`); else ranks fetch
+//! a kernel reads it in place and writes the results where they belong (`shared`); else ranks fetch
 //! (`chunks`).
 //!
 //! Each call gives `false` at all ranks, and has done nothing, where not all of them can: where memory is not

@@ -238,7 +238,7 @@ pub unsafe fn copy(what: &Elements<'_>) -> Result<(), CudaError> {
         // SAFETY: both are on GPUs, and the caller has them valid for all runs of the elements.
         return unsafe { copy_on_gpu(&scope, memory.device, what) };
     }
-    // Memory of the host is reached by way of some on the GPU.
+    // Memory of the host is reached through some on the GPU.
     let between = Temporary::new(driver, memory.device, what.bytes)?;
     let there = Elements { packed: between.address(), ..*what };
     // SAFETY: the caller has both valid for all runs of the elements; the memory in between has so many

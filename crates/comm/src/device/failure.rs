@@ -136,13 +136,13 @@ pub enum Failure {
         cause: GpuError,
     },
     /// The proxy's thread has ended.
-    #[error("rank {0}: the proxy has ended, and requests stay undone")]
+    #[error("rank {0}: the proxy has ended, and requests remain unfinished")]
     Proxy(u32),
     /// Another process of the team has ended.
     #[error("rank {0} has ended, or its part of the team has")]
     Peer(u32),
     /// The link to a rank whose memory is not mapped here.
-    #[error("rank {rank}: the link to rank {peer} is at its end: {cause}")]
+    #[error("rank {rank}: the link to rank {peer} has ended: {cause}")]
     Link {
         /// The rank.
         rank: u32,

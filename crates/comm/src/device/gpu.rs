@@ -216,8 +216,8 @@ pub enum Residency {
 pub enum ResidencyError {
     /// More blocks than there is room for.
     #[error(
-        "{grids} grids of {blocks} blocks were to wait for each other on one GPU, which runs {capacity} of them \
-         at a time: launch fewer, or smaller ones"
+        "{grids} grids of {blocks} blocks would wait for each other on one GPU, which can run {capacity} of \
+         them at a time: launch fewer, or smaller ones"
     )]
     Capacity {
         /// Grids on the GPU.
@@ -229,7 +229,7 @@ pub enum ResidencyError {
     },
     /// A GPU that does not run the blocks of a grid at the same time.
     #[error(
-        "grids of {0} blocks were to wait for each other on a GPU that does not run the blocks of a grid at \
+        "grids of {0} blocks would wait for each other on a GPU that does not run the blocks of a grid at \
          the same time: launch one block for each rank"
     )]
     OneByOne(u32),

@@ -17,7 +17,7 @@ pub const MAX_WINDOW_BYTES: u64 = 1 << 36;
 pub const MAX_REQUEST_BYTES: u64 = 1 << 30;
 /// Classes of sizes, from one power of two to the next.
 pub const CLASSES: usize = 40;
-/// Numbers of requests in flight that are told apart: 0, 1, 2 to 3, ... 64 and more.
+/// Numbers of requests in flight that are distinguished: 0, 1, 2 to 3, ... 64 and more.
 pub const FLIGHTS: usize = 8;
 /// Who calls together: a thread, a warp, a block.
 pub const SCOPES: usize = 3;

@@ -37,11 +37,12 @@ pub enum PeerError {
     #[error(transparent)]
     Board(#[from] BoardError),
     /// Something of the system.
-    #[error("the socket by which other ranks reach this one cannot be opened: {0}")]
+    #[error("cannot open the socket for other ranks: {0}")]
     System(#[from] io::Error),
     /// No other host can reach this one.
     #[error(
-        "ranks of the hosts that CAUSEWAY_COMM_HOSTS names cannot reach this one, as it cannot listen: {0}"
+        "ranks of the hosts that CAUSEWAY_COMM_HOSTS names cannot connect to this one, since it cannot \
+         listen: {0}"
     )]
     Listen(String),
     /// Somebody has not come.
@@ -53,7 +54,7 @@ pub enum PeerError {
         cause: String,
     },
     /// It has gone, or says nothing.
-    #[error("rank {rank} has not made the window: {cause}")]
+    #[error("rank {rank} has not created the window: {cause}")]
     Silent {
         /// Who.
         rank: u32,
@@ -61,12 +62,12 @@ pub enum PeerError {
         cause: io::Error,
     },
     /// It could not make its part.
-    #[error("rank {0} could not make its part of the window, and has said why")]
+    #[error("rank {0} could not create its part of the window, and has reported why")]
     Refused(u32),
     /// It makes another window.
     #[error(
-        "rank {rank} makes another window ({theirs}) than this rank ({ours}): all ranks make the same ones, \
-         in the same order"
+        "rank {rank} creates a different window ({theirs}) from this rank's ({ours}): all ranks must create \
+         the same windows in the same order"
     )]
     Different {
         /// Who.
@@ -478,7 +479,7 @@ mod tests {
         });
         for (rank, (there, different, refused)) in received.into_iter().enumerate() {
             assert!(there.iter().enumerate().all(|(peer, there)| *there == (peer != rank)));
-            assert!(different.contains("makes another window"), "{different}");
+            assert!(different.contains("creates a different window"), "{different}");
             assert_eq!(refused.is_ok(), rank == 1, "{refused:?}");
         }
     }

@@ -29,7 +29,7 @@ const BATCH: usize = 256;
 /// Bytes of a request over a link up to which the time that it takes is that of its way.
 const MAX_TIMED_BYTES: u64 = 4096;
 
-/// What has become of a request.
+/// State of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Done,
@@ -289,7 +289,8 @@ impl Proxy {
         Ok(())
     }
 
-    /// Times a batch that is a short put to a rank over a link, and its signal perhaps, while nothing else is under way.
+    /// Times a batch that is a short put to a rank over a link, and its signal perhaps, while nothing else is
+    /// under way.
     fn time_link(&mut self, batch: &[(u64, Request)]) {
         let is_alone = self.states.is_empty();
         let links = self.links.is_some();
@@ -505,7 +506,7 @@ impl Proxy {
         self.states.get(at as usize).is_none_or(|state| self.has_passed(*state, done))
     }
 
-    /// Does what has waited long enough: what has become of the request; `None` where it has to wait on.
+    /// Does what has waited long enough: the state of the request; `None` where it has to wait on.
     fn carry_out(&mut self, deferred: &Deferred) -> Result<Option<State>, Failure> {
         match deferred.what {
             // Released: the copies before are there when it is.

@@ -26,7 +26,7 @@ pub struct SharedFile {
 /// The file's memory in this process.
 #[derive(Debug)]
 pub struct MappedFile {
-    /// Where it lies.
+    /// Its address.
     pub address: u64,
     /// Whole pages.
     pub bytes: usize,

@@ -174,11 +174,12 @@ pub enum PlacementError {
     Sockets(String),
     /// What stands behind it is no scope.
     #[error(
-        "behind [container, cores, sockets] stands {0:?}: `causeway mpirun` writes @ and 16 hexadecimal digits there"
+        "[container, cores, sockets] is followed by {0:?}: `causeway mpirun` writes @ and 16 hexadecimal \
+         digits there"
     )]
     Scope(String),
     /// A file that is named instead cannot be read.
-    #[error("the file cannot be read: {0}")]
+    #[error("cannot read the file: {0}")]
     Unreadable(#[source] io::Error),
 }
 

@@ -295,7 +295,7 @@ mod tests {
             ("gdr", "\"gdr\" is no channel: the channels are ipc"),
             ("latency bandwidth ipc", "\"bandwidth ipc\" is no channel"),
             ("fast ..1K: ipc", "`fast ..1K` in the rule"),
-            ("2K..1K: ipc", "has no sizes in it"),
+            ("2K..1K: ipc", "is empty"),
             ("published; ipc", "\"published\" is no channel"),
             ("..1K:", "\"\" is no channel"),
         ] {

@@ -24,7 +24,7 @@ struct Queue<T> {
 }
 
 /// A copy that is over, and how long it took when it was its turn. Those that are seen to be over at the same
-/// time share the time since the one before them: each alone cannot be told.
+/// time share the time since the one before them: each alone cannot be known.
 pub(crate) type Ended<T> = (T, Result<Duration, CudaError>);
 
 impl<T> Default for InFlight<T> {
@@ -44,7 +44,7 @@ impl<T> InFlight<T> {
         self.last
     }
 
-    /// What has become of a copy; none while it is under way. One that is over is forgotten with the answer.
+    /// State of a copy; none while it is under way. One that is over is forgotten with the answer.
     /// `is_done` is asked for the oldest of a queue alone, and only where that is the one in question: the
     /// others cannot be done before it. `notify_sender` hears of each that is seen to be over, and whether it
     /// is well.
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(heard.take(), [(1, true), (3, false)]);
         assert!(!copies.is_idle() && copies.collect(now, |_| Ok(true), notify_sender) && copies.is_idle());
         assert_eq!(heard.take().len(), 2);
-        // Each is told of once, and its own end is kept for whoever has begun it.
+        // Each is notified of once, and its own end is kept for whoever has begun it.
         let ends = numbers.map(|number| {
             copies.end(number, now, |_| Ok(true), notify_sender).map(|(copy, end)| (copy, end.is_ok()))
         });

@@ -35,7 +35,7 @@ pub(crate) enum End {
 
 /// Serves a peer until it goes, says what makes no sense, or one of both moves.
 ///
-/// Gives what is left of it, to be dropped when all have been told that the peer has gone: memory of the
+/// Gives what is left of it, to be dropped when all have been informed that the peer has gone: memory of the
 /// driver is in that, and to free it may take as long as a kernel runs that waits for this very peer.
 #[must_use]
 pub(crate) fn serve<'a>(
@@ -140,7 +140,7 @@ impl Server<'_> {
     }
 }
 
-/// What a peer is told.
+/// What is sent to a peer.
 fn refusal(error: &TransferError) -> Refusal {
     match error {
         TransferError::Refused { refusal, .. } => *refusal,

@@ -1,5 +1,5 @@
 //! Short messages that are offered. Where the receiver has the sender's buffer open, one copy by its GPU
-//! brings the bytes, where two are needed by way of the host. But to open a buffer takes longer than many
+//! brings the bytes, where two are needed through the host. But to open a buffer takes longer than many
 //! short messages, and a sender of short messages expects to go on before they are received.
 //!
 //! So a buffer is offered from the ninth short message on. Where the receiver does not come to copy from it,

@@ -94,7 +94,7 @@ impl StateWords {
         self.word(slot).compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The sender: an operation is offered by this word, which tells of nothing else.
+    /// The sender: an operation is offered by this word, which describes no other.
     pub(crate) fn offer(&self, slot: u16, operation: u64) {
         self.word(slot).store(operation << 2 | OFFERED, Ordering::Release);
     }
@@ -119,7 +119,7 @@ impl StateWords {
         self.word(slot).load(Ordering::Acquire) == operation << 2 | TAKEN
     }
 
-    /// The sender: the word tells of nothing any more.
+    /// The sender: the word describes no operation any more.
     pub(crate) fn clear(&self, slot: u16) {
         self.word(slot).store(0, Ordering::Release);
     }

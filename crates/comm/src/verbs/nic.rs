@@ -251,18 +251,21 @@ pub enum RdmaError {
     },
     /// The device's interface has no address.
     #[error(
-        "the RDMA device `{0}` is iWARP, which is reached at an address of a network, and its network interface \
-         has none here"
+        "the RDMA device `{0}` is iWARP, which needs a network address, and its network interface has none \
+         here"
     )]
     NoAddress(String),
     /// Links join their queue pairs by themselves.
-    #[error("the RDMA device `{0}` is iWARP, whose queue pairs rdma_cm alone joins, which teams do not use")]
+    #[error(
+        "the RDMA device `{0}` is iWARP, whose queue pairs only rdma_cm can connect, which teams do not \
+        use"
+    )]
     NeedsManager(String),
     /// Messages of links travel within requests.
-    #[error("the RDMA device `{0}` takes no 40 bytes within a request")]
+    #[error("the RDMA device `{0}` does not accept 40 inline bytes in a request")]
     NoInline(String),
     /// The system tells no addresses.
-    #[error("the addresses of this host cannot be read: {0}")]
+    #[error("cannot read the addresses of this host: {0}")]
     Addresses(#[source] io::Error),
     /// The peer's address is not of this host.
     #[error(
@@ -292,25 +295,25 @@ pub enum RdmaError {
     #[error(transparent)]
     Cuda(#[from] CudaError),
     /// A card cannot reach this memory.
-    #[error("a card does not reach such memory")]
+    #[error("a card cannot access such memory")]
     NotAccessible,
     /// The queue pair takes no request.
-    #[error("the RDMA device takes no request: {0}")]
+    #[error("the RDMA device does not accept a request: {0}")]
     Post(#[from] PostError),
     /// A read has failed.
     #[error("the RDMA device could not read the peer's memory: {0}")]
     Read(Status),
     /// The peer tells numbers that cannot be.
-    #[error("what the peer tells of its RDMA device makes no sense")]
+    #[error("the peer's description of its RDMA device is invalid")]
     Senseless,
     /// Nothing came.
-    #[error("the RDMA device has not said for {0} s that a read is done")]
+    #[error("the RDMA device has not completed a read within {0} s")]
     Silent(u64),
     /// The peer has gone meanwhile.
-    #[error("the peer has ended while its memory was read")]
+    #[error("the peer ended while its memory was read")]
     PeerDisconnected,
     /// The system.
-    #[error("the RDMA device's completions cannot be waited for: {0}")]
+    #[error("cannot wait for completions of the RDMA device: {0}")]
     System(#[from] io::Error),
 }
 

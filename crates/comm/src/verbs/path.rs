@@ -21,7 +21,8 @@ use super::endpoint::{EndpointAddress, Slots};
 use super::nic::{NicSelector, RdmaDevice, RdmaError, is_address_of_this_host};
 use crate::job;
 
-/// Reads that a card has under way on a queue pair, at most: what cards of the last ten years allow. More wait in the queue.
+/// Reads that a card has under way on a queue pair, at most: what cards of the last ten years allow. More
+/// wait in the queue.
 const MAX_READS: usize = 16;
 
 /// Queue pairs of a path, at most.
@@ -91,7 +92,7 @@ impl EndpointResources {
         Ok((Self::with_completions(device, queues.completions())?, queues))
     }
 
-    /// A queue pair for so many requests that is bound to the card's port, and what the peer is told of it.
+    /// A queue pair for so many requests that is bound to the card's port, and its description for the peer.
     pub(super) fn queue_pair_for(
         &self,
         nic: &RdmaDevice,
@@ -108,7 +109,7 @@ impl EndpointResources {
         Ok((pair, EndpointAddress { remote, ..self.end(nic.port.mtu) }))
     }
 
-    /// What is told of an end that rdma_cm joins, but for the port.
+    /// Description of an end that rdma_cm connects, without the port.
     pub(super) fn end(&self, mtu: PathMtu) -> EndpointAddress {
         EndpointAddress {
             remote: RemoteEnd { queue_pair: 0, packet: 0, lid: 0, gid: Gid([0; 16]) },
@@ -152,7 +153,7 @@ fn answered(limits: &Limits) -> u8 {
     limits.answered_reads.clamp(1, MAX_READS as u32) as u8
 }
 
-/// How long nothing may come while a read is under way. A dead path is told by the card after two seconds.
+/// How long nothing may come while a read is under way. The card reports a dead path after two seconds.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// How long the descriptors are waited for at a time.
@@ -301,7 +302,7 @@ pub(crate) struct Reader {
     queues: Queues,
     resources: EndpointResources,
     nic: RdmaDevice,
-    /// What is told of the one that rdma_cm makes.
+    /// Description of the one that rdma_cm creates.
     by_manager: EndpointAddress,
 }
 
@@ -318,7 +319,7 @@ impl Reader {
         Ok(Self { pairs, queues, resources, nic, by_manager })
     }
 
-    /// What the peer is to be told: an end for each queue pair, one at least.
+    /// What must be sent to the peer: an end for each queue pair, one at least.
     pub(crate) fn ends(&self) -> Vec<EndpointAddress> {
         if self.pairs.is_empty() {
             return vec![self.by_manager];
@@ -326,8 +327,8 @@ impl Reader {
         self.pairs.iter().map(|(_, end)| *end).collect()
     }
 
-    /// Joins the end with the peer's, which has further queue pairs besides its first one, no more than this end. It is at that
-    /// address, if at one of a network.
+    /// Joins the end with the peer's, which has further queue pairs besides its first one, no more than this
+    /// end. It is at that address, if at one of a network.
     pub(crate) fn join(
         self,
         peer: &EndpointAddress,
@@ -385,8 +386,8 @@ pub(crate) struct ReadTarget {
     others: Vec<EndpointAddress>,
 }
 
-/// Whether the response to a read of so many bytes at an address may lie in the packet's header with software iWARP, and in two
-/// pages before.
+/// Whether the response to a read of so many bytes at an address may lie in the packet's header with software
+/// iWARP, and in two pages before.
 fn is_split_in_header(address: u64, bytes: u64) -> bool {
     /// More than a header holds.
     const MAX_IN_HEADER: u64 = 64;
@@ -398,8 +399,8 @@ fn is_split_in_header(address: u64, bytes: u64) -> bool {
 const TARGET_QUEUES: Queues = Queues { pairs: MAX_QUEUE_PAIRS, depth: 1 };
 
 impl ReadTarget {
-    /// An end for this peer and each of its queue pairs, who has come over the address `local`, if over a network. Within
-    /// a host its own card is used, which it has chosen by its GPU.
+    /// An end for this peer and each of its queue pairs, who has come over the address `local`, if over a
+    /// network. Within a host its own card is used, which it has chosen by its GPU.
     pub(crate) fn new(peers: &[EndpointAddress], local: Option<IpAddr>) -> Result<Self, RdmaError> {
         let peer = peers.first().ok_or(RdmaError::Senseless)?;
         let gid = Some(peer.remote.gid).filter(|gid| local.is_none() && !peer.by_manager && !gid.is_empty());
@@ -436,13 +437,14 @@ impl ReadTarget {
 
     /// Whether the peer gets the right bytes when it reads so many at an address.
     ///
-    /// Linux's software iWARP driver puts a few bytes of a response into the packet's header, and takes the wrong ones where
-    /// they lie in two pages (its function `siw_try_1seg` counts the part in the first page from that page's end).
+    /// Linux's software iWARP driver puts a few bytes of a response into the packet's header, and takes the
+    /// wrong ones where they lie in two pages (its function `siw_try_1seg` counts the part in the first page
+    /// from that page's end).
     pub(crate) fn reads_directly(&self, address: u64, bytes: u64) -> bool {
         !self.own.by_manager || !is_split_in_header(address, bytes)
     }
 
-    /// What the peer is to be told, an end for each queue pair, the first one with the slots that it is to read.
+    /// What must be sent to the peer, an end for each queue pair, the first one with the slots that it is to read.
     pub(crate) fn ends(&self, slots: Slots) -> Vec<EndpointAddress> {
         [EndpointAddress { slots, ..self.own }].into_iter().chain(self.others.iter().copied()).collect()
     }

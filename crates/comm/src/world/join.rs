@@ -39,7 +39,7 @@ pub enum WorldError {
     #[error(transparent)]
     Board(#[from] BoardError),
     /// Something else of the system.
-    #[error("the socket by which other ranks reach this one cannot be opened: {0}")]
+    #[error("cannot open the socket for other ranks: {0}")]
     System(#[from] std::io::Error),
 }
 

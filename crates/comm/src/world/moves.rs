@@ -35,17 +35,15 @@ pub enum MoveFailed {
     InProgress(#[from] MoveError),
     /// Something is still in flight.
     #[error(
-        "this rank was to move to another container, but messages were still in flight after {} s: a peer may be stopped; \
-         messages go on as before", PEER_TIMEOUT.as_secs()
+        "this rank could not move to another container, since messages were still in flight after {} s: a \
+         peer may be stopped; messages continue as before", PEER_TIMEOUT.as_secs()
     )]
     InFlight,
     /// No board there.
-    #[error("this rank is in another container, where other ranks do not find it: {0}")]
+    #[error("this rank is in another container, where other ranks cannot find it: {0}")]
     Board(#[from] BoardError),
     /// Something else of the system.
-    #[error(
-        "this rank is in another container, and the socket by which others reach it cannot be opened: {0}"
-    )]
+    #[error("this rank is in another container, and cannot open the socket for other ranks: {0}")]
     System(#[from] std::io::Error),
 }
 

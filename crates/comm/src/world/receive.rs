@@ -159,7 +159,7 @@ impl World {
         Ok(())
     }
 
-    /// What has become of a fetch that was not over at once; none while it is under way. It is forgotten with
+    /// State of a fetch that was not over at once; none while it is under way. It is forgotten with
     /// the answer.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl World {
         self.with_fetcher(descriptor.from, |_, fetcher| fetcher.map_for_kernels(descriptor, driver, own))
     }
 
-    /// Counts memory of a peer that a kernel has used where it lies.
+    /// Counts memory of a peer that a kernel has used in place.
     pub fn count_mapped(&self, peer: u32, channel: Channel, bytes: u64) {
         self.shared.count(peer, MessagePath::Mapped(channel), bytes);
     }

@@ -200,7 +200,7 @@ impl World {
         self.shared.settings.channels.iter().any(|channel| channel.uses_rdma())
     }
 
-    /// What has become of an offer. One that has come to its end is forgotten with the answer.
+    /// State of an offer. One that has come to its end is forgotten with the answer.
     pub fn offer_state(&self, operation: u64) -> OfferState {
         self.shared.offers.state(operation)
     }
@@ -252,7 +252,7 @@ impl World {
     }
 }
 
-/// What a peer is told of memory.
+/// What is sent to a peer about memory.
 fn source(driver: &Driver, memory: &DeviceMemory, address: u64) -> Option<Source> {
     Some(Source {
         ipc: memory.ipc,

@@ -206,7 +206,7 @@ fn a_sender_whose_end_is_made_up_is_an_error() {
         tell_slots(end);
     });
     println!("note: {said}");
-    assert!(said.contains("rdma: the message of rank 0 does not come by an RDMA device"), "{said}");
+    assert!(said.contains("rdma: cannot receive the message of rank 0 by an RDMA device"), "{said}");
 }
 
 /// As many slots as there can be, in what a sender tells.
@@ -237,12 +237,12 @@ fn a_sender_of_this_host_that_is_said_to_be_elsewhere_is_an_error() {
         assert!(said.contains(&expected), "{said}");
     }
     let said = error_of_end("loopback", |end| tell(end, [0; 16]));
-    assert!(said.contains("what the peer tells of its RDMA device makes no sense"), "{said}");
+    assert!(said.contains("the peer's description of its RDMA device is invalid"), "{said}");
     // Nobody is at that port.
     let said =
         error_of_end("loopback", |end| tell(end, Ipv4Addr::new(10, 213, 79, 1).to_ipv6_mapped().octets()));
     println!("note: {said}");
-    assert!(said.contains("loopback: the message of rank 0 does not come by an RDMA device"), "{said}");
+    assert!(said.contains("loopback: cannot receive the message of rank 0 by an RDMA device"), "{said}");
 }
 
 /// What a sender says that has no such card or message.

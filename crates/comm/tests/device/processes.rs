@@ -204,11 +204,11 @@ fn a_window_that_one_rank_cannot_make_is_made_by_none() {
         [registered.unwrap_err().to_string(), made.unwrap_err().to_string(), refused]
     });
     for (at, told) in [
-        (0, ["could not make its part", "a multiple of 16"]),
-        (1, ["a multiple of 16", "could not make its part"]),
+        (0, ["could not create its part", "a multiple of 16"]),
+        (1, ["a multiple of 16", "could not create its part"]),
     ] {
         let found = [&failed[0][at], &failed[1][at]];
         assert!(found.iter().zip(told).all(|(found, told)| found.contains(told)), "{found:?}");
     }
-    assert!(failed.iter().all(|failed| failed[2].contains("memory 2 was asked for")), "{failed:?}");
+    assert!(failed.iter().all(|failed| failed[2].contains("memory 2 was requested")), "{failed:?}");
 }

@@ -13,7 +13,7 @@ enum Value {
     Double(f64),
 }
 
-/// A random element whose results can be told exactly: products of numbers that are not whole stay powers of
+/// A random element whose results can be known exactly: products of numbers that are not whole stay powers of
 /// two.
 pub fn element(element: Element, operation: Operation, random: &mut Random) -> Vec<u8> {
     let mut bytes = vec![0xa5; element.bytes() as usize];

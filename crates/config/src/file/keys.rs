@@ -137,7 +137,7 @@ pub fn value_of(variable: &Variable, entry: &Entry) -> Result<String, String> {
     let printable = texts.join(", ");
     let wrong = |cause: String| Err(format!("{} = {printable} cannot be used: {cause}", entry.key));
     if entry.is_list && variable != &ON {
-        return wrong("a list cannot stand here".to_owned());
+        return wrong("a list is not allowed here".to_owned());
     }
     let text = match (variable.values, entry.values.as_slice()) {
         (Values::Switch, [Value::Switch(is_on)]) => (if *is_on { "on" } else { "off" }).to_owned(),

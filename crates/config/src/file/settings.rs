@@ -209,7 +209,7 @@ mod tests {
             ),
             ("[client]\nlanes = 99\n", "2: lanes = 99 cannot be used: give a number from 1 to 32"),
             ("[client]\nlanes = true\n", "2: lanes = true cannot be used: give a number from 1 to 32"),
-            ("[client]\nlanes = [1]\n", "2: lanes = 1 cannot be used: a list cannot stand here"),
+            ("[client]\nlanes = [1]\n", "2: lanes = 1 cannot be used: a list is not allowed here"),
             ("[client]\nvia = \"pigeon\"\n", "2: via = pigeon cannot be used: give auto, shm, verbs or tcp"),
             ("[client]\nsync = 2\n", "2: sync = 2 cannot be used: give on (or 1) or off (or 0)"),
             ("[client]\nshm-staging = \"1M\"\n", "2: [client] has no key `shm-staging`"),

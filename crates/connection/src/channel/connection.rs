@@ -70,5 +70,5 @@ impl Connection {
 
 /// The peer sent bytes before it was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the peer sent more before it was answered")]
+#[error("the peer sent more before it received a response")]
 pub struct SpokeTooSoon;

@@ -28,7 +28,7 @@ pub struct Settings {
 }
 
 impl Generator {
-    /// A new one, in memory that [`Self::destroy`] gives back.
+    /// A new one, in memory that [`Self::destroy`] releases.
     pub fn create(algorithm: Algorithm) -> *mut Self {
         let settings = Settings { algorithm, seed: 0, offset: 0, stream: 0, state: 0, position: None };
         Box::into_raw(Box::new(Self { settings: Mutex::new(settings) }))

@@ -27,7 +27,7 @@ pub unsafe fn change<T>(descriptor: *mut T, change: impl FnOnce(&mut T) -> Done)
     change(unsafe { descriptor.as_mut() }.ok_or(Status::InvalidValue)?)
 }
 
-/// Makes a descriptor, in memory that [`destroy`] gives back.
+/// Makes a descriptor, in memory that [`destroy`] releases.
 ///
 /// # Safety
 /// `to` is null or has room for a pointer.

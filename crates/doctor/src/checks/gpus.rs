@@ -14,11 +14,10 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
         DriverProbe::NotBuiltIn if on_the_bus == 0 && kernel.is_none() => Vec::new(),
         DriverProbe::NotBuiltIn => {
             let what =
-                "This build of causeway has no back end for NVIDIA's driver, so that it was not asked.";
+                "This build of causeway has no back end for NVIDIA's driver, so the driver was not queried.";
             vec![
-                Finding::note(About::Gpu, what).advise(
-                    "To serve NVIDIA's GPUs, take a causeway that is built with the feature `driver`.",
-                ),
+                Finding::note(About::Gpu, what)
+                    .advise("To serve NVIDIA's GPUs, use a build with the feature `driver`."),
             ]
         }
         DriverProbe::Started { name, devices } => {
@@ -31,7 +30,8 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
             let mut findings = vec![Finding::good(About::Gpu, format!("{name}{kind}: {}.", counted(&names)))];
             if let Some(why) = facts.live.why_not("libnvidia-ml.so.1") {
                 findings.push(
-                    Finding::note(About::Gpu, format!("NVIDIA's management library cannot be loaded ({why}), so programs learn nothing by NVML."))
+                    Finding::note(About::Gpu, format!("NVIDIA's management library cannot be loaded ({why}), \
+                        so programs get no information by NVML."))
                         .advise("Install it: package libnvidia-ml1, or give the container NVIDIA_DRIVER_CAPABILITIES=compute,utility."),
                 );
             }
@@ -54,7 +54,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
             vec![
                 Finding::note(
                     About::Gpu,
-                    "The host has an NVIDIA GPU, and this container has not been given it.",
+                    "The host has an NVIDIA GPU, but this container has no access to it.",
                 )
                 .advise("If a server is to run in it, start the container with `--gpus all`."),
             ]
@@ -73,7 +73,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
         DriverProbe::None { is_installed: true, why } => {
             vec![Finding::problem(
                 About::Gpu,
-                "NVIDIA's driver library is there and does not start, so a server here has no GPU.",
+                "NVIDIA's driver library is installed but does not start, so a server here has no GPU.",
                 why.clone(),
             )]
         }
@@ -105,8 +105,8 @@ pub fn check_stubs(facts: &Facts) -> Vec<Finding> {
         findings.push(Finding::good(
             About::Gpu,
             format!(
-                "NVIDIA's {} {} here for a GPU of this machine: what such libraries do is not forwarded, so programs on a \
-                 remote GPU get stubs from {folder} that say so.",
+                "NVIDIA's {} {} here for a GPU of this machine: such libraries are not forwarded, so \
+                 programs on a remote GPU get stubs from {folder} that report this.",
                 listed(&covered),
                 if covered.len() == 1 { "is" } else { "are" },
             ),
@@ -116,8 +116,8 @@ pub fn check_stubs(facts: &Facts) -> Vec<Finding> {
         findings.push(Finding::problem(
             About::Gpu,
             format!(
-                "Programs on a remote GPU find NVIDIA's {}, which wait for ever for a driver that is not theirs (nvJPEG opens \
-                 one).",
+                "Programs on a remote GPU find NVIDIA's {}, which wait for ever for a driver that does not \
+                 match them (nvJPEG opens one).",
                 listed(&bare),
             ),
             format!(
@@ -151,7 +151,7 @@ pub fn check_gpudirect(facts: &Facts) -> Vec<Finding> {
     {
         findings.push(Finding::problem(
             About::GpuDirect,
-            "This libibverbs registers no dma-bufs, and there is no other way to GPU memory.",
+            "This libibverbs cannot register dma-bufs, and there is no other path to GPU memory.",
             "Install rdma-core 34 or later, or load nvidia_peermem: `modprobe nvidia_peermem`.",
         ));
     }
@@ -186,15 +186,27 @@ fn paths(devices: &[CudaDevice], has_rdma_devices: bool) -> Vec<Finding> {
         };
         let closed: Vec<String> = device.closed.iter().map(|(way, why)| format!("{way}: {why}")).collect();
         findings.push(match device.paths.first() {
-            Some(way) => Finding::good(About::GpuDirect, format!("Network cards can reach the memory of {name} by {way}.")),
+            Some(way) => Finding::good(
+                About::GpuDirect,
+                format!(
+                    "Network cards can access the memory of \
+                {name} by {way}."
+                ),
+            ),
             None if has_rdma_devices => Finding::problem(
                 About::GpuDirect,
-                format!("Network cards cannot reach the memory of {name}, so data take a way through the host's memory."),
+                format!(
+                    "Network cards cannot access the memory of {name}, so data passes through host \
+                    memory."
+                ),
                 format!("One of these is enough. {}.", closed.join("; ")),
             ),
             None => Finding::note(
                 About::GpuDirect,
-                format!("Network cards could not reach the memory of {name}, if there were any ({}).", closed.join("; ")),
+                format!(
+                    "Network cards could not access the memory of {name}, if there were any ({}).",
+                    closed.join("; ")
+                ),
             ),
         });
     }
@@ -222,10 +234,13 @@ fn distances(facts: &Facts) -> Vec<Finding> {
         let between = match distance {
             Distance::OneSwitch | Distance::Switches => return None,
             Distance::HostBridge => {
-                "a host bridge (PHB), which on some processors slows what a card reads from a GPU"
+                "a host bridge (PHB), which on some processors slows a card's reads from a GPU"
             }
-            Distance::Node => "several host bridges (NODE), which cards and GPUs seldom pass at full rate",
-            Distance::System => "the link between processors (SYS), which cards and GPUs pass slowly",
+            Distance::Node => {
+                "several host bridges (NODE), through which cards and GPUs seldom reach the \
+                full rate"
+            }
+            Distance::System => "the link between processors (SYS), through which cards and GPUs are slow",
         };
         Some(
             Finding::note(
@@ -253,7 +268,7 @@ fn iommu(facts: &Facts) -> Option<Finding> {
         Finding::problem(
             About::GpuDirect,
             format!(
-                "The IOMMU translates the addresses of {}, which makes GPUDirect slow where it works at all.",
+                "The IOMMU translates the addresses of {}, which makes GPUDirect slow if it works at all.",
                 translated.join(", ")
             ),
             "Start the kernel with `iommu=pt` (and `intel_iommu=on` or AMD's default), or switch the IOMMU off in the BIOS.",
@@ -291,7 +306,8 @@ fn access_control(facts: &Facts) -> Vec<Finding> {
         return vec![Finding::problem(
             About::GpuDirect,
             format!(
-                "PCIe access control (ACS) of the bridges {} sends what cards and GPUs say to each other through the host bridge.",
+                "PCIe access control (ACS) of the bridges {} routes the traffic between cards and GPUs \
+                 through the host bridge.",
                 bridges.join(", ")
             ),
             format!(
@@ -304,9 +320,10 @@ fn access_control(facts: &Facts) -> Vec<Finding> {
         return vec![
             Finding::note(
                 About::GpuDirect,
-                "Whether PCIe access control (ACS) is in the way is for root to see.",
+                "Only root can see whether PCIe access control (ACS) slows the traffic between cards and \
+                 GPUs.",
             )
-            .advise("`sudo causeway doctor` looks at it."),
+            .advise("`sudo causeway doctor` checks it."),
         ];
     }
     Vec::new()

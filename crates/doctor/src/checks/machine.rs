@@ -13,13 +13,11 @@ const LITTLE_MEMORY: u64 = 8 * (256 << 20);
 pub(super) fn check(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
     match &facts.live.client_library {
-        Some(Ok(folder)) => findings.push(Finding::good(
-            About::Machine,
-            format!("The library that programs are given is in {folder}."),
-        )),
+        Some(Ok(folder)) => findings
+            .push(Finding::good(About::Machine, format!("The client library for programs is in {folder}."))),
         Some(Err(why)) => findings.push(Finding::problem(
             About::Machine,
-            "`causeway run` has no library to give to programs.",
+            "`causeway run` finds no client library for programs.",
             format!("{why}."),
         )),
         None => {}
@@ -66,27 +64,39 @@ fn without(feature: Feature, kernel: &str) -> Finding {
     match feature {
         Feature::SealedMemory => Finding::problem(
             About::Machine,
-            format!("The kernel ({kernel}) makes no sealed memory files, so memory cannot be shared on one host."),
-            "Let the container's seccomp filter admit memfd_create, or use Linux 3.17 or later.",
+            format!(
+                "The kernel ({kernel}) cannot create sealed memory files, so memory cannot be shared on \
+                one host."
+            ),
+            "Let the container's seccomp filter allow memfd_create, or use Linux 3.17 or later.",
         ),
         Feature::ProcessDescriptors => Finding::problem(
             About::Machine,
-            format!("The kernel ({kernel}) gives no descriptors of processes, which `causeway serve` watches its workers with."),
-            "Let the container's seccomp filter admit pidfd_open, or use Linux 5.11 or later.",
+            format!(
+                "The kernel ({kernel}) has no descriptors of processes, with which `causeway serve` \
+                watches its workers."
+            ),
+            "Let the container's seccomp filter allow pidfd_open, or use Linux 5.11 or later.",
         ),
         Feature::CloseRange => Finding::problem(
             About::Machine,
-            format!("The kernel ({kernel}) lacks close_range, without which `causeway serve` starts no worker."),
-            "Use Linux 5.11 or later, or let the container's seccomp filter admit close_range.",
+            format!(
+                "The kernel ({kernel}) lacks close_range, which `causeway serve` needs to start workers."
+            ),
+            "Use Linux 5.11 or later, or let the container's seccomp filter allow close_range.",
         ),
         Feature::WrittenPages => Finding::note(
             About::Machine,
             format!(
-                "The kernel ({kernel}) does not tell which pages were written to (userfaultfd with PAGEMAP_SCAN), so \
-                 pinned and managed memory that kernels reach is compared as a whole before each launch."
+                "The kernel ({kernel}) does not report which pages were written (userfaultfd with \
+                 PAGEMAP_SCAN), so pinned and managed memory that kernels can access is compared as a whole \
+                 before each launch."
             ),
         )
-        .advise("For programs with much of such memory use Linux 6.7 or later, and let the seccomp filter admit userfaultfd."),
+        .advise(
+            "For programs with much of such memory use Linux 6.7 or later, and let the seccomp filter \
+            allow userfaultfd.",
+        ),
     }
 }
 
@@ -130,7 +140,8 @@ pub fn check_program(trial: &Trial) -> Finding {
         Outcome::Ran { device, via } => Finding::good(
             About::Program,
             format!(
-                "A CUDA program of this machine runs on {device} at {target}, over {via}: its kernel and its copies are right."
+                "A CUDA program of this machine runs on {device} at {target}, over {via}: its kernel and its \
+                 copies are correct."
             ),
         ),
         // What to do stands beside the reason, among what is said of the way.
@@ -142,10 +153,11 @@ pub fn check_program(trial: &Trial) -> Finding {
         Outcome::Failed { reason } => Finding::problem(
             About::Program,
             format!(
-                "A CUDA program does not run at {target}, though the server gives a session: {}",
+                "A CUDA program does not run at {target}, although the server opens a session: {}",
                 sentence(reason)
             ),
-            "Look at the server's log, and run `causeway run --verbose --on SERVER -- PROGRAM` for what the client library says.",
+            "Look at the server's log, and run `causeway run --verbose --on SERVER -- PROGRAM` for the \
+             messages of the client library.",
         ),
     }
 }

@@ -36,7 +36,7 @@ pub fn check(here: &Facts, there: &Facts, path: &ServerPath) -> Vec<Finding> {
     if let Some(why) = &path.silence {
         findings.push(Finding::problem(
             About::Path,
-            format!("The server does not say what its machine is like: {why}."),
+            format!("The server does not describe its machine: {why}."),
             "Look at its log, or run `causeway doctor` there.",
         ));
     }
@@ -45,15 +45,17 @@ pub fn check(here: &Facts, there: &Facts, path: &ServerPath) -> Vec<Finding> {
         findings.push(if median < 1000.0 {
             Finding::good(About::Path, text)
         } else {
-            Finding::note(About::Path, text)
-                .advise("Each call that waits costs that much; `causeway run --stats` tells how many a program makes.")
+            Finding::note(About::Path, text).advise(
+                "Each call that waits costs that much; `causeway run --stats` reports how many a \
+                    program makes.",
+            )
         });
     }
     findings.extend(path.path_mtu.map(|mtu| path_mtu(mtu, here, there)));
     match (&path.used, &path.failure) {
         (Some(used), _) => {
             let backend = path.backend.as_deref().unwrap_or("an unknown GPU");
-            findings.push(Finding::good(About::Path, format!("Sessions go over {used} and use {backend}.")));
+            findings.push(Finding::good(About::Path, format!("Sessions use {used} and {backend}.")));
             let reasons = path.not_used.iter();
             findings.extend(reasons.map(|(via, why)| not_used(path, used, via, why, here, there)));
         }
@@ -61,7 +63,7 @@ pub fn check(here: &Facts, there: &Facts, path: &ServerPath) -> Vec<Finding> {
             advice: path.advice.clone(),
             ..Finding::problem(
                 About::Path,
-                format!("The server gives no session: {}.", why.trim_end_matches(['.', '?'])),
+                format!("The server opens no session: {}.", why.trim_end_matches(['.', '?'])),
                 "",
             )
         }),
@@ -73,7 +75,10 @@ pub fn check(here: &Facts, there: &Facts, path: &ServerPath) -> Vec<Finding> {
                 About::Path,
                 format!("This is Causeway {}, the server's is {}.", here.live.release, there.live.release),
             )
-            .advise("Versions that cannot talk to each other say so; the same one on both machines is the best tested."),
+            .advise(
+                "Incompatible versions report an error; the same version on both machines is tested \
+                best.",
+            ),
         );
     }
     findings
@@ -82,10 +87,12 @@ pub fn check(here: &Facts, there: &Facts, path: &ServerPath) -> Vec<Finding> {
 /// Whether a faster network is cut into packets that are too short for it.
 fn path_mtu(mtu: u32, here: &Facts, there: &Facts) -> Finding {
     let is_fast = |facts: &Facts| active(facts).any(Port::is_ethernet);
-    let text = format!("TCP's longest packets on the way have {mtu} bytes.");
+    let text = format!("TCP's longest packets on the path have {mtu} bytes.");
     if mtu <= 1500 && is_fast(here) && is_fast(there) {
-        Finding::note(About::Path, text)
-            .advise("If this is the network of the RDMA devices, an MTU of 9000 on both machines and the switch spares work.")
+        Finding::note(About::Path, text).advise(
+            "If this is the network of the RDMA devices, an MTU of 9000 on both machines and the \
+                switch saves work.",
+        )
     } else {
         Finding::good(About::Path, text)
     }
@@ -96,7 +103,7 @@ fn active(facts: &Facts) -> impl Iterator<Item = &Port> {
 }
 
 fn not_used(path: &ServerPath, used: &str, via: &str, why: &str, here: &Facts, there: &Facts) -> Finding {
-    let text = format!("Sessions do not go over {via}: {why}.");
+    let text = format!("Sessions cannot use {via}: {why}.");
     let link_layers = |facts| active(facts).map(|port| port.link_layer.as_str()).collect::<Vec<_>>();
     let (layers_here, layers_there) = (link_layers(here), link_layers(there));
     if via != "verbs" || used == "shm" || path.is_chosen {
@@ -106,13 +113,14 @@ fn not_used(path: &ServerPath, used: &str, via: &str, why: &str, here: &Facts, t
         Finding::problem(
             About::Path,
             text,
-            "Both machines have an RDMA port that works: see what was found on either, then `causeway run --via verbs`.",
+            "Both machines have a working RDMA port: see the findings for each, then try `causeway run --via \
+             verbs`.",
         )
     } else if layers_here.is_empty() || layers_there.is_empty() {
         Finding::good(About::Path, text)
     } else {
         Finding::note(About::Path, text).advise(format!(
-            "The ports here are {}, those there {}: they cannot be joined.",
+            "The ports here are {}, those there {}: they cannot be connected.",
             layers_here.join(" and "),
             layers_there.join(" and ")
         ))
@@ -139,8 +147,8 @@ pub fn check_between(path: &Between) -> Finding {
         Some("shm") => Finding::good(
             About::Path,
             format!(
-                "Copies from devices of {from} to those of {to}: through shared memory, or by the devices themselves where \
-                 they reach each other's memory{reason}."
+                "Copies from devices of {from} to those of {to}: through shared memory, or by the devices \
+                 themselves if they can access each other's memory{reason}."
             ),
         ),
         Some(used) => Finding::good(
@@ -149,9 +157,9 @@ pub fn check_between(path: &Between) -> Finding {
         ),
         None => Finding::problem(
             About::Path,
-            format!("There is no way from {from} to {to}: {reason}."),
-            "Copies between their devices go by way of the client. Let the receiving server through to the other one's port, and \
-             name servers by addresses that all machines understand.",
+            format!("There is no path from {from} to {to}: {reason}."),
+            "Copies between their devices go through the client. Let the receiving server connect to the \
+             other one's port, and name servers by addresses that all machines can resolve.",
         ),
     }
 }

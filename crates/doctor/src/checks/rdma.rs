@@ -19,7 +19,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rdma_device in &rdma.idle_rdma_devices {
         let text = format!(
-            "The network card at {} is no RDMA device here, though cards of its maker can be.",
+            "The network card at {} is not an RDMA device here, although cards of its vendor can be.",
             rdma_device.address
         );
         findings.push(if in_container {
@@ -38,7 +38,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
         if rdma.idle_rdma_devices.is_empty() {
             findings.push(Finding::note(
                 About::Rdma,
-                "There is no RDMA device, so sessions go over TCP, or over shared memory on one host.",
+                "There is no RDMA device, so sessions use TCP, or shared memory on one host.",
             ));
         }
         let missing: Vec<&str> = [VERBS, CONNECTION_MANAGER]
@@ -49,7 +49,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
             findings.push(
                 Finding::note(
                     About::Rdma,
-                    format!("{} cannot be loaded, which RDMA devices would need.", missing.join(" and ")),
+                    format!("Cannot load {}, which RDMA devices would need.", missing.join(" and ")),
                 )
                 .advise(PACKAGES),
             );
@@ -74,7 +74,7 @@ fn libraries(facts: &Facts) -> Vec<Finding> {
         )),
         None => findings.push(Finding::good(
             About::Rdma,
-            format!("libibverbs is there, with drivers for {}.", listed(&facts.rdma.providers)),
+            format!("libibverbs is installed, with drivers for {}.", listed(&facts.rdma.providers)),
         )),
     }
     if let Some(why) = facts.live.why_not(CONNECTION_MANAGER) {
@@ -82,7 +82,8 @@ fn libraries(facts: &Facts) -> Vec<Finding> {
             Finding::note(
                 About::Rdma,
                 format!(
-                    "librdmacm cannot be loaded ({why}), so queue pairs are joined by numbers sent over TCP."
+                    "librdmacm cannot be loaded ({why}), so queue pairs are connected by numbers sent over \
+                     TCP."
                 ),
             )
             .advise(PACKAGES),
@@ -128,8 +129,8 @@ fn unusable(facts: &Facts) -> Vec<Finding> {
     let found = failed.map(|(name, why)| {
         Finding::problem(
             About::Rdma,
-            format!("{name} cannot be opened by a program: {why}."),
-            "Look at the device files and limits above, and at the kernel's log (dmesg).",
+            format!("Programs cannot open {name}: {why}."),
+            "Check the device files and limits above, and the kernel's log (dmesg).",
         )
     });
     found.collect()
@@ -163,7 +164,7 @@ fn nodes(facts: &Facts) -> Vec<Finding> {
         findings.push(
             Finding::note(
                 About::Rdma,
-                "There is no /dev/infiniband/rdma_cm, so queue pairs are joined by numbers sent over TCP.",
+                "There is no /dev/infiniband/rdma_cm, so queue pairs are connected by numbers sent over TCP.",
             )
             .advise(if in_container {
                 "Start the container with `--device /dev/infiniband`."
@@ -191,9 +192,9 @@ fn memlock(facts: &Facts) -> Option<Finding> {
     Some(Finding::problem(
         About::Rdma,
         format!(
-            "Only {} of memory may be locked (`ulimit -l`), and registering memory with a card locks it: staging wants \
-             {}, pinned memory of programs comes on top. Sessions make do with less staging, down to 1 MiB for each direction, and \
-             copy pinned memory that is refused through it.",
+            "Only {} of memory may be locked (`ulimit -l`), and registering memory with a card locks it: \
+             staging needs {}, plus pinned memory of programs. Sessions can use less staging, down to 1 MiB \
+             for each direction, and copy refused pinned memory through it.",
             binary(limit),
             binary(ENOUGH_LOCKED)
         ),
@@ -275,9 +276,12 @@ fn check_port(facts: &Facts, device: &RdmaDevice, port: &Port, any_active: bool)
             findings.push(
                 Finding::note(
                     About::Rdma,
-                    format!("{name} cuts messages into packets of {mtu} bytes, because {first} has the MTU of small Ethernet frames."),
+                    format!(
+                        "{name} splits messages into packets of {mtu} bytes, because {first} has the MTU \
+                        of small Ethernet frames."
+                    ),
                 )
-                .advise(format!("`ip link set {first} mtu 9000`, if switch and peers can do so too.")),
+                .advise(format!("`ip link set {first} mtu 9000`, if switch and peers support it, too.")),
             );
         }
     } else if let Some(reported) =
@@ -286,7 +290,7 @@ fn check_port(facts: &Facts, device: &RdmaDevice, port: &Port, any_active: bool)
         findings.push(
             Finding::note(
                 About::Rdma,
-                format!("{name} cuts messages into packets of {} bytes, though it could do {}.", reported.active, reported.max),
+                format!("{name} splits messages into packets of {} bytes, although it supports {}.", reported.active, reported.max),
             )
             .advise("Set the MTU of the subnet manager's partition (`mtu=5` in opensm's partitions.conf is 4096)."),
         );
@@ -295,7 +299,7 @@ fn check_port(facts: &Facts, device: &RdmaDevice, port: &Port, any_active: bool)
         findings.push(Finding::problem(
             About::Rdma,
             format!("{name} is active but has no local identifier."),
-            "Look at the fabric's subnet manager (`sminfo`): it gives them out.",
+            "Check the fabric's subnet manager (`sminfo`), which assigns them.",
         ));
     }
     findings
@@ -306,27 +310,27 @@ fn inactive(device: &RdmaDevice, port: &Port, name: &str, any_active: bool) -> F
         format!("{name} does not work: its state is {}, its link's {}", port.state, port.physical_state);
     let (text, advice) = match (port.physical_state.as_str(), port.is_ethernet()) {
         ("LinkUp", false) => (
-            format!("{state}, so the cable is fine and no subnet manager has set the port up."),
-            "Start one on some node of the fabric (`systemctl start opensm`), or switch on the switch's own."
+            format!("{state}, so the cable is fine, but no subnet manager has configured the port."),
+            "Start one on a node of the fabric (`systemctl start opensm`), or enable the switch's own."
                 .to_owned(),
         ),
         ("Disabled", _) => (
             format!("{state}."),
             match device.interfaces.first() {
                 Some(interface) if port.is_ethernet() => format!("`ip link set {} up`.", interface.name),
-                _ => format!("`ibportstate -D 0 {} enable`, or look for who disabled it.", port.number),
+                _ => format!("`ibportstate -D 0 {} enable`, or find out why it was disabled.", port.number),
             },
         ),
         (_, true) => (
             format!("{state}."),
             match device.interfaces.first() {
                 Some(interface) => {
-                    format!("Look at cable and switch, then `ip link set {} up`.", interface.name)
+                    format!("Check cable and switch, then `ip link set {} up`.", interface.name)
                 }
-                None => "Look at cable and switch, and at the interface that belongs to it.".to_owned(),
+                None => "Check cable and switch, and the interface that belongs to it.".to_owned(),
             },
         ),
-        _ => (format!("{state}."), "Look at the cable, and at the port at its other end.".to_owned()),
+        _ => (format!("{state}."), "Check the cable, and the port at its other end.".to_owned()),
     };
     // A card with two ports is often used with one cable.
     if any_active {
@@ -349,9 +353,7 @@ fn rdma_devices(facts: &Facts) -> impl Iterator<Item = Finding> {
                     device.name, pci.link, pci.best_link
                 ),
             )
-            .advise(
-                "If the slot can do more, seat the card again, and look at the slot's setting in the BIOS.",
-            )
+            .advise("If the slot supports more, reseat the card, and check the slot's setting in the BIOS.")
         })
     })
 }

@@ -107,7 +107,7 @@ fn a_node_with_two_edr_cards_and_four_gpus_is_well() {
         Level::Note,
         "0000:af:00.0 is separated from its nearest card, mlx5_1, by several host bridges",
     );
-    of(&findings, Level::Note, "(ACS) is in the way is for root to see");
+    of(&findings, Level::Note, "(ACS) slows the traffic");
     let distances: Vec<Vec<&str>> = text
         .lines()
         .filter(|line| line.starts_with("  mlx5_") && !line.contains("active"))
@@ -156,7 +156,7 @@ fn a_roce_node_is_told_about_its_small_frames() {
     let small = of(&findings, Level::Note, "packets of 1024 bytes");
     assert_eq!(
         small.advice.as_deref(),
-        Some("`ip link set ens1f0np0 mtu 9000`, if switch and peers can do so too.")
+        Some("`ip link set ens1f0np0 mtu 9000`, if switch and peers support it, too.")
     );
     of(&findings, Level::Note, "There is no NVIDIA GPU");
 }
@@ -182,7 +182,7 @@ fn a_node_with_everything_wrong_is_told_what_to_do() {
     assert!(advice("no /dev/infiniband/uverbs*").contains("--device /dev/infiniband"));
     assert!(advice("Only 64 KiB of memory may be locked").contains("--ulimit memlock=-1"));
     assert!(advice("lacks close_range").contains("5.11"));
-    assert!(advice("cannot reach the memory of GPU 0").contains("peermem: nvidia_peermem is not loaded"));
+    assert!(advice("cannot access the memory of GPU 0").contains("peermem: nvidia_peermem is not loaded"));
     assert_eq!(problems(&findings), 6, "{}", print::found(&findings));
     assert!(
         of(&findings, Level::Note, "/dev/shm has only 64 MiB")
@@ -233,10 +233,12 @@ fn what_libibverbs_says_counts_before_what_files_say() {
     let live = Live { verbs, ..with_gpus(&EDR_GPUS, &["dma-buf"]) };
     let findings = check(&tree.facts(live.clone()));
     of(&findings, Level::Good, "mlx5_0 port 1 is active: InfiniBand at 100 Gb/sec (4X EDR), path MTU 2048");
-    assert!(of(&findings, Level::Note, "though it could do 4096").advice.as_ref().unwrap().contains("mtu=5"));
-    of(&findings, Level::Problem, "mlx5_1 cannot be opened by a program: it is broken");
     assert!(
-        of(&findings, Level::Problem, "registers no dma-bufs")
+        of(&findings, Level::Note, "although it supports 4096").advice.as_ref().unwrap().contains("mtu=5")
+    );
+    of(&findings, Level::Problem, "Programs cannot open mlx5_1: it is broken");
+    assert!(
+        of(&findings, Level::Problem, "cannot register dma-bufs")
             .advice
             .as_ref()
             .unwrap()
@@ -274,7 +276,7 @@ fn a_machine_with_nothing_has_no_problem() {
     assert_eq!(problems(&findings), 0, "{}", print::found(&findings));
     of(&findings, Level::Note, "There is no RDMA device");
     assert!(
-        of(&findings, Level::Note, "libibverbs.so.1 cannot")
+        of(&findings, Level::Note, "Cannot load libibverbs.so.1")
             .advice
             .as_ref()
             .unwrap()
@@ -307,7 +309,7 @@ fn a_gpu_without_its_driver_is_a_problem_but_in_a_container() {
     assert!(elsewhere.iter().all(|finding| !finding.text.contains("back end")));
     tree.file("/run/.containerenv", "");
     let findings = check(&tree.facts(live()));
-    assert!(of(&findings, Level::Note, "has not been given it").advice.as_ref().unwrap().contains("--gpus"));
+    assert!(of(&findings, Level::Note, "has no access to it").advice.as_ref().unwrap().contains("--gpus"));
 }
 
 #[test]
@@ -351,9 +353,9 @@ fn the_way_between_two_machines_is_judged_from_both() {
         ..ServerPath::default()
     };
     let findings = path::check(&here, &there, &path);
-    of(&findings, Level::Good, "Sessions go over tcp and use NVIDIA driver 580");
-    of(&findings, Level::Good, "do not go over shm: the server is on another host");
-    assert!(of(&findings, Level::Problem, "do not go over verbs: no route").advice.is_some());
+    of(&findings, Level::Good, "Sessions use tcp and NVIDIA driver 580");
+    of(&findings, Level::Good, "cannot use shm: the server is on another host");
+    assert!(of(&findings, Level::Problem, "cannot use verbs: no route").advice.is_some());
     let mut plain = there.clone();
     plain.rdma.devices.clear();
     assert_eq!(problems(&path::check(&here, &plain, &path)), 0, "a server without a card has no verbs");
@@ -365,7 +367,7 @@ fn the_way_between_two_machines_is_judged_from_both() {
     assert_eq!(problems(&path::check(&here, &there, &refused)), 1);
     let advice = |path: &ServerPath| {
         let findings = path::check(&here, &there, path);
-        of(&findings, Level::Problem, "gives no session: it is full.").advice.clone()
+        of(&findings, Level::Problem, "opens no session: it is full.").advice.clone()
     };
     assert_eq!(advice(&refused), None, "the reason says it all");
     let advised = ServerPath { advice: Some("Wait.".into()), ..refused.clone() };

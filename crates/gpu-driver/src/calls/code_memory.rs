@@ -60,7 +60,7 @@ impl Driver {
         let Listed { variables, is_certain } = listed;
         if variables.uses_heap {
             return Err(
-                "it has loaded code whose kernels call `malloc`, and the driver does not tell what memory they have"
+                "it has loaded code whose kernels call `malloc`, and the driver does not report their memory"
                     .to_owned(),
             );
         }
@@ -123,7 +123,7 @@ fn by_several_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sy
 }
 
 fn driver_error(what: &str, status: CUresult) -> String {
-    format!("the driver does not tell about {what} (error {})", status.0)
+    format!("the driver does not report {what} (error {})", status.0)
 }
 
 /// The variables of an image, as far as it is for a device of a compute capability, times ten.
@@ -172,7 +172,7 @@ fn locate(
                 continue;
             }
             return Err(format!(
-                "it has loaded code with two variables `{name}`, of which the driver tells only where one lies"
+                "it has loaded code with two variables `{name}`, of which the driver reports only one address"
             ));
         }
         let (address, bytes) = match ask(&name) {
@@ -181,7 +181,7 @@ fn locate(
             Err(CUresult::CUDA_ERROR_NOT_FOUND) if !is_certain || is_literal(&name) => continue,
             Err(CUresult::CUDA_ERROR_NOT_FOUND) => {
                 return Err(format!(
-                    "the driver does not tell where the variable `{name}` of loaded code lies"
+                    "the driver does not report the address of the variable `{name}` of loaded code"
                 ));
             }
             Err(status) => {

@@ -179,7 +179,7 @@ impl Drop for Managed {
             }
         });
         if let Err(status) = undone {
-            tracing::warn!(status = status.0, "managed memory could not be given back");
+            tracing::warn!(status = status.0, "cannot release managed memory");
         }
     }
 }

@@ -41,7 +41,8 @@ fn parameters(
             Err(CUresult::CUDA_ERROR_INVALID_VALUE) => break,
             Err(CUresult::CUDA_ERROR_NOT_FOUND) => {
                 tracing::error!(
-                    "this driver cannot tell the parameters of kernels (cuFuncGetParamInfo); version 12.4 or later is needed"
+                    "this driver does not report the parameters of kernels (cuFuncGetParamInfo); version \
+                     12.4 or later is needed"
                 );
                 return Err(CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
             }

@@ -64,7 +64,7 @@ const LAST_PEER_ATTRIBUTE: u32 =
 /// Where a loaded driver of Linux tells its own version.
 const MODULE_VERSION: &str = "/sys/module/nvidia/version";
 
-/// What the client is told of an attribute that has `value` here.
+/// What is sent to the client about an attribute that has `value` here.
 fn corrected(attribute: Attribute, value: i32) -> i32 {
     if attribute == Attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES {
         // Of the handles for other processes only file descriptors are forwarded.

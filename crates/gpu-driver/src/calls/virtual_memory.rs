@@ -196,7 +196,7 @@ impl Driver {
                     .cuMemUnmap(address, bytes)
                     .and_then(|()| functions.cuMemAddressFree(address, bytes));
                 if let Err(error) = freed {
-                    tracing::warn!(status = error.0, "memory of the host could not be unmapped");
+                    tracing::warn!(status = error.0, "cannot unmap host memory");
                 }
             })
         })
@@ -214,7 +214,7 @@ impl Driver {
                 self.window_addresses.device.size,
             )?;
             if let Err(status) = self.map_in_front() {
-                tracing::debug!(status = status.0, "nothing lies in front of the device's memory");
+                tracing::debug!(status = status.0, "no guard range in front of the device's memory");
             }
             Ok(())
         })
@@ -316,7 +316,7 @@ impl Driver {
                 })
         });
         if let Err(error) = unsafe { functions.cuMemRelease(handle) } {
-            tracing::warn!(status = error.0, "a handle of another process's memory could not be released");
+            tracing::warn!(status = error.0, "cannot release a handle of another process's memory");
         }
         mapped.map(|address| ImportedMemory { address, size: size as u64 })
     }

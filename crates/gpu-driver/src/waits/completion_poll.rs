@@ -120,7 +120,7 @@ impl Shared {
     fn status(&self, wait: &Wait) -> Option<CuResult<()>> {
         let ask = |event| {
             context::set(self.functions, wait.context)?;
-            // SAFETY: the event exists: ours until it is given back, the program's while it is watched.
+            // SAFETY: the event exists: ours until it is released, the program's while it is watched.
             unsafe {
                 self.functions.cuEventQuery(event)?;
                 // What kernels print comes out of the driver only in a call that synchronises. The event is

@@ -1,10 +1,10 @@
-//! Waiting for the GPU without blocking anybody who has other things to do.
+//! Waiting for the GPU without blocking threads that have other things to do.
 //!
 //! What is waited for is an event of the driver; one thread asks for all of them and calls the completions,
 //! in the order in which they were asked for as far as the work was done in that order. The thread asks
 //! without pause at first, then ever more rarely (`poll_interval`), and sleeps when nothing is waited for
 //! (`causeway_sync::PollPause`). It leaves the asking to a thread with an [`IdlePoller`], the session's
-//! receiving one, as long as that one has nothing to receive: nobody has to be woken then. What nobody waits
+//! receiving one, as long as that one has nothing to receive: then no thread has to be woken. What nobody waits
 //! for is asked about rarely, since each question is a lock that launches need, too. What is waited for, and
 //! by whom, is in this file; the polling is in `completion_poll`.
 
@@ -40,7 +40,7 @@ pub(crate) enum Source {
 
 /// The event that tells.
 enum CompletionEvent {
-    /// One of ours, to be given back.
+    /// One of ours, to be released.
     Own(Native<Event>),
     /// The program's.
     Program(Native<Event>),

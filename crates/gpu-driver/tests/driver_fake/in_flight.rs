@@ -38,7 +38,7 @@ impl Fake {
 
     /// Whether the memory at `address` is among what the next copies would get.
     fn is_free(&self, address: usize) -> bool {
-        // Several at once: what was given back while this looked at another piece lies beneath that one.
+        // Several at once: what was released while this looked at another piece lies beneath that one.
         let pieces = [(); 4].map(|()| self.driver.staging(BYTES).unwrap()).into_iter().rev();
         // Those taken last go back first, so that the next copy gets what it would have got.
         pieces.fold(false, |found, piece| found | (piece.as_ptr() as usize == address))

@@ -47,7 +47,7 @@ impl VisibleDevices {
         self.is_visible_instance(number).then_some(number)
     }
 
-    /// What a client is told of the monitor's number.
+    /// What is sent to a client about the monitor's number.
     fn outside(&self, number: DeviceNumber) -> Option<DeviceNumber> {
         if number < self.all {
             let argument_index = self.devices.iter().position(|shown| *shown == number)?;

@@ -107,7 +107,7 @@ pub enum ManagerError {
         source: io::Error,
     },
     /// Something else happened than was waited for.
-    #[error("rdma_cm cannot {step}: it reports {event} (status {status})")]
+    #[error("rdma_cm cannot {step}: it reported {event} (status {status})")]
     Event {
         /// What was waited for.
         step: &'static str,
@@ -117,7 +117,7 @@ pub enum ManagerError {
         status: i32,
     },
     /// Nothing happened in time.
-    #[error("rdma_cm cannot {step}: nothing was heard in time")]
+    #[error("rdma_cm cannot {step}: no event was received in time")]
     TimedOut {
         /// What was waited for.
         step: &'static str,

@@ -38,7 +38,8 @@ pub struct Capacity {
 pub enum QueuePairError {
     /// The device refuses to make it.
     #[error(
-        "the RDMA device `{device}` makes no queue pair for {} sends and {} receives with {} inline bytes: {source}",
+        "the RDMA device `{device}` cannot create a queue pair for {} sends and {} receives with {} inline \
+         bytes: {source}",
         capacity.sends, capacity.receives, capacity.inline
     )]
     Make {
@@ -50,7 +51,10 @@ pub enum QueuePairError {
         source: io::Error,
     },
     /// The device refuses a state.
-    #[error("a queue pair of the RDMA device `{device}` does not become {state}: {source}{}", advice(source))]
+    #[error(
+        "a queue pair of the RDMA device `{device}` cannot enter the state {state}: {source}{}",
+        advice(source)
+    )]
     State {
         /// Which device.
         device: String,

@@ -29,11 +29,11 @@ pub struct Gpu {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AllocationError {
     /// There is no such device, or not any more.
-    #[error("there is no device `{0}`: its server does not list it, or not any more")]
+    #[error("there is no device `{0}`: its server does not list it, or no longer")]
     Unknown(String),
     /// The same GPU twice would look to a program like one GPU.
     #[error(
-        "a container asks for {devices} GPUs, and what is free on this node are shares of {gpus}: ask for fewer, or let \
+        "a container requests {devices} GPUs, and this node has free shares of {gpus}: request fewer, or let \
          fewer containers share a GPU"
     )]
     SameGpu {

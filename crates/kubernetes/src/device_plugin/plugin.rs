@@ -83,10 +83,7 @@ impl Plugin {
 impl Service for Plugin {
     fn call(&self, method: &str, message: &[u8]) -> Result<Reply, Status> {
         let damaged = |error: prost::DecodeError| {
-            Status::new(
-                Code::InvalidArgument,
-                format!("the message for {method} cannot be understood: {error}"),
-            )
+            Status::new(Code::InvalidArgument, format!("malformed message for {method}: {error}"))
         };
         let reply = match method {
             OPTIONS => ABILITIES.encode_to_vec(),
@@ -157,7 +154,7 @@ impl Registration {
         }
         loop {
             self.serve_once(plugin).await?;
-            tracing::info!("the kubelet has started anew");
+            tracing::info!("the kubelet has restarted");
         }
     }
 
@@ -176,7 +173,10 @@ impl Registration {
             match self.register(&kubelet).await {
                 Ok(()) => break before,
                 Err(error) if error != last_error => {
-                    tracing::warn!("the kubelet is tried again every {} s: {error}", RETRY.as_secs());
+                    tracing::warn!(
+                        "cannot register with the kubelet, retrying every {} s: {error}",
+                        RETRY.as_secs()
+                    );
                     last_error = error;
                 }
                 Err(_) => {}
@@ -186,7 +186,8 @@ impl Registration {
                 return Ok(());
             }
         };
-        tracing::info!(resource = self.resource, socket = %own.display(), "the kubelet knows the device plugin");
+        tracing::info!(resource = self.resource, socket = %own.display(), "device plugin registered with the \
+            kubelet");
         while version(&own) == ours && version(&kubelet) == registered {
             sleep(INTERVAL).await;
         }
@@ -215,7 +216,7 @@ pub fn check_resource(name: &str) -> Result<(), &'static str> {
     };
     match name.split_once('/') {
         Some((domain, _)) if domain.ends_with("kubernetes.io") => {
-            Err("names of kubernetes.io are Kubernetes' own")
+            Err("names in kubernetes.io are reserved for Kubernetes")
         }
         Some((domain, name)) if is_part(domain, 253, b"-.") && is_part(name, 63, b"-._") => Ok(()),
         _ => Err("give DOMAIN/NAME in lower case, such as causeway.dev/gpu"),

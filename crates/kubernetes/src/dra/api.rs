@@ -98,7 +98,7 @@ pub struct Claim {
     pub name: String,
 }
 
-/// What has become of each claim, by its UID.
+/// State of each claim, by its UID.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PrepareResponse {
     /// The claims.
@@ -134,7 +134,7 @@ pub struct PreparedDevice {
     pub cdi_devices: Vec<String>,
 }
 
-/// What has become of each claim that is no longer to be prepared, by its UID.
+/// State of each claim that is no longer to be prepared, by its UID.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct UnprepareResponse {
     /// The claims.

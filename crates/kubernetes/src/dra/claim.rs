@@ -57,7 +57,8 @@ pub enum ClaimError {
     Malformed(#[from] serde_json::Error),
     /// Another claim has its name now.
     #[error(
-        "the claim with UID {expected} is gone: one of the same name has UID {found}; the pod that wanted the first has ended"
+        "the claim with UID {expected} no longer exists: one of the same name has UID {found}; the pod of \
+         the first has ended"
     )]
     Replaced {
         /// Its UID.

@@ -75,7 +75,7 @@ impl Driver {
         if self.in_progress.lock().insert(uid.to_owned()) {
             Ok(InProgress { driver: self, uid })
         } else {
-            Err("another call for the same claim is not finished; try again".to_owned())
+            Err("another call for the same claim is still running; try again".to_owned())
         }
     }
 
@@ -92,7 +92,8 @@ impl Driver {
             (Ok(json), _) => json,
             // A kubelet that starts anew asks for all claims again, perhaps before the API server can be reached.
             (Err(error), Some(devices)) => {
-                tracing::warn!(claim = %ClaimLabel(claim), "it is not checked whether a claim has other devices: {error}");
+                tracing::warn!(claim = %ClaimLabel(claim), "cannot check whether a claim has other devices: \
+                    {error}");
                 return Ok(devices);
             }
             (Err(error), None) => return Err(error),
@@ -108,9 +109,9 @@ impl Driver {
             return Ok(recorded);
         }
         let edits = self.cluster.edits(&devices)?;
-        self.prepared.add(&claim.uid, &recorded, &edits).map_err(|error| {
-            format!("what a container gets cannot be written to this node's disk: {error}")
-        })?;
+        self.prepared
+            .add(&claim.uid, &recorded, &edits)
+            .map_err(|error| format!("cannot write a container's files to this node's disk: {error}"))?;
         Ok(recorded)
     }
 
@@ -119,14 +120,13 @@ impl Driver {
         check_names(claim)?;
         let _in_progress = self.begin(&claim.uid)?;
         let removed = self.prepared.remove(&claim.uid);
-        removed
-            .map_err(|error| format!("what a container got cannot be removed from this node's disk: {error}"))
+        removed.map_err(|error| format!("cannot remove a container's files from this node's disk: {error}"))
     }
 
     fn prepare_all(&self, claims: &[Claim]) -> PrepareResponse {
         let prepared = |claim: &Claim| match self.prepare(claim) {
             Ok(devices) => {
-                tracing::info!(claim = %ClaimLabel(claim), devices = devices.len(), "a claim is prepared");
+                tracing::info!(claim = %ClaimLabel(claim), devices = devices.len(), "claim prepared");
                 let cdi_devices = vec![PreparedClaims::cdi_device(&claim.uid)];
                 let device = |device: RecordedDevice| PreparedDevice {
                     requests: vec![device.request],
@@ -137,7 +137,7 @@ impl Driver {
                 PreparedClaim { devices: devices.into_iter().map(device).collect(), error: String::new() }
             }
             Err(error) => {
-                tracing::warn!(claim = %ClaimLabel(claim), "a claim is not prepared: {error}");
+                tracing::warn!(claim = %ClaimLabel(claim), "cannot prepare a claim: {error}");
                 PreparedClaim { devices: Vec::new(), error }
             }
         };
@@ -149,8 +149,8 @@ impl Driver {
         let unprepared = |claim: &Claim| {
             let error = self.unprepare(claim).err().unwrap_or_default();
             match error.as_str() {
-                "" => tracing::info!(claim = %ClaimLabel(claim), "a claim is not prepared any more"),
-                error => tracing::warn!(claim = %ClaimLabel(claim), "a claim is still prepared: {error}"),
+                "" => tracing::info!(claim = %ClaimLabel(claim), "claim unprepared"),
+                error => tracing::warn!(claim = %ClaimLabel(claim), "cannot unprepare a claim: {error}"),
             }
             UnpreparedClaim { error }
         };
@@ -171,7 +171,7 @@ impl core::fmt::Display for ClaimLabel<'_> {
 fn check_names(claim: &Claim) -> Result<(), String> {
     for (what, name) in [("UID", &claim.uid), ("namespace", &claim.namespace), ("name", &claim.name)] {
         if !is_plain_name(name) {
-            return Err(format!("{name:?} is no {what} of a claim"));
+            return Err(format!("{name:?} is not a {what} of a claim"));
         }
     }
     Ok(())
@@ -184,7 +184,7 @@ impl Service for DriverService {
     fn call(&self, method: &str, message: &[u8]) -> Result<Reply, Status> {
         let procedure = Procedure::of_path(method)
             .ok_or_else(|| Status::new(Code::Unimplemented, format!("a DRA driver has no {method}")))?;
-        let damaged = |error| format!("the message for {method} cannot be understood: {error}");
+        let damaged = |error| format!("malformed message for {method}: {error}");
         let claims =
             Claims::decode(message).map_err(|error| Status::new(Code::InvalidArgument, damaged(error)))?;
         let claims = claims.claims;
@@ -204,7 +204,7 @@ impl Service for DriverService {
             let _ = send.send(reply);
         };
         std::thread::Builder::new().name("claims".to_owned()).spawn(carry_out).map_err(|error| {
-            Status::new(Code::Internal, format!("no thread can be started for the call: {error}"))
+            Status::new(Code::Internal, format!("cannot start a thread for the call: {error}"))
         })?;
         Ok(Reply::Later(receive))
     }
@@ -221,15 +221,15 @@ impl Service for RegistrationService {
             GET_INFO => Ok(Reply::Message(self.info.encode_to_vec())),
             NOTIFY_STATUS => {
                 let status = RegistrationStatus::decode(message).map_err(|error| {
-                    let text = format!("the message for {method} cannot be understood: {error}");
+                    let text = format!("malformed message for {method}: {error}");
                     Status::new(Code::InvalidArgument, text)
                 })?;
                 if status.is_registered {
-                    tracing::info!(driver = self.info.name, "the kubelet knows the DRA driver");
+                    tracing::info!(driver = self.info.name, "DRA driver registered with the kubelet");
                 } else {
                     tracing::warn!(
                         driver = self.info.name,
-                        "the kubelet does not register the DRA driver: {:?}",
+                        "the kubelet did not register the DRA driver: {:?}",
                         status.error
                     );
                 }
@@ -300,7 +300,7 @@ impl Sockets {
             while own.exists() && registration.exists() {
                 sleep(INTERVAL).await;
             }
-            tracing::info!("a socket was removed, and is made anew");
+            tracing::info!("a socket was removed; creating it again");
             serving.shutdown().await;
         }
     }
@@ -384,10 +384,10 @@ mod tests {
             ["../other", "..", ".hidden", "a/../../other", "", "a\u{0}b", "u,v", "u=v", &"u".repeat(254)]
         {
             cluster.allocate(uid, "gpu-1");
-            assert!(driver.prepare(&claim(uid)).unwrap_err().contains("is no UID"), "{uid}");
+            assert!(driver.prepare(&claim(uid)).unwrap_err().contains("is not a UID"), "{uid}");
             assert!(driver.unprepare(&claim(uid)).is_err(), "{uid}");
             let named = Claim { name: uid.to_owned(), ..claim("u") };
-            assert!(driver.prepare(&named).unwrap_err().contains("is no name"), "{uid}");
+            assert!(driver.prepare(&named).unwrap_err().contains("is not a name"), "{uid}");
         }
         assert!(folder.path().join("other.json").exists());
         assert_eq!(read_dir(&cdi).unwrap().count() + read_dir(&records).unwrap().count(), 0);

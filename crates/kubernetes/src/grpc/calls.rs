@@ -49,7 +49,7 @@ pub enum CallError {
         limit: Duration,
     },
     /// The other process does not do it.
-    #[error("{socket} refuses {method}: {status}")]
+    #[error("{socket} refused {method}: {status}")]
     Refused {
         /// Where.
         socket: String,
@@ -100,7 +100,7 @@ async fn call_without_limit(socket: &Path, method: &str, message: &[u8]) -> Resu
 
     let (head, mut body) = response.await.map_err(failed)?.into_parts();
     if head.status != StatusCode::OK {
-        let cause = format!("it answers with status {} of HTTP", head.status.as_u16());
+        let cause = format!("it responded with HTTP status {}", head.status.as_u16());
         return Err(CallError::Connection { socket: name(), cause });
     }
     let refused = |status| CallError::Refused { socket: name(), method: method.to_owned(), status };
@@ -157,7 +157,7 @@ async fn serve_connection(stream: UnixStream, service: Arc<dyn Service>) {
     let accepted = settings.max_concurrent_streams(MAX_CALLS).handshake::<_, Bytes>(stream).await;
     let mut connection = match accepted {
         Ok(connection) => connection,
-        Err(error) => return tracing::debug!("a process that connects does not speak HTTP/2: {error}"),
+        Err(error) => return tracing::debug!("a connecting process does not speak HTTP/2: {error}"),
     };
     let mut calls = JoinSet::new();
     while let Some(accepted) = connection.accept().await {
@@ -165,7 +165,7 @@ async fn serve_connection(stream: UnixStream, service: Arc<dyn Service>) {
             Ok((request, respond)) => {
                 calls.spawn(respond_to(request, respond, Arc::clone(&service)));
             }
-            Err(error) => return tracing::debug!("a connection has failed: {error}"),
+            Err(error) => return tracing::debug!("connection failed: {error}"),
         }
         while calls.try_join_next().is_some() {}
     }
@@ -174,7 +174,7 @@ async fn serve_connection(stream: UnixStream, service: Arc<dyn Service>) {
 async fn respond_to(request: Request<RecvStream>, respond: SendResponse<Bytes>, service: Arc<dyn Service>) {
     let method = request.uri().path().to_owned();
     if let Err(error) = try_to_respond(request, respond, &*service).await {
-        tracing::debug!("the response to {method} does not reach the caller: {error}");
+        tracing::debug!("cannot send the response to {method}: {error}");
     }
 }
 
@@ -186,7 +186,7 @@ async fn try_to_respond(
     let (head, mut body) = request.into_parts();
     let reply = match frame::read_only(&mut body).await {
         Ok(message) => service.call(head.uri.path(), &message),
-        Err(cause) => Err(Status::new(Code::InvalidArgument, format!("the message cannot be read: {cause}"))),
+        Err(cause) => Err(Status::new(Code::InvalidArgument, format!("cannot read the message: {cause}"))),
     };
     let begin = Response::builder().header("content-type", "application/grpc").body(());
     let mut sending = respond.send_response(begin.expect("its parts are constants"), false)?;
@@ -200,14 +200,14 @@ async fn try_to_respond(
                 frame::write(&mut sending, frame::encode(&message)).await?;
                 Ok(())
             }
-            Err(_) => Err(Status::new(Code::Internal, "the call was given up")),
+            Err(_) => Err(Status::new(Code::Internal, "the call was abandoned")),
         },
         Ok(Reply::State(state)) => {
             send_states(&mut sending, state).await?;
             Ok(())
         }
         Err(status) => {
-            tracing::warn!(method = head.uri.path(), "a call is refused: {}", status.message);
+            tracing::warn!(method = head.uri.path(), "call refused: {}", status.message);
             Err(status)
         }
     };

@@ -26,7 +26,7 @@ pub enum FrameError {
     #[error("a message ends early")]
     Incomplete,
     /// There is not exactly one message.
-    #[error("there is not exactly one message where one is expected")]
+    #[error("exactly one message was expected")]
     NotOne,
 }
 

@@ -17,7 +17,7 @@ use causeway_pipeline::TransportKind;
 fn unread_files_advice() -> &'static str {
     match causeway_access::keys::file::list_path() {
         Ok(_) => "",
-        Err(_) => ". Neither HOME nor XDG_CONFIG_HOME is set, so that no file of this user was read",
+        Err(_) => ". Neither HOME nor XDG_CONFIG_HOME is set, so no file of this user was read",
     }
 }
 
@@ -44,7 +44,7 @@ pub enum ConnectError {
         address: String,
     },
     /// Another kind of server listens there.
-    #[error("what listens at {target} is no Causeway server (it said \"{found}\"): is the port right?")]
+    #[error("{target} is not a Causeway server (received \"{found}\"): is the port right?")]
     NotCauseway {
         /// The server.
         target: String,
@@ -67,8 +67,8 @@ pub enum ConnectError {
     },
     /// What listens there says nothing at all.
     #[error(
-        "what listens at {target} accepted the connection and said nothing for {seconds:.0} s: it is no Causeway server (is \
-         the port right?), or one that is stopped or overloaded"
+        "{target} accepted the connection and sent nothing for {seconds:.0} s: it is not a Causeway server \
+         (is the port right?), or it is stopped or overloaded"
     )]
     NoPrefaceResponse {
         /// The server.
@@ -89,15 +89,15 @@ pub enum ConnectError {
     },
     /// Both ends must hold the key.
     #[error(
-        "the server at {target} could not prove that it holds the key: somebody may be in between, or the \
-         key is another server's"
+        "the server at {target} could not prove that it has the key: the connection may be intercepted, or \
+         the key belongs to another server"
     )]
     ServerNotAuthentic {
         /// The server.
         target: String,
     },
     /// The transport that was asked for cannot be had.
-    #[error("{target} cannot be reached via {via}: {text}")]
+    #[error("cannot connect to {target} via {via}: {text}")]
     Via {
         /// The server.
         target: String,

@@ -54,7 +54,7 @@ pub(crate) fn open(
     let response = input.value::<Response>().and_then(|response| input.finish().map(|()| response)).map_err(
         |error| ConnectError::Failed {
             target: target.to_string(),
-            text: format!("the server's answer is damaged: {error}"),
+            text: format!("malformed response from the server: {error}"),
         },
     )?;
     Ok((connection, response))

@@ -63,10 +63,10 @@ fn is_same_kernel(server: &Locality, boot_id: &str) -> bool {
 /// Why a server that names no socket shares no memory.
 fn explain_no_socket(server: &Locality, boot_id: &str) -> String {
     if is_same_kernel(server, boot_id) {
-        "the server is on this host and listens at no Unix socket: its log says why".to_owned()
+        "the server is on this host but does not listen at a Unix socket: its log says why".to_owned()
     } else if server.boot_id.is_empty() && server.sockets.is_empty() && !boot_id.is_empty() {
         // A server names its host unless what a session carries is limited.
-        "the server offers none: the bandwidth of this client is limited there (`bandwidth`), which is so over tcp alone"
+        "the server offers none: it limits this client's bandwidth (`bandwidth`), which only tcp supports"
             .to_owned()
     } else {
         "the server is on another host".to_owned()

@@ -17,7 +17,7 @@ impl Upgrade {
         let row = TRANSPORTS.iter().find(|row| row.kind == kind);
         let accept = row.and_then(|row| row.accept);
         let accept =
-            accept.ok_or_else(|| NotJoined::Unusable(format!("{kind} is not asked for in this way")))?;
+            accept.ok_or_else(|| NotJoined::Unusable(format!("{kind} is not requested in this way")))?;
         Ok(Link::new(accept(self, command)?)?)
     }
 }

@@ -33,18 +33,22 @@ fn probe(facts: &Facts<'_>) -> Result<Cost, String> {
     match facts.endpoint {
         Endpoint::Unix(_) => return Err(ONLY_WITHIN_A_HOST.to_owned()),
         Endpoint::Vsock(_) => {
-            return Err("RDMA devices reach each other over a network, and a vsock is none; connect to the \
-                        server's address there"
-                .to_owned());
+            return Err(
+                "RDMA devices need a network, and a vsock is not one; connect to the server's network \
+                        address"
+                    .to_owned(),
+            );
         }
         Endpoint::Tcp { .. } => {}
     }
     let rdma = facts.rdma().as_ref().map_err(String::clone)?;
     let is_exposed = facts.protection == Protection::Encrypted && rdma.is_ethernet;
     if is_exposed && facts.choice == TransportChoice::Auto && !facts.in_clear {
-        return Err("what goes over verbs is not encrypted, what goes over TCP would be, and on Ethernet others may listen; where \
-                    nobody does, ask for verbs"
-            .to_owned());
+        return Err(
+            "verbs are not encrypted, unlike TCP, and on Ethernet others may listen; request verbs if \
+                    the network is trusted"
+                .to_owned(),
+        );
     }
     Ok(AT_BEST)
 }

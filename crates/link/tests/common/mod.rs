@@ -288,7 +288,7 @@ pub struct Events {
     pub arrived: Sender<(u64, Vec<u8>)>,
     /// Whether transfers that nobody expects are taken.
     pub takes_all: bool,
-    /// Whether leases are taken where they lie.
+    /// Whether leases are taken in place.
     pub in_place: bool,
     pub leases: Sender<(u64, Lease)>,
     pub descriptors: Sender<(u64, Result<SealedMemory, DescriptorError>)>,

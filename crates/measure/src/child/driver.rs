@@ -13,7 +13,7 @@ const CLIENT_MARKER: &[u8] = b"causeway_client_marker";
 #[derive(Debug, Error)]
 pub enum DriverError {
     /// The library cannot be loaded.
-    #[error("the CUDA driver's library {} cannot be loaded: {}", path.display(), loader_text(cause))]
+    #[error("cannot load the CUDA driver's library {}: {}", path.display(), loader_text(cause))]
     Library {
         /// What was asked for.
         path: PathBuf,

@@ -15,12 +15,12 @@ use thiserror::Error;
 pub enum PlansError {
     /// It is a driver whose copies have no plans.
     #[error(
-        "the library {0} is not this release's client library: it has no plans to choose from; CAUSEWAY_LIB_DIR names \
-         another folder"
+        "the library {0} is not this release's client library: it has no plans to choose from; name another \
+         folder in CAUSEWAY_LIB_DIR"
     )]
     OtherLibrary(String),
     /// The library does not take the plans.
-    #[error("the client library does not understand the plans `{0}`")]
+    #[error("the client library rejected the plans `{0}`")]
     NotUnderstood(String),
 }
 

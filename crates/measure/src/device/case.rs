@@ -26,7 +26,7 @@ pub enum What {
     VerbsPost,
     /// Requests of 8 B in a second that they post.
     VerbsRate,
-    /// An atomic addition in a peer's memory that gives back what was there.
+    /// An atomic addition in a peer's memory that returns what was there.
     AtomicAdd,
     /// A compare-and-swap in a peer's memory.
     AtomicCas,

@@ -35,7 +35,7 @@ const COLOURS: [RGBColor; 8] = [
 
 /// Why a plot is not drawn: the library that draws has failed.
 #[derive(Debug, Error)]
-#[error("a plot cannot be drawn: {0}")]
+#[error("cannot draw a plot: {0}")]
 pub struct PlotError(String);
 
 type Drawing<T> = Result<T, PlotError>;

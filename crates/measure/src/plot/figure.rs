@@ -78,7 +78,7 @@ pub struct Gains {
 pub struct Reference {
     /// What it is.
     pub label: String,
-    /// Where it lies on the vertical axis.
+    /// Its position on the vertical axis.
     pub position: f64,
 }
 
@@ -196,7 +196,7 @@ fn points(series: &[Series]) -> impl Iterator<Item = &Point> {
 /// A median with its spread, as logarithms.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
-    /// Where it lies on the x axis, or in which row.
+    /// Its position on the x axis, or in which row.
     pub x: f64,
     /// The 5th percentile.
     pub low: f64,

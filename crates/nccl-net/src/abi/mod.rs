@@ -1,7 +1,7 @@
 //! Tables of functions that NCCL looks for: `ncclNetPlugin_v8` (NCCL 2.20) to `ncclNetPlugin_v12` (2.30).
 //!
 //! The layouts are those of NCCL's headers, `plugins/net/example/nccl/net_v*.h`: `tables` has the tables, `properties` what
-//! each version is told of the device, `calls` the functions, which all do what [`plugin`] does.
+//! each version describes the device, `calls` the functions, which all do what [`plugin`] does.
 //!
 //! [`plugin`]: crate::plugin
 

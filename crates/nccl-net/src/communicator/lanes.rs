@@ -100,7 +100,7 @@ impl Lanes {
             LaneEnd::Failed(error) => log::warn(&format!("{what} {peer} failed: {error}")),
             LaneEnd::Malformed(text) => {
                 log::warn(&format!(
-                    "{what} {peer} failed: {text}; are both ends of one version of the plugin?"
+                    "{what} {peer} failed: {text}; do both ends use the same version of the plugin?"
                 ));
                 return ResultCode::InternalError;
             }

@@ -192,7 +192,7 @@ impl Receiver {
         if frame.length > PART_BYTES as u64 {
             return Err("a part is longer than parts are");
         }
-        let block = StagingBlock::take().map_err(|_| "there is no memory to stage a message of a GPU in")?;
+        let block = StagingBlock::take().map_err(|_| "cannot allocate memory to stage a message of a GPU")?;
         let memory = block.memory();
         let token = STAGED | self.next_staged.fetch_add(1, Ordering::Relaxed);
         let part = StagedPart { message: frame.message, gpu, to: data as u64, block };
@@ -212,7 +212,7 @@ impl Receiver {
         if state.failed.is_some() {
             return Err("the connection has failed");
         }
-        let posted = posted_of(&mut state, message).ok_or("it sent a message that nothing was posted for")?;
+        let posted = posted_of(&mut state, message).ok_or("it sent a message without a posted receive")?;
         if total > posted.capacity as u64 {
             let (capacity, peer) = (posted.capacity, &self.side.lanes.peer);
             log::warn(&format!(
@@ -336,7 +336,10 @@ impl Connection for Receiver {
             FrameKind::Memory => self.import(frame, descriptor)?,
             FrameKind::Offer => self.accept_offer(frame)?,
             FrameKind::Forget => self.forget(frame.flags),
-            FrameKind::Credit | FrameKind::Done => return Err("the sender sent what only a receiver sends"),
+            FrameKind::Credit | FrameKind::Done => {
+                return Err("the sender sent a message that only receivers \
+                send");
+            }
         }
         Ok(None)
     }

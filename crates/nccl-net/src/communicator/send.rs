@@ -245,7 +245,7 @@ impl Sender {
     /// The receiver has copied what it was offered, or cannot.
     fn end_offer(&self, number: u64, flags: u32) -> Result<(), &'static str> {
         let mut state = self.side.state();
-        let message = state.offered.remove(&number).ok_or("it ended an offer that there was none of")?;
+        let message = state.offered.remove(&number).ok_or("it ended an offer that does not exist")?;
         if flags & (REFUSED | UNMAPPED) == 0 {
             self.side.requests.finish(message.request, message.bytes as u64);
             return Ok(());
@@ -272,10 +272,10 @@ impl Sender {
     fn grant(&self, frame: &Frame) -> Result<(), &'static str> {
         let mut state = self.side.state();
         if frame.message != state.credit {
-            return Err("it posted receives out of their order");
+            return Err("it posted receives out of order");
         }
         if state.credit - state.next.min(state.credit) >= MAX_REQUESTS as u64 {
-            return Err("it posted more receives than a communicator has");
+            return Err("it posted more receives than a communicator can have");
         }
         state.credit += 1;
         if frame.flags & DIRECT != 0 {
@@ -306,7 +306,7 @@ impl Connection for Sender {
         match frame.kind {
             FrameKind::Credit => self.grant(frame)?,
             FrameKind::Done => self.end_offer(frame.message, frame.flags)?,
-            _ => return Err("the receiver sent what only a sender sends"),
+            _ => return Err("the receiver sent a message that only senders send"),
         }
         Ok(None)
     }

@@ -126,7 +126,7 @@ impl Worker {
     /// NCCL with it: the process ends instead, and says why.
     fn run_or_abort(self) {
         if catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
-            log::warn("a thread of the plugin panicked: this is an error of the plugin, please report it");
+            log::warn("a thread of the plugin panicked: this is a bug in the plugin, please report it");
             std::process::abort();
         }
     }

@@ -102,7 +102,7 @@ impl Translator<'_, '_> {
         self.end_block();
     }
 
-    /// Counts a step of polling; when patience is used up, other threads run.
+    /// Counts a step of polling; after too many, other threads run.
     ///
     /// A thread may wait for another of its block by polling memory. Threads of a block take turns on one
     /// processor, so the one that polls must give way.

@@ -1,4 +1,4 @@
-//! The part of an address space where somebody else decides which memory lies at which addresses.
+//! The part of an address space where the caller decides which memory is at which addresses.
 //!
 //! Memory comes as a file descriptor, so that another process's device can map the same bytes. A mapping has
 //! no access until it is given some; neighbouring mappings are one range to copies, as they are to kernels.

@@ -9,8 +9,8 @@ use super::sizes::MIN_RESERVATION_BYTES;
 /// Device memory could not be allocated.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[error(
-    "{requested} bytes of device memory were asked for, but {allocated} of {capacity} bytes are in use; free some \
-     or give the device more memory"
+    "{requested} bytes of device memory were requested, but {allocated} of {capacity} bytes are in use; free \
+     some, or give the device more memory"
 )]
 pub struct OutOfMemory {
     /// Bytes asked for.
@@ -25,7 +25,7 @@ pub struct OutOfMemory {
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum MemoryError {
     /// Some byte of the range is not inside a live allocation.
-    #[error("the {size} bytes at {address:#x} are not inside one live allocation of the device")]
+    #[error("the {size} bytes at {address:#x} are not within one live allocation of the device")]
     OutsideAllocation {
         /// First address of the range.
         address: u64,
@@ -34,7 +34,7 @@ pub enum MemoryError {
     },
     /// The range was asked for and cannot be had.
     #[error(
-        "the {size} bytes at {address:#x} are not free for an allocation at a place of the client's choice"
+        "the {size} bytes at {address:#x} are not free for an allocation at an address of the client's choice"
     )]
     NotFree {
         /// First address of the range.
@@ -57,7 +57,7 @@ pub enum MemoryError {
         size: u64,
     },
     /// The system does not map or protect pages.
-    #[error("the system refuses to change the pages at {address:#x}")]
+    #[error("the system refused to change the pages at {address:#x}")]
     Refused {
         /// First address of the range.
         address: u64,
@@ -66,7 +66,5 @@ pub enum MemoryError {
 
 /// The addresses could not be reserved.
 #[derive(Debug, Error)]
-#[error(
-    "no range of {MIN_RESERVATION_BYTES} bytes of address space could be reserved: {0}; raise `ulimit -v`"
-)]
+#[error("cannot reserve {MIN_RESERVATION_BYTES} bytes of address space: {0}; raise `ulimit -v`")]
 pub struct ReservationError(pub(super) io::Error);

@@ -1,4 +1,4 @@
-//! What is mapped at addresses that somebody else has chosen.
+//! Mappings at addresses that the caller has chosen.
 
 /// What may be done in a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 //! Everything a kernel can point at (device allocations, module variables, and the shared, local and
 //! parameter memory of the blocks that run) lies inside one [`AddressSpace`]. So a device pointer *is* a host
 //! address, generic addressing needs no translation, and one comparison tells compiled code whether an
-//! address may be touched at all. Inside the range, memory that belongs to nobody is mapped without access:
+//! address may be touched at all. Inside the range, memory that is not allocated is mapped without access:
 //! touching it raises a signal that ends the launch with [`crate::Fault::IllegalAddress`].
 //!
 //! Allocations and module variables fill the range from the bottom, the memory of blocks from the top, and
@@ -17,8 +17,8 @@
 //! | `arena` | The memory of the blocks that run |
 //! | `stack` | Stacks for the threads of a block |
 //! | `host_window` | The part of an address space for memory that the program on the host knows by the same addresses |
-//! | `device_window` | The part of an address space where somebody else decides which memory lies at which addresses |
-//! | `mapping` | What is mapped at addresses that somebody else has chosen |
+//! | `device_window` | The part of an address space where the caller decides which memory is at which addresses |
+//! | `mapping` | Mappings at addresses that the caller has chosen |
 //! | `access` | Accesses of the host to device memory: only to bytes that lie in one live allocation |
 //! | `swap` | Swapping: the bytes of all live allocations go to a file, and come back to the same addresses |
 //! | `swapped_out` | Memory that is in a file for now: which bytes, and where in the file |

@@ -35,7 +35,7 @@ impl<'s> Parser<'s, '_> {
         kind
     }
 
-    /// A mistake at the next token.
+    /// An error at the next token.
     pub(super) fn error(&self, message: impl Into<String>) -> SyntaxError {
         SyntaxError { line: self.line(), message: message.into() }
     }

@@ -174,8 +174,8 @@ impl<'l> Runner<'l> {
         }
     }
 
-    /// Begins the block in the cluster with these coordinates and runs it until it is done, waits for the cluster, or has
-    /// polled for `rounds` rounds of its threads.
+    /// Begins the block in the cluster with these coordinates and runs it until it is done, waits for the
+    /// cluster, or has polled for `rounds` rounds of its threads.
     pub(super) fn begin(&mut self, cluster: [u32; 3], rounds: u32) -> Result<BlockState, Failure> {
         let size = self.launch.cluster;
         for context in &mut self.contexts {
@@ -231,7 +231,7 @@ impl<'l> Runner<'l> {
         (Raised::Deadlock, self.thread_position(self.first_alive()))
     }
 
-    /// Abandons the block if there is one, and gives back the memory.
+    /// Abandons the block if there is one, and releases the memory.
     pub(super) fn end(mut self) -> Arena {
         self.stop();
         self.arena
@@ -416,8 +416,8 @@ impl<'l> Runner<'l> {
         let mut left = lanes;
         while left != 0 {
             let stacks = self.arena.stacks.as_ref().expect("an arena has stacks before it is worked with");
-            // SAFETY: the contexts stay where they are, and nothing else uses those of this warp meanwhile. Stack 0 of the
-            // arena, which outlives the carrier, is the carrier's alone.
+            // SAFETY: the contexts stay where they are, and nothing else uses those of this warp meanwhile.
+            // Stack 0 of the arena, which outlives the carrier, is the carrier's alone.
             let run = unsafe {
                 let contexts = self.contexts.as_mut_ptr().add(first);
                 self.carrier.run(contexts, left, self.traps, || stacks.stack(0))

@@ -4,7 +4,7 @@ use super::fetch::Geometry;
 use super::texel::{load, store};
 use super::types::Surface;
 
-/// What becomes of an access outside of the surface. The numbers are what compiled code passes.
+/// What happens to an access outside of the surface. The numbers are what compiled code passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Boundary {

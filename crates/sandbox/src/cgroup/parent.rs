@@ -25,7 +25,8 @@ pub enum GroupsError {
     NoMemory,
     /// The groups belong to somebody else.
     #[error(
-        "groups cannot be made in {folder}: {cause}; start the server as root, or in a group of its own: {UNIT}"
+        "cannot create groups in {folder}: {cause}; start the server as root, or in a group of its own: \
+         {UNIT}"
     )]
     NotOurs {
         /// Where.
@@ -35,7 +36,7 @@ pub enum GroupsError {
     },
     /// A group of version 2 with processes can have no limits beneath it.
     #[error(
-        "the group {folder} holds more than the server, so that it can have none beneath it ({cause}); {UNIT}"
+        "the group {folder} contains more than the server, so it cannot have child groups ({cause}); {UNIT}"
     )]
     Crowded {
         /// The group.

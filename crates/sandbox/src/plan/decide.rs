@@ -138,14 +138,14 @@ pub fn decide(facts: &Facts, requested: &SandboxRequest, readable: &[PathBuf]) -
         let (key, folder) = (key.display(), folder.display());
         missing(
             Part::Key,
-            format!("the key file {key} lies beneath {folder}, where workers read libraries: move it"),
+            format!("the key file {key} is in {folder}, where workers read libraries: move it"),
         );
     }
     if !facts.has_rdma {
         if facts.capabilities.contains(CapabilitySet::SYS_ADMIN) {
             decision.empty_network = true;
         } else {
-            missing(Part::Network, "making an empty one needs CAP_SYS_ADMIN, as root has it".to_owned());
+            missing(Part::Network, "creating an empty one needs CAP_SYS_ADMIN, which root has".to_owned());
         }
     }
     decision.files = facts.has_landlock;

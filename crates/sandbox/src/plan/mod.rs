@@ -79,7 +79,7 @@ impl Plan {
         let network = match decision.empty_network.then(EmptyNetwork::make).transpose() {
             Ok(network) => network.map(Arc::new),
             Err(error) => {
-                missing(Part::Network, format!("no empty one can be made: {error}"));
+                missing(Part::Network, format!("cannot create an empty one: {error}"));
                 None
             }
         };

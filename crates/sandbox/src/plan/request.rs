@@ -25,7 +25,7 @@ pub enum Mode {
 /// A text that names no [`Mode`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{0}` says nothing about the sandbox: choose auto (what this machine has), require (all of it, or no \
+    "`{0}` is not a mode of the sandbox: choose auto (what this machine has), require (all of it, or no \
      server) or off"
 )]
 pub struct UnknownMode(String);
@@ -138,7 +138,10 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Users => "workers run as the server's user",
-            Self::Files => "workers reach every file that their user may open, and processes of their user",
+            Self::Files => {
+                "workers can access every file that their user may open, and processes of their \
+                user"
+            }
             Self::Calls => "workers may make any system call",
             Self::Network => "workers see the server's network",
             Self::Memory => "a worker's memory is not bounded",
@@ -186,6 +189,6 @@ mod tests {
         for mode in [Mode::Auto, Mode::Require, Mode::Off] {
             assert_eq!(mode.to_string().parse(), Ok(mode));
         }
-        assert!("on".parse::<Mode>().unwrap_err().to_string().starts_with("`on` says nothing"));
+        assert!("on".parse::<Mode>().unwrap_err().to_string().starts_with("`on` is not a mode"));
     }
 }

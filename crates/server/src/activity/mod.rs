@@ -1,6 +1,6 @@
 //! Activity counters of a session, which the broker reads while it runs.
 //!
-//! A worker counts into a page that it shares with its broker. That reads the page whenever somebody asks,
+//! A worker counts into a page that it shares with its broker. The broker reads the page when it is queried,
 //! also of a worker that hangs, and believes nothing of it but that it is numbers.
 //!
 //! | module | contents |

@@ -185,9 +185,7 @@ impl Activity {
         match mapped {
             Ok(Ok(shared)) => shared,
             _ => {
-                tracing::warn!(
-                    "the broker cannot see what this session does: the system gives no memory to share"
-                );
+                tracing::warn!("the broker cannot observe this session: allocating shared memory failed");
                 (Self::alone(), None)
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Anybody can connect and say nothing, so slots for that are few and are shared by source: when none is
 //! left, the oldest unfinished caller of the source that holds most gives way, the newcomer counted among its
-//! own. So whoever holds fewer slots than others keeps them, and among callers of one source the newest have
+//! own. So a source that holds fewer slots than others keeps them, and among callers of one source the newest have
 //! the most time.
 
 use std::collections::{BTreeMap, HashMap};

@@ -20,7 +20,7 @@ pub struct Handshakes(Arc<Mutex<rank::Leaf, Table>>);
 #[derive(Debug)]
 struct Table {
     slots: HandshakeSlots,
-    /// The connections of those who can be told to go.
+    /// Connections that may be closed to make room for others.
     connections: HashMap<Number, OwnedFd>,
 }
 

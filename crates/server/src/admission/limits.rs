@@ -1,8 +1,8 @@
 //! Limits of descriptors: how many each purpose of the broker may take, and so how many connections, sessions
 //! and exports there can be.
 //!
-//! Everything that somebody else can make the broker keep costs descriptors, and who runs out of them accepts
-//! nobody. So they are divided up once, when the broker starts, and each purpose stays within its part.
+//! Everything that a peer can make the broker keep costs descriptors, and a broker without any accepts
+//! no connection. So they are divided up once, when the broker starts, and each purpose stays within its part.
 
 use std::io;
 
@@ -80,8 +80,8 @@ pub struct Limits {
 pub enum LimitsError {
     /// The system gives the broker hardly any descriptors.
     #[error(
-        "the server needs {MIN_DESCRIPTORS} descriptors at least, and the system lets it have {found}: raise the hard \
-         limit of open files (`ulimit -Hn`, LimitNOFILE= of systemd)"
+        "the server needs at least {MIN_DESCRIPTORS} descriptors, and the system allows {found}: raise the \
+         hard limit of open files (`ulimit -Hn`, LimitNOFILE= of systemd)"
     )]
     TooFewDescriptors {
         /// How many it may have.
@@ -89,9 +89,9 @@ pub enum LimitsError {
     },
     /// More sessions are asked for than there are descriptors.
     #[error(
-        "--max-sessions {requested} needs more descriptors than the {descriptors} that the system lets the server have, which \
-         are enough for {max}: give a smaller number, or raise the hard limit of open files (`ulimit -Hn`, LimitNOFILE= of \
-         systemd)"
+        "--max-sessions {requested} needs more than the {descriptors} descriptors that the system allows, \
+         which suffice for {max}: give a smaller number, or raise the hard limit of open files (`ulimit \
+         -Hn`, LimitNOFILE= of systemd)"
     )]
     TooManySessions {
         /// How many sessions are asked for.
@@ -196,7 +196,7 @@ mod tests {
         let LimitsError::TooManySessions { requested: 4000, max, descriptors: 1024 } = error else {
             panic!("another error: {error}");
         };
-        assert!(error.to_string().contains(&format!("are enough for {max}:")), "{error}");
+        assert!(error.to_string().contains(&format!("suffice for {max}:")), "{error}");
         assert_eq!(Limits::divide(1024, &requested(max)).unwrap().sessions, max);
         assert!(Limits::divide(1024, &requested(max + 1)).is_err());
     }

@@ -65,8 +65,8 @@ impl Drop for SessionSlot {
 pub enum SessionRefused {
     /// There are as many as there may be.
     #[error(
-        "it serves {max} sessions, which are all that it may have: try again when one has ended, or start the server with a \
-         greater --max-sessions"
+        "it already serves {max} sessions, its maximum: try again when one has ended, or start the server \
+         with a higher --max-sessions"
     )]
     InAll {
         /// How many there may be.
@@ -74,8 +74,8 @@ pub enum SessionRefused {
     },
     /// The peer has as many as one may have.
     #[error(
-        "it serves {max} sessions of {peer}, which are all that one peer may have: end one, or start the server with a greater \
-         --max-sessions-per-peer"
+        "it already serves {max} sessions of {peer}, the maximum for one peer: end one, or start the server \
+         with a higher --max-sessions-per-peer"
     )]
     OfPeer {
         /// How many one may have.
@@ -85,8 +85,8 @@ pub enum SessionRefused {
     },
     /// The client has as many as the server's list of clients gives it.
     #[error(
-        "it serves {max} sessions of {client}, which are all that its owner lets this client have: end one, or ask for a \
-         greater limit (`causeway client limit --sessions`)"
+        "it already serves {max} sessions of {client}, the maximum for this client: end one, or ask its \
+         owner for a higher limit (`causeway client limit --sessions`)"
     )]
     OfClient {
         /// How many it may have.
@@ -111,14 +111,11 @@ pub enum SessionRefused {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DiagnosisRefused {
     /// There are as many as there may be.
-    #[error(
-        "it makes {} diagnoses already, which are all that it makes at a time: try again in a minute",
-        limits::DIAGNOSES
-    )]
+    #[error("it already runs {} diagnoses, its maximum: try again in a minute", limits::DIAGNOSES)]
     InAll,
     /// The peer has as many as one may have.
     #[error(
-        "it makes {} diagnoses for {peer} already, which are all that it makes for one peer at a time: try again in a minute",
+        "it already runs {} diagnoses for {peer}, the maximum for one peer: try again in a minute",
         limits::DIAGNOSES_PER_PEER
     )]
     OfPeer {

@@ -45,8 +45,8 @@ pub const BUILT_IN: &str = match (cfg!(feature = "driver"), cfg!(feature = "soft
 /// A back end is asked for that this build does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
-    "this build of causeway has no back end for {0} (it has: {BUILT_IN}): choose another one with --gpu, or take a \
-     causeway that is built with the feature `{feature}`", feature = .0.feature()
+    "this build of causeway has no back end for {0} (it has: {BUILT_IN}): choose another one with --gpu, or \
+     use a build with the feature `{feature}`", feature = .0.feature()
 )]
 pub struct NotBuiltIn(pub BackEnd);
 

@@ -29,7 +29,7 @@ impl Default for GpuChoice {
 
 /// A text that names no [`GpuChoice`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{0}` is no kind of GPU: choose auto, cpu (the software GPU) or driver (NVIDIA's driver)")]
+#[error("`{0}` is not a kind of GPU: choose auto, cpu (the software GPU) or driver (NVIDIA's driver)")]
 pub struct UnknownGpu(String);
 
 impl FromStr for GpuChoice {

@@ -102,7 +102,7 @@ impl DeviceList {
     /// devices, in the order of their numbers; none where nobody knows.
     ///
     /// # Errors
-    /// It names a device that is not there, or one twice, or what it mixes cannot be told apart.
+    /// It names a device that is not there, or one twice, or what it mixes cannot be distinguished.
     pub fn for_driver(&self, uuids: &[String]) -> Result<String, DeviceListError> {
         if uuids.is_empty() {
             let is_number = |name: &DeviceName| matches!(name, DeviceName::Number(_));
@@ -137,7 +137,7 @@ impl DeviceList {
     }
 }
 
-/// What processes that use the devices are told, as variables: this list, whose numbers count by the bus, as
+/// Variables for processes that use the devices: this list, whose numbers count by the bus, as
 /// those of the management library do.
 pub fn variables(list: &str) -> [(&'static str, String); 2] {
     [(CUDA_VISIBLE_DEVICES.name, list.to_owned()), (CUDA_DEVICE_ORDER.name, "PCI_BUS_ID".to_owned())]
@@ -164,7 +164,7 @@ fn uuids_in(folder: &Path) -> Vec<String> {
     uuids.unwrap_or_default()
 }
 
-/// A monitor that tells of the devices alone that `CUDA_VISIBLE_DEVICES` leaves workers of this environment.
+/// A monitor that reports only the devices that `CUDA_VISIBLE_DEVICES` leaves workers of this environment.
 ///
 /// # Errors
 /// The variable names a device twice, so that workers have none.

@@ -46,7 +46,7 @@ pub fn open_gpu(choice: GpuChoice) -> Result<Arc<dyn Gpu>, String> {
     }
 }
 
-/// Opens what tells of the GPU that workers use.
+/// Opens the monitor of the GPU that workers use.
 ///
 /// # Errors
 /// A sentence for the client's user and the server's owner.
@@ -97,17 +97,18 @@ pub fn without_driver<T>(
     match choice {
         GpuChoice::Auto { allows_software: true } => {
             if IS_REPORTED.load(Ordering::Relaxed) {
-                tracing::debug!("the software GPU serves, for the GPU cannot be used: {cause}");
+                tracing::debug!("serving the software GPU, since the GPU cannot be used: {cause}");
             } else {
                 tracing::warn!(
-                    "the software GPU serves, as --allow-software says, for the GPU cannot be used: {cause}"
+                    "serving the software GPU (--allow-software), since the GPU cannot be used: {cause}"
                 );
             }
             software()
         }
         GpuChoice::Auto { allows_software: false } => Err(format!(
-            "the GPU cannot be used: {}. To serve the software GPU instead, which is many times slower, start the \
-             server with `--gpu cpu`, or with `--allow-software`, which takes it only where the driver fails",
+            "the GPU cannot be used: {}. To serve the software GPU instead, which is many times slower, \
+             start the server with `--gpu cpu`, or with `--allow-software`, which serves it only if the \
+             driver fails",
             cause.trim_end_matches('.')
         )),
         GpuChoice::Cpu | GpuChoice::Driver => Err(cause),

@@ -16,7 +16,7 @@ use crate::locks::{Mutex, rank};
 /// What a caller over a network must prove.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// That it holds the key in this file, which is made if it is not there. What becomes of the file counts
+    /// That it holds the key in this file, which is made if it is not there. What happens to the file counts
     /// from the next caller on: another key takes its place, and where it is deleted a new one is made.
     KeyFile(PathBuf),
     /// That it holds this key.
@@ -78,7 +78,8 @@ impl ServerKey {
             }
             Some(_) => {}
             None => {
-                tracing::info!(file = %path.display(), new, "the key is in a file that others cannot read");
+                tracing::info!(file = %path.display(), new, "the key is now in a file that others cannot \
+                    read");
             }
         }
         // A file that was made just now is read once more.

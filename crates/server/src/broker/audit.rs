@@ -1,6 +1,6 @@
 //! The audit log: who has used the server for what, and who was refused, a line of JSON for each.
 //!
-//! It is for accounts (`causeway usage`) and for whoever has to find out afterwards who was there. The broker alone
+//! It is for accounting (`causeway usage`) and for finding out afterwards who was connected. The broker alone
 //! writes it, into a file that only its user can read, and opens that for each line, so that programs which rotate logs
 //! need tell it nothing. Names of programs, hosts, users and jobs are what clients say of themselves; the rest is what
 //! the server knows.
@@ -224,7 +224,7 @@ impl AuditLog {
         if let Err(error) = written
             && !self.has_failed.load(Ordering::Relaxed)
         {
-            tracing::error!("the audit log cannot be written, and lacks lines from now on: {error}");
+            tracing::error!("cannot write the audit log, which is incomplete from now on: {error}");
         }
         self.has_failed.store(fails, Ordering::Relaxed);
     }
@@ -296,7 +296,7 @@ mod tests {
         let open = Duration::from_millis(1500);
         let end = SessionEnd { open, outcome: Outcome::Killed, reason: Some("it hangs") };
         log.session_ends(session, (ada, Some("staff".parse().unwrap())), &hello, end, &done);
-        log.refused(Origin::Network(address), None, Refusal::NotProved, "it holds another key");
+        log.refused(Origin::Network(address), None, Refusal::NotProved, "it has a different key");
         let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 3, "{text}");

@@ -43,7 +43,7 @@ impl Authorization {
             Self::Server(proved) => match server_key.current() {
                 Ok(key) if key == *proved => Ok(()),
                 Ok(_) => Err("the server's key has been replaced since this connection was made".to_owned()),
-                Err(error) => Err(format!("the server's key cannot be read: {error}")),
+                Err(error) => Err(format!("cannot read the server's key: {error}")),
             },
         }
     }

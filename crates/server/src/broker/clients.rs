@@ -30,7 +30,7 @@ pub enum EnrolError {
     Clients(#[from] ClientsError),
 }
 
-/// The clients of a running server. What becomes of their file counts from the next caller on, and within a second
+/// The clients of a running server. Changes of their file take effect from the next connection on, and within a second
 /// for sessions that are open.
 #[derive(Debug)]
 pub struct AcceptedClients {
@@ -96,7 +96,7 @@ impl AcceptedClients {
             // Each caller comes by here, and sessions once a second.
             if read.reported != Some(version) {
                 read.reported = Some(version);
-                tracing::error!("{error}; until it can be used, the list of clients counts as it was before");
+                tracing::error!("{error}; the previous list of clients stays in effect until this is fixed");
             }
             read.clients.clone().unwrap_or_default()
         })

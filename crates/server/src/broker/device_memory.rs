@@ -55,8 +55,8 @@ impl MemoryBounds {
 pub enum MemoryRefused {
     /// Its peer has as much as it may have.
     #[error(
-        "{} bytes of device memory were asked for, and {peer} has {} of the {} that `device-memory` in the list of clients lets it \
-         have (`causeway client limit`)",
+        "{} bytes of device memory were requested, and {peer} has {} of the {} that `device-memory` in the \
+         list of clients allows (`causeway client limit`)",
         Size(*requested), Size(*used), Size(*limit)
     )]
     Peer {
@@ -87,7 +87,7 @@ pub enum MemoryRefused {
     },
     /// The device has no more.
     #[error(
-        "{} bytes of device memory were asked for, and all sessions have {} of the {} that there are",
+        "{} bytes of device memory were requested, and all sessions use {} of {}",
         Size(*requested), Size(*used), Size(*capacity)
     )]
     Device {

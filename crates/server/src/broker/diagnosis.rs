@@ -48,7 +48,7 @@ pub fn answer(
         Ok(parts) => parts,
         Err(error) => return tracing::warn!(%peer, "{client} was refused: {error}"),
     };
-    tracing::info!(%peer, "{client} asks what this machine is like");
+    tracing::info!(%peer, "{client} requests a diagnosis of this machine");
     match start(&shared.spawner, &socket, &keys) {
         Ok(Started { child, jail, .. }) => {
             drop(socket);
@@ -58,7 +58,7 @@ pub fn answer(
         Err(error) => {
             tracing::error!(%peer, "no diagnosis for {client}: {error}");
             let mut connection = Connection::new(TcpStream::from(socket), keys);
-            refuse(&mut connection, &format!("the server could not start a process: {error}"));
+            refuse(&mut connection, &format!("the server cannot start a process: {error}"));
         }
     }
     drop(diagnosis_slot);
@@ -84,7 +84,7 @@ fn watch(mut child: Child) {
     let is_late = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
         Ok(process) => !ends_within(&process, DIAGNOSIS_PROCESS_TIMEOUT),
         Err(error) => {
-            tracing::warn!("a diagnosis cannot be watched and is ended: {}", io::Error::from(error));
+            tracing::warn!("cannot monitor a diagnosis, which is ended: {}", io::Error::from(error));
             true
         }
     };

@@ -127,7 +127,7 @@ pub struct Known<'a> {
 /// be anybody's, and so an address is wanted.
 ///
 /// # Errors
-/// A sentence for the worker's client. Of what is not connected to it says nothing more.
+/// A sentence for the worker's client. It does not say more about an address that is not connected to.
 pub fn dial(
     endpoint: &Endpoint,
     timeout: Duration,
@@ -139,8 +139,9 @@ pub fn dial(
         Endpoint::Unix(name) => {
             let refused = || {
                 format!(
-                    "the server connects to no socket of this name for its clients: it connects to those of servers of its own user \
-                     that hold the same key, abstract ones and those in its own folder ({endpoint})"
+                    "the server does not connect to a socket of this name for its clients, only to sockets \
+                     of servers of its own user with the same key that are abstract or in its own folder \
+                     ({endpoint})"
                 )
             };
             if !may_connect(name, known.folder) {
@@ -154,15 +155,13 @@ pub fn dial(
         Endpoint::Tcp { host, port } => {
             let refused = |why: &str| Err(format!("the server does not connect to {endpoint}: {why}"));
             let Ok(ip) = host.parse::<IpAddr>() else {
-                return refused(
-                    "it is a name, and servers look up no names for their clients, only addresses",
-                );
+                return refused("it is a host name, and servers connect only to addresses for their clients");
             };
             let address = SocketAddr::new(ip, *port);
             if !may_dial(address, known.key.as_ref(), proof, known.named) {
                 return refused(
-                    "it connects to servers that hold the same key and are reached by the same address as from the client, and \
-                     to those that `causeway serve --peers` names",
+                    "it connects only to servers with the same key that have the same address as seen from \
+                     the client, and to those that `causeway serve --peers` names",
                 );
             }
             dial_one_of(&[address], timeout).map(OwnedFd::from).map_err(|error| error.to_string())
@@ -225,7 +224,7 @@ mod tests {
         assert!(listener.accept().is_err(), "nobody has come");
         let name = Endpoint::Tcp { host: "localhost".into(), port };
         let anybody = Known { key: None, named: &["0.0.0.0/0".parse().unwrap()], folder: None };
-        assert!(dial(&name, second, &[0; 32], &anybody).unwrap_err().contains("it is a name"));
+        assert!(dial(&name, second, &[0; 32], &anybody).unwrap_err().contains("it is a host name"));
         assert!(listener.accept().is_err(), "nobody has come");
     }
 
@@ -278,7 +277,7 @@ mod tests {
             });
             assert!(reach("causeway-1.sock", &same).is_ok());
             let refused = reach("causeway-1.sock", &other).unwrap_err();
-            assert!(refused.contains("hold the same key"), "{refused}");
+            assert!(refused.contains("with the same key"), "{refused}");
         });
         listener.set_nonblocking(true).unwrap();
         let refusals = ["causeway-2.sock", "causeway-3.sock"]

@@ -54,11 +54,11 @@ impl Drain {
         self.drained.1.clone()
     }
 
-    /// What a client is told that wants a session meanwhile.
+    /// What is sent to a client that wants a session meanwhile.
     pub fn refusal(sessions: usize) -> String {
         format!(
-            "it is being drained: it takes no new sessions and ends with the {sessions} that it has; use another \
-             server, or try again when it has been started anew"
+            "it is being drained: it accepts no new sessions and ends with the {sessions} that it has; use \
+             another server, or try again when it has been started anew"
         )
     }
 }

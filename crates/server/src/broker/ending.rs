@@ -16,10 +16,10 @@ pub fn drain(shared: &Arc<Shared>, limit: Option<Duration>) -> bool {
     if shared.drain.begin(limit) {
         return true;
     }
-    tracing::info!(sessions = shared.admission.sessions(), ?limit, "draining: no new sessions are taken");
+    tracing::info!(sessions = shared.admission.sessions(), ?limit, "draining: new sessions are refused");
     let watched = Arc::downgrade(shared);
     if let Err(error) = threads::spawn("drain", move || wait(&watched)) {
-        tracing::error!("the end of the sessions cannot be waited for, so the server ends now: {error}");
+        tracing::error!("cannot wait for the sessions to end, so the server ends now: {error}");
         shared.drain.notify();
     }
     false

@@ -25,7 +25,7 @@ pub fn enrol(
     let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
     match shared.clients.enrol(invitation, key) {
         Ok(name) => {
-            tracing::info!(%peer, "{client} has enrolled the key of client {name} by an invitation");
+            tracing::info!(%peer, "{client} has enrolled the key of client {name} with an invitation");
             shared.attempts.succeeded(Source::of(peer));
             shared.audit.key_enrolled(peer, name, hello);
             // It may be gone already, and finds out by its key that it is enrolled.
@@ -35,13 +35,13 @@ pub fn enrol(
         Err(error) => {
             let text = match &error {
                 EnrolError::NotAccepted(why) => {
-                    tracing::warn!(%peer, "{client} enrols no key: {why}");
+                    tracing::warn!(%peer, "enrolment by {client} refused: {why}");
                     why.to_string()
                 }
                 // What is wrong with the file is not for clients.
                 EnrolError::Clients(_) => {
-                    tracing::error!(%peer, "{client} cannot enrol a key: {error}");
-                    "it cannot change its list of clients, as its log says; the invitation is still good"
+                    tracing::error!(%peer, "enrolment by {client} failed: {error}");
+                    "it cannot change its list of clients (see its log); the invitation is still valid"
                         .to_owned()
                 }
             };

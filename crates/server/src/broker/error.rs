@@ -84,9 +84,9 @@ fn explain_bind(cause: &io::Error) -> String {
                 .to_owned()
         }
         io::ErrorKind::AddrNotAvailable => {
-            "this machine has no such address; `ip address` lists those that it has".to_owned()
+            "this machine has no such address; `ip address` lists its addresses".to_owned()
         }
-        io::ErrorKind::PermissionDenied => "ports below 1024 are for root; choose a higher one".to_owned(),
+        io::ErrorKind::PermissionDenied => "ports below 1024 need root; choose a higher one".to_owned(),
         _ => cause.to_string(),
     }
 }
@@ -97,10 +97,10 @@ fn explain_socket(cause: &io::Error) -> String {
             "another program listens there already; is a server running? Choose another path with --listen unix:PATH".to_owned()
         }
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            "its folder is not there: make that, or choose another path with --listen unix:PATH".to_owned()
+            "its folder does not exist: create it, or choose another path with --listen unix:PATH".to_owned()
         }
         io::ErrorKind::PermissionDenied => {
-            "this user may not make files in its folder: choose another path with --listen unix:PATH".to_owned()
+            "this user may not create files in its folder: choose another path with --listen unix:PATH".to_owned()
         }
         _ => cause.to_string(),
     }

@@ -1,7 +1,7 @@
 //! Exports: memory that sessions share with each other.
 //!
-//! A session exports a few bytes and perhaps a descriptor under a token that nobody can guess; another
-//! session that was told the token gets a copy. Callers that hold the server's key are one identity, each client with
+//! A session exports a few bytes and perhaps a descriptor under a token that cannot be guessed; another
+//! session that has received the token gets a copy. Callers that hold the server's key are one identity, each client with
 //! a key of its own is another, and a session finds what its own identity has exported (`worker_requests`).
 
 use std::collections::HashMap;

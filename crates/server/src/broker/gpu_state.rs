@@ -47,7 +47,7 @@ impl GpuState {
             Last::Unknown if self.is_tried => Some("the GPU is being started".to_owned()),
             Last::Unknown | Last::Works => None,
             Last::Fails(_, since) if !self.is_tried && now >= *since + FORGOTTEN_AFTER => None,
-            Last::Fails(why, _) => Some(format!("the GPU cannot be started: {why}")),
+            Last::Fails(why, _) => Some(format!("cannot start the GPU: {why}")),
         }
     }
 }

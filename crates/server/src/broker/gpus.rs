@@ -63,7 +63,7 @@ impl Gpus {
                 FRESH
             }
             Err(error) => {
-                tracing::debug!("the monitor does not tell how the devices are: {error}");
+                tracing::debug!("the monitor does not report the state of the devices: {error}");
                 state.devices.clear();
                 QUERY_RETRY_DELAY
             }

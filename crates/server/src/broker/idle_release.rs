@@ -39,7 +39,7 @@ const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 pub enum Shortage {
     /// Its memory does not suffice.
     #[error(
-        "the server's host has {} of memory free, of which {} are for other things, and the session needs up to {}",
+        "the server's host has {} of memory free, of which {} are reserved, and the session needs up to {}",
         Size(*available), Size(*reserve), Size(*bytes)
     )]
     Memory {
@@ -62,11 +62,12 @@ pub enum Shortage {
         bytes: u64,
     },
     /// What the session may use cannot be raised.
-    #[error("the limit of the session's memory cannot be raised meanwhile: {0}")]
+    #[error("cannot raise the limit of the session's memory meanwhile: {0}")]
     Limit(io::Error),
     /// No session has so much.
     #[error(
-        "the session is said to need {} of the host's memory for its device memory, and all GPUs of the server have {}",
+        "the session claims to need {} of host memory for its device memory, and all GPUs of the server have \
+         {}",
         Size(*bytes), Size(*total)
     )]
     TooMuch {
@@ -87,11 +88,11 @@ pub enum Shortage {
     },
     /// The folder is none of a disk.
     #[error(
-        "the files of {0} are in memory, so that nothing would be won; give --cache-dir a folder of a disk"
+        "the files of {0} are in memory, so nothing would be saved; pass a folder on a disk with --cache-dir"
     )]
     NoDisk(String),
     /// No file can be made.
-    #[error("no file for device memory can be made in {folder}: {cause}")]
+    #[error("cannot create a file for device memory in {folder}: {cause}")]
     File {
         /// The folder.
         folder: String,
@@ -99,10 +100,10 @@ pub enum Shortage {
         cause: io::Error,
     },
     /// It has come back just now.
-    #[error("its device memory has come back a moment ago")]
+    #[error("its device memory was restored a moment ago")]
     TooSoon,
     /// The worker asks at the wrong time.
-    #[error("its device memory is on its way already")]
+    #[error("its device memory is already being transferred")]
     Confused,
 }
 
@@ -253,7 +254,7 @@ impl MemoryRelease {
     /// The worker keeps to its usual memory again.
     fn restore_limit(&self, shared: &Shared, jail: &Jail) {
         if let Err(error) = jail.add_memory(self.limit(shared), 0) {
-            tracing::warn!(session = %self.session, "the limit of the worker's memory cannot be set again: {error}");
+            tracing::warn!(session = %self.session, "cannot reset the worker's memory limit: {error}");
         }
     }
 
@@ -269,7 +270,7 @@ impl MemoryRelease {
         shared.totals.memory_released(time);
         shared.audit.memory_released(self.session, self.peer, bytes, time);
         let (session, seconds) = (self.session, time.as_secs_f64());
-        tracing::info!(%session, seconds, "device memory of the idle session is released: {}", Size(bytes));
+        tracing::info!(%session, seconds, "released the device memory of the idle session: {}", Size(bytes));
     }
 
     /// The memory stays after all.
@@ -292,7 +293,7 @@ impl MemoryRelease {
             let free = |device: &DeviceStatus| device.memory_total.saturating_sub(device.memory_used);
             return match devices.iter().map(free).reduce(u64::saturating_add) {
                 Some(free) if free < bytes => Err(format!(
-                    "the GPUs have {} of memory free, and the session's device memory is {}",
+                    "the GPUs have {} of free memory, and the session's device memory is {}",
                     Size(free),
                     Size(bytes)
                 )),
@@ -313,7 +314,7 @@ impl MemoryRelease {
         shared.totals.memory_returned(time);
         shared.audit.memory_returned(self.session, self.peer, bytes, time, since.elapsed());
         let (session, seconds) = (self.session, time.as_secs_f64());
-        tracing::info!(%session, seconds, "device memory of the session has come back: {}", Size(bytes));
+        tracing::info!(%session, seconds, "restored the device memory of the session: {}", Size(bytes));
     }
 }
 
@@ -330,7 +331,7 @@ mod tests {
         let check = |left, gibibytes: u64| check_memory(Some(host), left, gibibytes << 30);
         assert!(check(None, 7).is_ok() && check(Some(8 << 30), 7).is_ok());
         let refused = check(None, 8).unwrap_err().to_string();
-        assert!(refused.contains("has 8G of memory free, of which 1G are for other things"), "{refused}");
+        assert!(refused.contains("has 8G of memory free, of which 1G are reserved"), "{refused}");
         let refused = check(Some(2 << 30), 3).unwrap_err().to_string();
         assert!(refused.contains("may use 2G more") && refused.contains("needs up to 3G"), "{refused}");
         assert!(check_memory(None, None, u64::MAX).is_ok(), "nothing is known");

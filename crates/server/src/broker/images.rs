@@ -76,7 +76,7 @@ impl SessionImages {
         let queue = self.writer.get_or_init(|| {
             self.thread("keep-image", |cache, control, Left { number, hash, memory }| {
                 if let Err(error) = keep(cache, hash, memory) {
-                    tracing::warn!("an image that a worker left is not kept: {error}");
+                    tracing::warn!("cannot cache an image from a worker: {error}");
                 }
                 answer(control, number, None);
             })
@@ -100,7 +100,7 @@ impl SessionImages {
         match started {
             Ok(_) => Some(sender),
             Err(error) => {
-                tracing::warn!("a session goes without kept images, for no thread can be started: {error}");
+                tracing::warn!("image cache unavailable for this session: starting a thread failed: {error}");
                 None
             }
         }

@@ -52,7 +52,7 @@ enum Stage {
     Started { session: SessionId, progress: Arc<MoveState>, state: Option<File> },
 }
 
-const DRAINED: &str = "the server is being drained, and takes no sessions";
+const DRAINED: &str = "the server is being drained and accepts no sessions";
 
 fn refused(text: impl Into<String>) -> MoveReply {
     MoveReply::Refused { text: text.into().into() }
@@ -65,8 +65,9 @@ impl IncomingSession {
     /// Why the peer may have none, for people.
     pub fn begin(shared: &Arc<Shared>, peer: Origin) -> Result<Self, String> {
         if shared.config.keepalive.resume == 0 {
-            return Err("the server resumes no sessions (--resume-timeout 0), which one that is moved needs"
-                .to_owned());
+            return Err(
+                "the server does not resume sessions (--resume-timeout 0), which a move requires".to_owned()
+            );
         }
         // Before anything comes, so that a peer has no more of them than sessions.
         let slot = Some(shared.take_slot(peer).map_err(|why| why.to_string())?);
@@ -119,18 +120,18 @@ impl IncomingSession {
             return Err(DRAINED.to_owned());
         }
         if shared.sessions.move_state(session).is_some() {
-            return Err(format!("session {session} is here already"));
+            return Err(format!("session {session} is already here"));
         }
         let (input, output) = pipe_with(PipeFlags::CLOEXEC)
-            .map_err(|error| format!("there is no pipe for the session's state: {error}"))?;
+            .map_err(|error| format!("cannot create a pipe for the session's state: {error}"))?;
         // Where a user has too many pipes it is slower.
         let _ = fcntl_setpipe_size(&output, PIPE_SIZE);
         rustix::io::ioctl_fionbio(&output, true)
-            .map_err(|error| format!("there is no pipe for the session's state: {error}"))?;
-        let Some(slot) = self.slot.take() else { return Err("the session was brought already".to_owned()) };
-        tracing::info!(%peer, %session, "a caller brings a session");
+            .map_err(|error| format!("cannot create a pipe for the session's state: {error}"))?;
+        let Some(slot) = self.slot.take() else { return Err("the session has already arrived".to_owned()) };
+        tracing::info!(%peer, %session, "a session arrives from another server or a file");
         let progress = restore::start(shared, peer, header, input, Purpose::Client(slot))
-            .map_err(|error| format!("no thread can be started for the session: {error}"))?;
+            .map_err(|error| format!("cannot start a thread for the session: {error}"))?;
         self.stage = Stage::Started { session, progress, state: Some(File::from(output)) };
         Ok(())
     }
@@ -140,7 +141,7 @@ impl IncomingSession {
         let Stage::Started { progress, state, .. } = &mut self.stage else {
             return refused("the session's state has no header");
         };
-        let Some(pipe) = state else { return refused("the session was brought already") };
+        let Some(pipe) = state else { return refused("the session has already arrived") };
         match write_all(pipe, bytes) {
             Ok(()) => MoveReply::Done,
             Err(error) => {
@@ -150,7 +151,7 @@ impl IncomingSession {
                     Some(Err(why)) => Some(why.text.clone()),
                     _ => progress.has_ended.then(|| "its worker has ended".to_owned()),
                 });
-                refused(reason.unwrap_or_else(|| format!("its worker does not take the state: {error}")))
+                refused(reason.unwrap_or_else(|| format!("cannot send the state to its worker: {error}")))
             }
         }
     }
@@ -161,7 +162,7 @@ impl IncomingSession {
             Stage::Beginning { .. } => refused(StateFileError::CutShort.to_string()),
             Stage::Started { state, .. } => match state.take() {
                 Some(_) => MoveReply::Pending,
-                None => refused("the session was brought already"),
+                None => refused("the session has already arrived"),
             },
         }
     }
@@ -169,7 +170,7 @@ impl IncomingSession {
     /// Whether it has been taken up, and its client has come.
     pub fn is_restored(&self) -> MoveReply {
         let Stage::Started { session, progress, .. } = &self.stage else {
-            return refused("no session was brought by this caller");
+            return refused("this peer has not sent a session");
         };
         let found = progress.wait_for(WAIT, |progress| match &progress.restored {
             Some(Err(why)) => Some(refused(why.text.as_str())),
@@ -187,8 +188,8 @@ impl IncomingSession {
         if progress.change(|progress| progress.has_arrived) {
             return MoveReply::Arrived { session };
         }
-        tracing::info!(%session, "a session that was brought is not wanted");
-        restore::leave(shared, session, &progress, "the session that was brought here is not wanted");
+        tracing::info!(%session, "the arriving session was discarded");
+        restore::leave(shared, session, &progress, "the session that arrived here was discarded");
         MoveReply::Done
     }
 }

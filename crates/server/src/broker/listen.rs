@@ -57,7 +57,7 @@ pub fn accept_until(network: &[NetworkListener], stopped: &UnixStream, shared: &
     let lengthened =
         lengthened.and_then(|()| network.iter().try_for_each(|listener| listen(listener, BACKLOG)));
     if let Err(error) = lengthened {
-        tracing::warn!("many callers at a time may have to wait: {}", io::Error::from(error));
+        tracing::warn!("many simultaneous connections may have to wait: {}", io::Error::from(error));
     }
     let mut is_paused = false;
     let mut last_overload_log: Option<Instant> = None;
@@ -132,7 +132,7 @@ fn must_pause(error: &io::Error, already: bool) -> bool {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
             if !already {
-                tracing::error!("accepting pauses: {error}; existing sessions go on");
+                tracing::error!("accepting connections is paused: {error}; existing sessions continue");
             }
             true
         }
@@ -176,7 +176,7 @@ impl Incoming {
             // A connection without a word is how `causeway run` checks that the server is there, and how
             // other servers find out whether a socket is still in use.
             Err(AcceptError::Ended) => {
-                return tracing::debug!(peer = %origin, "a caller left before it said what it wants");
+                return tracing::debug!(peer = %origin, "a peer disconnected before it sent a request");
             }
             Err(error) => {
                 if let Some(why) = Refusal::of_handshake(&error) {
@@ -267,8 +267,8 @@ impl Incoming {
     }
 }
 
-/// What the program of a fork is told that comes too late, or for the second time.
-const NO_STATE: &str = "the state of the session of which this process is a fork is not here any more: it is \
+/// Error for the program of a fork that connects too late, or a second time.
+const NO_STATE: &str = "the state of the session that this process is a fork of is no longer here: it is \
                         kept for 15 s, for one process, while the parent waits";
 
 /// Runs a session, if there may be one more.
@@ -336,7 +336,7 @@ pub fn lead_to_session(
         SessionRequest::Upgrade(hello) => {
             let transport = upgrade_kind(&hello);
             let outcome = hand_over_upgrade(shared, &hello, connection);
-            (hello.session(), format!("its transport does not change to {transport}"), outcome)
+            (hello.session(), format!("its transport cannot change to {transport}"), outcome)
         }
     };
     if let Err(error) = outcome {
@@ -369,7 +369,7 @@ fn refuse_paced(shared: &Shared, session: SessionId, token: LaneToken, connectio
     if is_paced {
         refuse(
             connection,
-            "the client's bandwidth is limited (`bandwidth` in the list of clients), over TCP alone",
+            "the client's bandwidth is limited (`bandwidth` in the list of clients), which only TCP supports",
         );
     }
     is_paced
@@ -382,11 +382,11 @@ fn add_lane(
 ) -> Result<(), messages::ControlError> {
     let Some(control) = shared.sessions.admit_lane(hello) else {
         let refusal = if hello.lane == LaneHello::COMMANDS {
-            "this server does not have the program's session: it was restarted meanwhile, or has ended the session. Start the \
-             program again. `causeway checkpoint` before a restart of the server puts a session into a file, from which \
-             it goes on"
+            "this server does not have the program's session: it was restarted meanwhile, or has ended the \
+             session. Start the program again. `causeway checkpoint` before a restart of the server saves a \
+             session to a file, from which it can be resumed"
         } else {
-            "the lane's session has ended, or has this lane already"
+            "the lane's session has ended, or already has this lane"
         };
         return forward_or_refuse(
             shared,
@@ -416,7 +416,7 @@ fn hand_over_upgrade(
             shared,
             SessionRequest::Upgrade(*hello),
             connection,
-            &format!("the session has ended, or has asked for {transport} already"),
+            &format!("the session has ended, or has already requested {transport}"),
             "no such session, or a wrong token",
         );
     };
@@ -435,7 +435,7 @@ fn add_peer(
             shared,
             SessionRequest::Peer(*hello),
             connection,
-            "the session that the ticket leads to has ended, or the ticket is used up",
+            "the ticket's session has ended, or the ticket has been used",
             "no such session, or a wrong ticket",
         );
     };

@@ -2,7 +2,7 @@
 //!
 //! One whose name is given, if that is wanted; an abstract one, for processes of the same network namespace;
 //! and one in a folder, for containers that share the folder and nothing else. The names of the last two
-//! cannot be guessed and are told to clients that have a session, which join it there. At all of them the
+//! cannot be guessed and are sent to clients that have a session, which join it there. At all of them the
 //! kernel says who is there (`access`): other users can ask for no more than what a session's token or a
 //! ticket proves.
 
@@ -60,7 +60,7 @@ impl LocalSockets {
             .map_or_else(bind_abstract, Ok::<_, io::Error>)
         {
             Ok((name, listener)) => sockets.add(listener, name),
-            Err(error) => tracing::warn!("no abstract socket for clients of this host: {error}"),
+            Err(error) => tracing::warn!("cannot open the abstract socket for clients of this host: {error}"),
         }
         let named = folder.map_or_else(
             || "a folder of this user".to_owned(),
@@ -72,7 +72,7 @@ impl LocalSockets {
         };
         let opened = folder.and_then(|folder| {
             remove_stale(&folder);
-            // Whoever is told of the socket follows no links.
+            // Whoever is notified of the socket follows no links.
             let folder = folder.canonicalize()?;
             if let Some((path, listener)) =
                 inherited.take_announced(|name| Path::new(name).parent() == Some(folder.as_path()))
@@ -89,7 +89,8 @@ impl LocalSockets {
                 sockets.keep(path, is_inherited);
             }
             Err(error) => tracing::warn!(
-                "no socket in {named}, by which clients in containers of this host would share memory: {error}"
+                "cannot open a socket in {named}, so clients in containers of this host do not share memory: \
+                 {error}"
             ),
         }
         sockets
@@ -146,7 +147,7 @@ impl LocalSockets {
                 self.listeners.get_mut().push(Arc::new(LocalListener { socket, address }));
                 self.names.push(name);
             }
-            Err(error) => tracing::warn!("a socket for clients of this host cannot be used: {error}"),
+            Err(error) => tracing::warn!("cannot use a socket for clients of this host: {error}"),
         }
     }
 
@@ -177,7 +178,7 @@ impl LocalSockets {
         self.folder.as_deref()
     }
 
-    /// What clients are told.
+    /// What is sent to clients.
     pub fn locality(&self) -> Locality {
         Locality { boot_id: boot_id(), sockets: self.names.clone() }
     }

@@ -185,7 +185,7 @@ impl Broker {
             sessions_per_peer: config.max_sessions_per_peer,
         };
         let limits = Limits::divide(raise_limit()?, &requested)?;
-        tracing::debug!(?limits, "what callers may take");
+        tracing::debug!(?limits, "limits of connections and sessions");
         let admission = Admission::new(limits);
         let exports = ExportRegistry::new(limits.exports, limits.exports_per_session);
         let totals = Arc::new(Totals::new());
@@ -237,13 +237,14 @@ impl Broker {
         follow_parent(&shared)?;
         shared.local.own_inherited();
         if let Some(address) = listeners.metrics() {
-            tracing::info!("metrics: http://{address}/metrics");
+            tracing::info!("serving metrics at http://{address}/metrics");
         }
         for target in &targets {
             tracing::info!(address = %target, protection = ?target.protection, "listening");
             if target.protection == Protection::Unprotected && !matches!(target.endpoint, Endpoint::Unix(_)) {
                 tracing::warn!(
-                    "whoever reaches {target} may use this server and its GPUs, for it was told to ask for no key"
+                    "authentication is disabled: every host that can connect to {target} may use this server \
+                     and its GPUs"
                 );
             }
         }
@@ -296,7 +297,8 @@ fn plan_sandbox(config: &BrokerConfig) -> Result<Arc<Plan>, StartError> {
     let plan = Plan::make(&SandboxRequest { uses_driver, ..config.sandbox.clone() })?;
     if config.sandbox.mode == Mode::Off {
         tracing::warn!(
-            "workers are not confined (--sandbox off): a client that makes one run foreign code has this server"
+            "workers are not confined (--sandbox off): a client that makes one run foreign code controls \
+             this server"
         );
         return Ok(Arc::new(plan));
     }

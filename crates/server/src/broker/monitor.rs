@@ -2,7 +2,7 @@
 //!
 //! One process for all of them, started with the first one and again when it has ended: NVIDIA's management
 //! library is not loaded into the broker, which must neither wait for it nor end with it. All that is said to
-//! that process goes through one thread here, so that nobody else waits for it either.
+//! that process goes through one thread here, so that no other thread waits for it either.
 
 use core::convert::Infallible;
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ use crate::locks::{Mutex, rank};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
 
-/// How long a session waits until the monitor has been told of it: one that stands still holds up no session
+/// How long a session waits until the monitor has been notified of it: one that stands still holds up no session
 /// for longer.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -46,7 +46,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which the keys of those who ask are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the thread is told.
+/// Messages to the thread.
 enum Event {
     Client(Box<NewClient>),
     /// The broker itself asks, over the other end of this.
@@ -129,7 +129,7 @@ impl Monitor {
         match Decoder::new(&response).value::<Response>().map_err(io::Error::other)? {
             Response::MonitorReady => Ok(Exchange::new(connection)),
             Response::Refused { text } => Err(io::Error::other(text.to_string())),
-            _ => Err(io::Error::other("the monitor answers something else")),
+            _ => Err(io::Error::other("unexpected response from the monitor")),
         }
     }
 
@@ -252,7 +252,7 @@ impl MonitorSupervisor {
             }
         });
         for (credential, why) in revoked {
-            tracing::info!("connections that ask how the GPUs are end: {why}");
+            tracing::info!("monitoring connections end: {why}");
             self.inform(&ToMonitor::Revoked { credential }, None);
         }
     }
@@ -302,11 +302,11 @@ impl MonitorSupervisor {
             credential: self.credential_of(authorization, check),
         };
         match self.send_or_restart(&message, &socket) {
-            Ok(()) => tracing::debug!(%peer, "{client} asks how the GPUs are"),
+            Ok(()) => tracing::debug!(%peer, "{client} requests the state of the GPUs"),
             Err(error) => {
-                tracing::error!(%peer, "no monitor for {client}: {error}");
+                tracing::error!(%peer, "cannot monitor the GPUs for {client}: {error}");
                 let mut connection = Connection::new(TcpStream::from(socket), keys);
-                refuse(&mut connection, &format!("the server could not start its monitor: {error}"));
+                refuse(&mut connection, &format!("the server cannot start its monitor: {error}"));
             }
         }
     }
@@ -356,6 +356,6 @@ fn await_end(mut child: Child) {
     // Ctrl-C at a terminal reaches this process as well as the server, which ends by it.
     let is_expected = |status: &ExitStatus| status.success() || status.signal() == Some(libc::SIGINT);
     if !status.as_ref().is_ok_and(is_expected) {
-        tracing::warn!("the monitor {}; the next client that asks gets a new one", describe(&status));
+        tracing::warn!("the monitor {}; the next request starts a new one", describe(&status));
     }
 }

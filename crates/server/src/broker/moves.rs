@@ -88,7 +88,7 @@ fn abandon_in_time(shared: &Arc<Shared>) {
         own.forks.abandon_late();
     });
     if let Err(error) = started {
-        tracing::warn!("a fork whose program does not come is abandoned with the next one: {error}");
+        tracing::warn!("a fork whose program does not connect is abandoned with the next one: {error}");
     }
 }
 
@@ -149,7 +149,7 @@ impl<'a> Moves<'a> {
             }
             MoveRequest::Write { .. } | MoveRequest::Restore | MoveRequest::IsRestored => {
                 let Some(incoming) = &mut self.incoming else {
-                    return refused("no session is awaited from this caller");
+                    return refused("no session is expected from this peer");
                 };
                 let reply = match request {
                     MoveRequest::Write { bytes } => incoming.write(self.shared, self.peer, &bytes),
@@ -167,7 +167,7 @@ impl<'a> Moves<'a> {
             | MoveRequest::Proceed
             | MoveRequest::Where
             | MoveRequest::Leave => match &mut self.leaving {
-                None => refused("no session is held for this caller"),
+                None => refused("no session is held for this peer"),
                 Some(leaving) => {
                     let reply = leaving.reply(&request, self.shared, self.peer);
                     if let MoveReply::Refused { .. } = reply {
@@ -191,7 +191,7 @@ impl<'a> Moves<'a> {
 
     fn hold(&mut self, session: SessionId, relocation: Relocation, stops: bool) -> MoveReply {
         if !may_drain(self.peer, rustix::process::geteuid().as_raw()) {
-            tracing::warn!(peer = %self.peer, %session, "a caller that may not asks for a session's state");
+            tracing::warn!(peer = %self.peer, %session, "request for a session's state denied");
             return refused("only the server's own user and root may move its sessions, on its own host");
         }
         self.leaving = None;
@@ -212,7 +212,8 @@ impl<'a> Moves<'a> {
     fn hold_for_fork(&mut self, session: SessionId, token: LaneToken, ticket: LaneToken) -> MoveReply {
         self.leaving = None;
         if !self.shared.sessions.has_token(session, token) {
-            tracing::warn!(peer = %self.peer, %session, "a caller without the session wants to fork it");
+            tracing::warn!(peer = %self.peer, %session, "request to fork a session denied: the peer does not \
+                own it");
             return refused(format!("there is no session {session} of this program here"));
         }
         let slot = match self.shared.take_slot(self.peer) {
@@ -229,7 +230,7 @@ impl<'a> Moves<'a> {
         }
         let (state, output) = match pipe_with(PipeFlags::CLOEXEC) {
             Ok(ends) => ends,
-            Err(error) => return refused(format!("there is no pipe for the session's state: {error}")),
+            Err(error) => return refused(format!("cannot create a pipe for the session's state: {error}")),
         };
         // Where a user has too many pipes it is slower.
         let _ = fcntl_setpipe_size(&output, PIPE_SIZE);
@@ -268,10 +269,10 @@ impl<'a> Moves<'a> {
             })
         });
         let Some(number) = number else {
-            return refused(format!("session {session} is being moved or forked already"));
+            return refused(format!("session {session} is already being moved or forked"));
         };
         let fork = start.is_fork;
-        tracing::info!(peer = %self.peer, %session, fork, "a caller asks for the session's state");
+        tracing::info!(peer = %self.peer, %session, fork, "the session's state was requested");
         let stops = start.stops;
         let start = Box::new(CheckpointStart { number, ..start });
         let sent = messages::send(&control, &ToWorker::Checkpoint(start), Some(&output));
@@ -291,7 +292,7 @@ impl<'a> Moves<'a> {
             Ok(()) => MoveReply::Pending,
             Err(error) => {
                 self.leaving = None;
-                refused(format!("the worker of session {session} cannot be asked: {error}"))
+                refused(format!("cannot contact the worker of session {session}: {error}"))
             }
         }
     }
@@ -301,7 +302,7 @@ impl Leaving {
     /// What has been written of the state from here on; where that is nothing yet, waits for it a little.
     fn read(&mut self, offset: u64) -> io::Result<MoveReply> {
         let Destination::File(file) = &self.destination else {
-            return Ok(refused("the state of a fork goes to its own worker alone"));
+            return Ok(refused("the state of a fork is sent only to its own worker"));
         };
         let started_at = Instant::now();
         let mut bytes = vec![0; MAX_STATE_PIECE];
@@ -349,7 +350,7 @@ impl Leaving {
             }
             MoveRequest::Read { offset } => {
                 let found = self.read(*offset);
-                found.unwrap_or_else(|error| refused(format!("the session's state cannot be read: {error}")))
+                found.unwrap_or_else(|error| refused(format!("cannot read the session's state: {error}")))
             }
             MoveRequest::Proceed => {
                 // It may have waited for this too long.
@@ -371,11 +372,11 @@ impl Leaving {
             }
             MoveRequest::Leave => {
                 // A worker that has ended needs no word.
-                let why = "the session goes on at another server".to_owned();
+                let why = "the session continues at another server".to_owned();
                 let _ = messages::send(&self.control, &ToWorker::Leave { why }, None);
                 MoveReply::Done
             }
-            _ => refused("that is no question about a session that is held"),
+            _ => refused("this request does not apply to a session that is held"),
         }
     }
 

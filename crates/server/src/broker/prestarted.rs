@@ -93,7 +93,7 @@ impl PrestartedWorkers {
                     // It has ended, or says what nobody has asked.
                     _ => {
                         gpu.report(Err(
-                            "the worker that started it has ended; the server's log says more".to_owned()
+                            "the worker that started it has ended; see the server's log".to_owned()
                         ));
                         true
                     }
@@ -129,10 +129,10 @@ impl PrestartedWorkers {
         let spares = Arc::clone(self);
         let started = threads::spawn("spare", move || match spares.start() {
             Ok(spare) => spares.offer(spare),
-            Err(error) => tracing::warn!("no worker can be kept ready: {error}"),
+            Err(error) => tracing::warn!("cannot prestart a worker: {error}"),
         });
         if let Err(error) = started {
-            tracing::warn!("no worker can be kept ready: {error}");
+            tracing::warn!("cannot prestart a worker: {error}");
         }
     }
 

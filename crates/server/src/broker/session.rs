@@ -94,11 +94,11 @@ pub fn run_session(
     let mut worker = match started {
         Ok(worker) => worker,
         Err(error) => {
-            tracing::error!(%peer, "no worker for {client}: {error}");
+            tracing::error!(%peer, "cannot start a worker for {client}: {error}");
             shared.totals.refused(Refusal::NoWorker);
             shared.audit.refused(peer, Some(&hello), Refusal::NoWorker, &error.to_string());
             let mut connection = Connection::new(TcpStream::from(socket), keys);
-            refuse(&mut connection, &format!("the server could not start a worker: {error}"));
+            refuse(&mut connection, &format!("the server cannot start a worker: {error}"));
             return None;
         }
     };
@@ -140,7 +140,7 @@ pub fn run_restored(
     let worker = match SessionWorker::start(shared, peer, &beginning) {
         Ok(worker) => worker,
         Err(error) => {
-            tracing::error!(%peer, "no worker for a session that is taken up: {error}");
+            tracing::error!(%peer, "cannot start a worker for a session that is restored: {error}");
             moves.change(|progress| progress.restored = Some(Err(error.to_string().into())));
             return None;
         }
@@ -194,14 +194,14 @@ impl SessionWorker {
         if is_session {
             match parent {
                 Some(parent) => {
-                    tracing::info!(%session, %peer, worker = number, %parent, "session of {client} begins");
+                    tracing::info!(%session, %peer, worker = number, %parent, "session of {client} started");
                 }
-                None => tracing::info!(%session, %peer, worker = number, "session of {client} begins"),
+                None => tracing::info!(%session, %peer, worker = number, "session of {client} started"),
             }
             shared.totals.session_begins();
             shared.audit.session_begins(session, (peer, group), hello, parent);
         } else {
-            tracing::debug!(%session, worker = number, "trial of a state of {client} begins");
+            tracing::debug!(%session, worker = number, "trial of a state of {client} started");
         }
         let ending = self.watch(shared, session, peer, started_at);
         let status = self.child.wait();
@@ -228,26 +228,28 @@ impl SessionWorker {
         let seconds = started_at.elapsed().as_secs_f64();
         match (ending, &status) {
             _ if !is_session => {
-                tracing::debug!(%session, seconds, "trial of a state of {client} ends: {}", describe(&status));
+                tracing::debug!(%session, seconds, "trial of a state of {client} ended: {}", describe(&status));
             }
             (Ending::OfItself, Ok(status)) if status.success() => {
-                tracing::info!(%session, seconds, "session of {client} ends");
+                tracing::info!(%session, seconds, "session of {client} ended");
             }
             (Ending::OfItself, _) if shared.stopping.load(Ordering::SeqCst) => {
-                tracing::info!(%session, seconds, "session of {client} ends with the server");
+                tracing::info!(%session, seconds, "session of {client} ended with the server");
             }
             (Ending::OfItself, _) => {
                 let memory = if self.jail.ran_out_of_memory() {
-                    ", as it wanted more memory than a session may have (--session-memory, or session-memory of its client or group)"
+                    ", since it requested more memory than a session may have (--session-memory, or session-memory \
+                     of its client or group)"
                 } else {
                     ""
                 };
                 tracing::warn!(
-                    %session, seconds, "session of {client} ends: its worker {}{memory}", describe(&status)
+                    %session, seconds, "session of {client} ended: its worker {}{memory}", describe(&status)
                 );
             }
             (Ending::Killed(reason), _) => {
-                tracing::warn!(%session, seconds, "session of {client} ends: its worker was killed, for {reason}");
+                tracing::warn!(%session, seconds, "session of {client} ended: its worker was killed, since \
+                    {reason}");
             }
         }
         number
@@ -256,7 +258,7 @@ impl SessionWorker {
     /// Starts a worker and hands it the client's connection.
     fn start(shared: &Shared, peer: Origin, beginning: &Beginning) -> Result<Self, ControlError> {
         let Beginning { session, accounting, ref hello, .. } = *beginning;
-        // What may fail for want of descriptors comes before there is a worker.
+        // What may fail for lack of descriptors comes before there is a worker.
         let local_address = TcpStream::from(beginning.connection.try_clone()?).local_addr().ok();
         let limits = accounting.limits(&shared.clients, peer);
         let is_paced = limits.lowest(|limits| limits.bandwidth).is_some();
@@ -299,7 +301,7 @@ impl SessionWorker {
         if !shared.sessions.add(session, entry) {
             child.kill()?;
             child.wait()?;
-            let text = format!("session {session} is here already");
+            let text = format!("session {session} is already here");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text).into());
         }
         if accounting == Accounting::Session {

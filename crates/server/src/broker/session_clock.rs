@@ -12,10 +12,10 @@ use crate::activity::Counts;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TimeIsOver {
     /// It has been open for as long as it may.
-    #[error("it was open for {}, which is all that the server's owner lets it (`session-time`{})", TimeSpan(*.0), of(*.1))]
+    #[error("it was open for {}, the maximum that the server's owner allows (`session-time`{})", TimeSpan(*.0), of(*.1))]
     Open(Duration, Option<GroupName>),
     /// Nothing has happened in it for as long as that may be.
-    #[error("nothing happened for {}, which is all that the server's owner lets it (`idle-timeout`{})", TimeSpan(*.0), of(*.1))]
+    #[error("it was idle for {}, the maximum that the server's owner allows (`idle-timeout`{})", TimeSpan(*.0), of(*.1))]
     Idle(Duration, Option<GroupName>),
 }
 
@@ -23,10 +23,14 @@ impl TimeIsOver {
     /// The same for logs.
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Open(_, None) => "it was open for as long as its client's sessions may be (session-time)",
-            Self::Open(_, Some(_)) => "it was open for as long as its group's sessions may be (session-time)",
-            Self::Idle(_, None) => "it was idle for as long as its client's sessions may be (idle-timeout)",
-            Self::Idle(_, Some(_)) => "it was idle for as long as its group's sessions may be (idle-timeout)",
+            Self::Open(_, None) => "it was open for the maximum time of its client's sessions (session-time)",
+            Self::Open(_, Some(_)) => {
+                "it was open for the maximum time of its group's sessions (session-time)"
+            }
+            Self::Idle(_, None) => "it was idle for the maximum time of its client's sessions (idle-timeout)",
+            Self::Idle(_, Some(_)) => {
+                "it was idle for the maximum time of its group's sessions (idle-timeout)"
+            }
         }
     }
 }

@@ -106,12 +106,12 @@ fn report(session: SessionId, finding: Finding, timeouts: &HeartbeatTimeouts) {
     let what = match finding {
         Finding::Silent => "does not answer",
         Finding::DoesNotStart => "has been starting the GPU",
-        Finding::Hangs => "has been at one command",
+        Finding::Hangs => "has been executing one command",
     };
     tracing::warn!(
         %session,
-        "the worker {what} for {seconds} s; it goes on, and the log says nothing more of that. --hung-worker kill:TIME ends such \
-         workers"
+        "the worker {what} for {seconds} s; it continues, and this is not logged again; --hung-worker \
+         kill:TIME ends such workers"
     );
 }
 
@@ -247,7 +247,7 @@ impl<'a> Watch<'a> {
         let grace = self.shared.config.disconnect_grace;
         match messages::receive::<ToBroker>(&self.worker.control) {
             Ok((message, _)) if !self.received.accept(&message) => {
-                return Some(self.worker.kill("it said again and again what nobody had asked"));
+                return Some(self.worker.kill("it repeatedly sent unrequested messages"));
             }
             Ok((message, descriptor)) => self.handle_message(message, descriptor),
             Err(_) => {
@@ -384,7 +384,7 @@ impl SessionWorker {
             }
             ToBroker::ReleaseRefused { text } if shared.sessions.set_release_refused(session, &text) => {
                 let text = Printable::from(text.as_str());
-                tracing::warn!(%session, "device memory of the idle session is not released: {text}");
+                tracing::warn!(%session, "cannot release the device memory of the idle session: {text}");
             }
             ToBroker::ReleaseOutcome { number, refused } => {
                 shared.sessions.release_outcome(session, number, refused);
@@ -410,7 +410,7 @@ impl SessionWorker {
                     let ending = describe(status);
                     refuse(
                         connection,
-                        &format!("its worker {ending} while it started the GPU; the server's log says more"),
+                        &format!("its worker {ending} while it started the GPU; see the server's log"),
                     );
                     self.unanswered = None;
                 }

@@ -23,7 +23,8 @@ use crate::locks::{Monitor, rank};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, RemainingSession, ToBroker, ToWorker, WorkerOf};
 
-/// How long clients that are told of the server's end have for it. One that hears it disconnects, which ends its worker.
+/// How long clients that are notified of the server's end have for it. One that hears it disconnects, which
+/// ends its worker.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A session that has a worker.
@@ -52,7 +53,7 @@ pub struct Session {
     pub moves: Arc<MoveState>,
     /// Whether it is a trial, which is in no list.
     pub is_trial: bool,
-    /// What is told of it.
+    /// Its description.
     pub about: About,
     /// What it does, once its worker has said where that is counted.
     pub page: Option<Arc<ActivityPage>>,
@@ -87,7 +88,7 @@ impl Release {
     }
 }
 
-/// What is told of a session to those who ask.
+/// Description of a session in the server's status.
 #[derive(Debug)]
 pub struct About {
     /// The client's program.
@@ -141,7 +142,7 @@ const _: () = assert!(MAX_LANES <= u32::BITS);
 #[derive(Default)]
 pub struct Sessions(Monitor<rank::Sessions, HashMap<SessionId, Session>>);
 
-/// What is told of a session but what it does.
+/// Description of a session, without its activity.
 fn status_of(session: SessionId, Session { about, release, is_gpudirect_on, .. }: &Session) -> SessionStatus {
     SessionStatus {
         session,
@@ -449,8 +450,8 @@ impl Sessions {
         Some((control, upgrader))
     }
 
-    /// Notifies all clients that the server is being stopped, asks their workers to end, kills those that are still there
-    /// after `grace`, and waits until all have ended.
+    /// Notifies all clients that the server is being stopped, asks their workers to end, kills those that are
+    /// still there after `grace`, and waits until all have ended.
     pub fn end_all(&self, grace: Duration) {
         let controls: Vec<_> = self.0.lock().values().map(|session| Arc::clone(&session.control)).collect();
         let deadline = Instant::now() + NOTIFY_TIMEOUT;
@@ -470,7 +471,7 @@ impl Sessions {
         }
         let workers = self.0.lock().len();
         if workers > 0 {
-            tracing::warn!(workers, "workers that were killed have not ended; going on without them");
+            tracing::warn!(workers, "workers that were killed have not ended; continuing without them");
         }
     }
 }

@@ -36,13 +36,13 @@ impl Shared {
     pub fn not_ready(&self) -> Option<String> {
         let (sessions, max_sessions) = (self.admission.sessions(), self.admission.max_sessions());
         if self.drain.is_started() {
-            return Some(format!("the server is being drained; sessions left: {sessions}"));
+            return Some(format!("the server is being drained; remaining sessions: {sessions}"));
         }
         if sessions >= max_sessions {
-            return Some(format!("the server has {max_sessions} sessions, which are all that it may have"));
+            return Some(format!("the server has {max_sessions} sessions, its maximum"));
         }
         if let Err(error) = self.key.current() {
-            return Some(format!("the server's key cannot be read, so that nobody is let in: {error}"));
+            return Some(format!("cannot read the server's key, so no client is accepted: {error}"));
         }
         self.spares.look(&self.gpu);
         self.gpu.failure(Instant::now())

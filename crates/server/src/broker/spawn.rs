@@ -181,7 +181,7 @@ impl Started {
     /// Ends the process, which nobody needs.
     pub fn discard(mut self) {
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
-            tracing::warn!("a process that is not needed cannot be ended: {error}");
+            tracing::warn!("cannot end a process that is no longer needed: {error}");
         }
     }
 }

@@ -48,9 +48,9 @@ pub fn answer(
     }
     if slot.finish() {
         drop(slot);
-        tracing::debug!(%peer, "{client} asks how the server is");
+        tracing::debug!(%peer, "{client} requests the server's status");
         if let Err(error) = converse(shared, peer, connection) {
-            tracing::debug!(%peer, "{client} asks no more: {error}");
+            tracing::debug!(%peer, "{client} has ended its status connection: {error}");
         }
     }
     if !is_owner {
@@ -69,7 +69,7 @@ fn converse(
     let mut moves = Moves::new(shared, peer);
     while let Some(request) = exchange.receive(Some(moves.time_left().min(STATUS_TIMEOUT)))? {
         if let Err(why) = authorization.check(&shared.key, &shared.clients) {
-            tracing::warn!(%peer, "a conversation is ended: {why}");
+            tracing::warn!(%peer, "a status connection is ended: {why}");
             exchange.send(|out| Reply::Refused { text: why.into() }.encode(out))?;
             return Ok(());
         }
@@ -101,11 +101,11 @@ fn release() -> &'static str {
 
 fn begin_to_drain(shared: &Arc<Shared>, peer: Origin, seconds: u32) -> Reply {
     if !may_drain(peer, rustix::process::geteuid().as_raw()) {
-        tracing::warn!(%peer, "somebody who may not asks to drain the server");
+        tracing::warn!(%peer, "drain request denied: only the server's own user and root may drain");
         let text = "only the server's own user and root may drain it, on its own host";
         return Reply::Refused { text: text.into() };
     }
-    tracing::info!(%peer, seconds, "somebody asks to drain the server");
+    tracing::info!(%peer, seconds, "drain requested");
     let limit = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
     let already = drain(shared, limit);
     Reply::Draining { sessions: shared.admission.sessions() as u32, already }
@@ -124,7 +124,7 @@ fn release_memory(shared: &Shared, peer: Origin, session: SessionId) -> Reply {
     let none = || refused(format!("there is no session {session} here, or a server before this one has it"));
     let Some(owner) = shared.sessions.peer(session) else { return none() };
     if !may_change(peer, rustix::process::geteuid().as_raw(), owner) {
-        tracing::warn!(%peer, %session, "a peer that may not asks for the release of device memory");
+        tracing::warn!(%peer, %session, "request to release device memory denied");
         return refused(
             "only the session's own client, and on the server's host its own user and root, may release its device memory".to_owned(),
         );
@@ -144,7 +144,7 @@ fn set_gpudirect(shared: &Shared, peer: Origin, session: SessionId, is_on: bool)
     let none = || refused(format!("there is no session {session} here, or a server before this one has it"));
     let Some(owner) = shared.sessions.peer(session) else { return none() };
     if !may_change(peer, rustix::process::geteuid().as_raw(), owner) {
-        tracing::warn!(%peer, %session, "a peer that may not requests GPUDirect to be switched");
+        tracing::warn!(%peer, %session, "request to switch GPUDirect denied");
         return refused(
             "only the session's own client, and on the server's host its own user and root, may switch its GPUDirect".to_owned(),
         );
@@ -158,11 +158,11 @@ fn set_gpudirect(shared: &Shared, peer: Origin, session: SessionId, is_on: bool)
     if !shared.sessions.set_gpudirect(session, is_on) {
         return none();
     }
-    tracing::info!(%peer, %session, is_on, "GPUDirect of a session is switched");
+    tracing::info!(%peer, %session, is_on, "GPUDirect of a session switched");
     Reply::GpuDirectSet
 }
 
-/// How the server is now, as far as it concerns who asks: a client with a key of its own is told of its own
+/// How the server is now, as far as it concerns who asks: a client with a key of its own is notified of its own
 /// sessions.
 fn status_for(shared: &Shared, peer: Origin) -> ServerStatus {
     let mut status = status(shared);

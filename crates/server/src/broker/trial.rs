@@ -30,16 +30,16 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TrialFailed {
     /// No worker could be started for it.
-    #[error("it is not known whether it could be taken up again: {0}")]
+    #[error("it is unknown whether it could be restored: {0}")]
     NotStarted(String),
     /// The trial takes too long.
     #[error(
-        "it is not known whether it could be taken up again: a trial here takes longer than {} s",
+        "it is unknown whether it could be restored: a trial here takes longer than {} s",
         TRIAL_TIMEOUT.as_secs()
     )]
     Late,
     /// It could not be taken up.
-    #[error("it could not be taken up again, as a trial here shows: {0}")]
+    #[error("it could not be restored, as a trial here shows: {0}")]
     NotTakenUp(String),
 }
 

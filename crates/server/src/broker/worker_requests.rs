@@ -41,7 +41,7 @@ pub struct WorkerRequests {
     /// Whose session it is.
     peer: Source,
     accounting: Accounting,
-    /// Whether the log has it that the session may have no more device memory.
+    /// Whether the log says that the session may have no more device memory.
     is_refusal_logged: AtomicBool,
 }
 
@@ -230,7 +230,7 @@ impl WorkerRequests {
         });
         if let Err(error) = started {
             self.dials.fetch_sub(1, Ordering::Relaxed);
-            tracing::error!("no connection is made for a worker, for no thread can be started: {error}");
+            tracing::error!("cannot connect for a worker: starting a thread failed: {error}");
         }
     }
 }

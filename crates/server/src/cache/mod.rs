@@ -1,7 +1,7 @@
 //! Module images that the server keeps on disk, named by the hash of their content.
 //!
 //! A 700 MB image of cuBLAS crosses the wire once for all sessions of an identity; afterwards its file is
-//! mapped into the workers. An identity has a folder of its own, so that nobody gets another's code by naming
+//! mapped into the workers. An identity has a folder of its own, so that no client gets another's code by naming
 //! its hash, and a file is stored under the hash that was computed here from what came, whatever the client
 //! or its worker said.
 //!
@@ -53,7 +53,7 @@ pub struct ImageCache {
     root: PathBuf,
     folder: PathBuf,
     capacity: u64,
-    /// Whether the user of this server has been told that nothing can be kept.
+    /// Whether the user of this server has been informed that nothing can be kept.
     complained: AtomicBool,
 }
 
@@ -67,10 +67,7 @@ impl ImageCache {
                 Some(Self { root, folder, capacity: start.capacity, complained: AtomicBool::new(false) })
             }
             Err(error) => {
-                tracing::warn!(
-                    "module images are not kept between sessions: the folder {} cannot be used: {error}",
-                    folder.display()
-                );
+                tracing::warn!("image cache disabled: cannot use the folder {}: {error}", folder.display());
                 None
             }
         }
@@ -81,7 +78,7 @@ impl ImageCache {
         let path = self.path(hash);
         let file = File::open(&path).ok()?;
         let checked = Self::check(&path, &file, hash).inspect_err(|error| {
-            tracing::warn!("the kept image {} is dropped: {error}", path.display());
+            tracing::warn!("cached image {} discarded: {error}", path.display());
             seal::remove(&path);
         });
         let is_right = checked.is_ok() && file.metadata().is_ok_and(|found| found.len() == length);
@@ -123,10 +120,7 @@ impl ImageCache {
             Ok(hash) => Some(hash),
             Err(error) => {
                 if !self.complained.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(
-                        "module images are not kept: {} cannot be written: {error}",
-                        self.folder.display()
-                    );
+                    tracing::warn!("image cache disabled: cannot write {}: {error}", self.folder.display());
                 }
                 None
             }

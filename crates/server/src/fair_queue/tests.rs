@@ -53,7 +53,7 @@ fn simulate(programs: &[Program], length: Duration) -> Vec<(Duration, Duration)>
                     queue.request(number, program.peer, program.share, program.group, now);
                 }
             }
-            // It gives back what it does not use.
+            // It releases what it does not use.
             if let (Doing::Pauses(until), Some((lease, true, _))) = (doing[number], leases[number])
                 && now >= until - program.pause + LINGER
             {

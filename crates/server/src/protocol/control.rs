@@ -27,7 +27,7 @@ pub struct Control {
 
 impl Control {
     /// Two connected ends: the broker's and that of a process that it starts. The broker never waits longer
-    /// than [`SEND_TIMEOUT`] for the process to take what it is told.
+    /// than [`SEND_TIMEOUT`] for the process to receive a message.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (broker, process) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -35,7 +35,7 @@ impl Control {
         Ok((Self { socket: broker }, Self { socket: process }))
     }
 
-    /// An end whose owner never waits longer than [`SEND_TIMEOUT`] for the other one to take what it is told.
+    /// An end whose owner never waits longer than [`SEND_TIMEOUT`] for the other one to receive a message.
     pub fn of_broker(socket: OwnedFd) -> io::Result<Self> {
         set_socket_timeout(&socket, Timeout::Send, Some(SEND_TIMEOUT))?;
         Ok(Self { socket })

@@ -12,10 +12,10 @@ pub enum StateFileError {
     #[error("the state cannot be read or written: {0}")]
     Io(#[from] io::Error),
     /// It ends too early.
-    #[error("the state is cut short: it ends before its end mark")]
+    #[error("the state is truncated: it ends before its end mark")]
     CutShort,
     /// It is something else.
-    #[error("this is no session's state, or one in a format that this release does not know")]
+    #[error("this is not a session's state, or has a format that this release does not support")]
     Foreign,
     /// Its bytes make no sense.
     #[error("the state is damaged: {0}")]

@@ -120,7 +120,7 @@ impl CodeRecord {
 pub struct VariableRecord {
     /// Its name.
     pub name: String,
-    /// Where it lies.
+    /// Its address.
     pub address: u64,
     /// How many bytes it has.
     pub bytes: u64,

@@ -117,7 +117,7 @@ impl Arena {
         })
     }
 
-    /// Takes a transfer that waits for its command where it lies, unless too many do.
+    /// Takes a transfer that waits for its command in place, unless too many do.
     pub fn keep_waiting(self: &Arc<Self>, lease: Lease) -> Result<Leased, Lease> {
         match self.credit(&self.uploads, lease.len(), MAX_QUEUED, |arena| &arena.waiting) {
             Some(credit) => Ok(Leased { lease, _credit: credit }),
@@ -125,7 +125,7 @@ impl Arena {
         }
     }
 
-    /// Lets the GPU have a transfer where it lies, unless it has too many.
+    /// Lets the GPU have a transfer in place, unless it has too many.
     pub fn lease_for_gpu(self: &Arc<Self>, leased: Leased) -> Result<Leased, Leased> {
         match self.credit(&self.uploads, leased.len(), MAX_HELD_BLOCKS, |arena| &arena.held) {
             Some(credit) => Ok(Leased { lease: leased.lease, _credit: credit }),
@@ -191,8 +191,8 @@ impl Arena {
                 if !self.refused.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
                         status = error.0,
-                        "memory shared with the client cannot be registered with the GPU (is the limit of locked memory, \
-                         ulimit -l, too low?); copies will be slower"
+                        "cannot register memory shared with the client with the GPU (is the limit of locked \
+                         memory, ulimit -l, too low?); copies will be slower"
                     );
                 }
                 Segment::Refused

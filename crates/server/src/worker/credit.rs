@@ -78,7 +78,7 @@ pub struct DownloadCredit {
 impl Drop for DownloadCredit {
     fn drop(&mut self) {
         self.account.release(self.stream, self.bytes);
-        // A copy may have been deferred for want of it.
+        // A copy may have been deferred for lack of it.
         self.session.wake();
     }
 }

@@ -88,7 +88,7 @@ impl DeviceMemory {
     pub fn reserve(&self, bytes: u64) -> CuResult<Reservation> {
         let account = Arc::clone(&self.account);
         if !account.exchange.reserve(bytes, account.capacity) {
-            tracing::debug!(bytes, "the broker refuses device memory");
+            tracing::debug!(bytes, "the broker refused device memory");
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         account.exchange.activity().memory_reserved(bytes);

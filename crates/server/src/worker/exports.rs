@@ -1,4 +1,4 @@
-//! Commands that share memory and events with other sessions of the server: each exports something by way of
+//! Commands that share memory and events with other sessions of the server: each exports something through
 //! the broker, or takes it from there. They wait for the broker, so they run in the background.
 
 use super::device_memory::is_on_device;
@@ -49,7 +49,7 @@ fn export(
             if exporter.exchange().export(token.0, bytes, descriptor) {
                 exporter.reply_with(head, |out| token.encode(out));
             } else {
-                tracing::warn!("the broker takes no more exports of this session");
+                tracing::warn!("the broker accepts no more exports of this session");
                 exporter.reply(head, Err(CUresult::CUDA_ERROR_OPERATING_SYSTEM), &[]);
             }
         }

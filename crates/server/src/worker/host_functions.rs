@@ -1,5 +1,5 @@
 //! Host functions of the client: a stream stops at one, and goes on when the client says that the function
-//! has returned. One that fails before does not get there, which the client is told.
+//! has returned. One that fails before does not get there, which is reported to the client.
 
 use super::session::Session;
 use super::stream_task::{self, Stop};
@@ -52,9 +52,9 @@ impl HostFunctions {
         }
     }
 
-    /// Puts a host function of the client into a stream: the client is told when the stream gets there, and
-    /// the stream goes on when the client says that the function has returned. Or the client is told that the stream
-    /// has failed before.
+    /// Puts a host function of the client into a stream: the client is notified when the stream gets there, and
+    /// the stream goes on when the client says that the function has returned. Or the client is informed that
+    /// the stream has failed before.
     pub fn enqueue(&self, session: &Session, stream: Native<Stream>, token: u64) -> CuResult<()> {
         let (link, of_failed) = (session.link().clone(), session.link().clone());
         let stops = Arc::clone(&self.0);

@@ -19,11 +19,11 @@ pub fn start(engine: &Arc<Engine>) {
     let (watched, exchange) = (Arc::downgrade(engine), Arc::clone(engine.session().exchange()));
     let requests = exchange.release_requests();
     if let (Some(_), Err(error)) = (exchange.release_times().idle(), engine.session().gpu().suspends_to()) {
-        tracing::warn!("device memory is not released when this session is idle: {error}");
+        tracing::warn!("device memory cannot be released while this session is idle: {error}");
         exchange.release_refused(&error.to_string());
     }
     if let Err(error) = threads::spawn("idle-release", move || watch(&watched, &requests)) {
-        tracing::warn!("device memory is not released, as no thread can be started for that: {error}");
+        tracing::warn!("cannot release device memory: starting a thread failed: {error}");
     }
 }
 
@@ -39,7 +39,7 @@ fn watch(engine: &Weak<Engine>, requests: &Receiver<u32>) {
         match (request, &mut clock) {
             (Ok(number), _) => {
                 let outcome = release(&engine);
-                tracing::debug!(?outcome, "asked for release of device memory");
+                tracing::debug!(?outcome, "release of device memory requested");
                 let refused = outcome.err().map(|why| why.to_string());
                 engine.session().exchange().report_release(number, refused);
             }

@@ -15,7 +15,7 @@
 //! | `memory` | Host memory of the client's program that kernels access |
 //! | `waits` | Commands that wait for the GPU: the session hands them to the back end's completions and goes on |
 //! | `host_functions` | Host functions of the client: a stream stops at one, and goes on when the client says that the function has returned |
-//! | `exports` | Commands that share memory and events with other sessions of the server: each exports something by way of the broker, or takes it from there |
+//! | `exports` | Commands that share memory and events with other sessions of the server: each exports something through the broker, or takes it from there |
 //! | `order` | Which command must wait for which other: the order of a session, decided without touching a GPU |
 //! | `launches` | Launches of a session that shares the time of GPUs with others: they are issued while it has a slot at the device, and a few milliseconds of them at a time |
 //! | `credit` | Credit of device-to-host copies: bytes in flight, in all and per stream |

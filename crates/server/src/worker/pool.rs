@@ -73,7 +73,7 @@ impl Pool {
             Ok(_) => {
                 self.started.fetch_add(1, Ordering::Relaxed);
             }
-            Err(error) => tracing::error!("no thread could be started for {}: {error}", self.name),
+            Err(error) => tracing::error!("cannot start a thread for {}: {error}", self.name),
         }
     }
 }

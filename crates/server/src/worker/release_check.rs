@@ -34,19 +34,19 @@ pub enum Busy {
     #[error("a message of its program is being handled")]
     Message,
     /// A call waits.
-    #[error("a call of its program waits for the answer")]
+    #[error("a call of its program waits for its result")]
     Call,
     /// Commands were deferred.
     #[error("commands wait for streams or for bytes")]
     Deferred,
     /// Bytes are coming or going.
-    #[error("bytes are on their way from or to its program")]
+    #[error("a transfer from or to its program is in progress")]
     Transfer,
     /// Slow commands.
-    #[error("slow commands, such as the loading of code, are carried out")]
+    #[error("slow commands, such as the loading of code, are being executed")]
     Background,
     /// A stream has work, or has failed.
-    #[error("a stream has work that is not done, waits for a host function, or has failed")]
+    #[error("a stream has unfinished work, waits for a host function, or has failed")]
     Stream,
 }
 

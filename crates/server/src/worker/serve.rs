@@ -43,7 +43,7 @@ pub fn run(mut start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
         Some(state) => return take_up(start, gpu, &snapshot, state),
         None => {}
     }
-    tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session open");
+    tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session opened");
     match welcome(start, gpu, &snapshot) {
         Some((engine, link, receiver)) => serve(&engine, &link, receiver, None),
         None => ExitCode::FAILURE,
@@ -64,7 +64,7 @@ fn welcome(
             Some((engine_of(gpu, &link, keeps_images, &exchange), link, receiver))
         }
         Err(error) => {
-            tracing::warn!("the session does not open: {error}");
+            tracing::warn!("cannot open the session: {error}");
             None
         }
     }
@@ -94,13 +94,13 @@ fn serve_fork(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state:
     // Its link is the other one's.
     let SavedSession { mut reader, next, .. } = match SavedSession::read(state, snapshot) {
         Ok(saved) => saved,
-        Err(why) => return start.refuse(&format!("the session cannot be forked: {why}")),
+        Err(why) => return start.refuse(&format!("cannot fork the session: {why}")),
     };
     let Some((engine, link, mut receiver)) = welcome(start, gpu, snapshot) else {
         return ExitCode::FAILURE;
     };
     if let Err(why) = checkpoint::restore(&engine, &mut reader, next) {
-        tracing::warn!("the session cannot be forked: {why}");
+        tracing::warn!("cannot fork the session: {why}");
         // The other worker writes no further.
         drop(reader);
         let text = format!("it cannot be forked: {why}");
@@ -130,13 +130,13 @@ fn take_up(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: Fi
     let (link, receiver, exchange) = match start.take_up(link, first_window) {
         Ok(taken_up) => taken_up,
         Err(error) => {
-            tracing::warn!("the session is not taken up: {error}");
+            tracing::warn!("cannot restore the session: {error}");
             return ExitCode::FAILURE;
         }
     };
     let engine = engine_of(gpu, &link, keeps_images, &exchange);
     if let Err(why) = checkpoint::restore(&engine, &mut reader, next) {
-        tracing::warn!("the session is not taken up: {why}");
+        tracing::warn!("cannot restore the session: {why}");
         let refused = NotTakenUp { text: why.to_string(), lacks_memory: why.lacks_memory() };
         exchange.report_restored(Some(refused));
         end_without_device(ExitCode::FAILURE);
@@ -206,7 +206,7 @@ fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver, mut taken_up
             Ok(None) => continue,
             Err(LinkError::Closed) => break ExitCode::SUCCESS,
             Err(error) => {
-                tracing::info!("the client is gone: {error}");
+                tracing::info!("the client has disconnected: {error}");
                 break ExitCode::SUCCESS;
             }
         };

@@ -34,7 +34,7 @@ fn bring_back(session: &Session) -> Result<(), String> {
         let why = match exchange.reclaim(capacity).map(|()| session.gpu().resume()) {
             Ok(Ok(())) => {
                 let time = started_at.elapsed();
-                tracing::debug!(?time, "device memory has come back");
+                tracing::debug!(?time, "device memory restored");
                 exchange.returned(time);
                 return Ok(());
             }
@@ -51,7 +51,7 @@ fn bring_back(session: &Session) -> Result<(), String> {
         if exchange.is_client_disconnected() {
             return Err("the client has gone while its device memory was to come back".to_owned());
         }
-        tracing::debug!("device memory does not come back yet: {why}");
+        tracing::debug!("device memory cannot be restored yet: {why}");
         std::thread::sleep(pause);
         pause = (pause * 2).min(MAX_PAUSE);
     }
@@ -80,7 +80,7 @@ pub fn suspend(
     match gpu.suspend(store) {
         Ok(()) => {
             let time = started_at.elapsed();
-            tracing::debug!(?time, bytes, "device memory is released");
+            tracing::debug!(?time, bytes, "device memory released");
             // Before it is brought back, of which the broker hears, too.
             exchange.suspended(bytes, time);
             leaving.has_left();

@@ -126,7 +126,7 @@ impl Uploads {
         if self.incoming.put(number, bytes) {
             session.wake();
         } else {
-            tracing::warn!("the client sent an image that it was not asked for");
+            tracing::warn!("the client sent an image that was not requested");
         }
     }
 
@@ -167,7 +167,10 @@ impl Uploads {
         let images = Arc::clone(images);
         self.cache_writer.run(move || {
             if images.keep(&buffer.contents()) != named {
-                tracing::warn!("the client sent another image than it had named; it is kept by its own hash");
+                tracing::warn!(
+                    "the client sent a different image than announced; it is cached by its own \
+                    hash"
+                );
             }
         });
     }
@@ -220,7 +223,7 @@ impl Uploads {
             // Stored under the hash that is computed here: nobody gets what another name promised.
             if images.keep(&retained.contents()) != named {
                 tracing::warn!(
-                    "the client sent other bytes than it had named; they are kept by their own hash"
+                    "the client sent different bytes than announced; they are cached by their own hash"
                 );
             }
             drop(retained);
@@ -277,7 +280,7 @@ impl CachedImages {
         match sealed(bytes) {
             Ok(memory) => self.exchange.keep_image(*hash.as_bytes(), &memory),
             Err(error) => {
-                tracing::warn!("an image is not kept, for there is no memory to hand it over: {error}")
+                tracing::warn!("cannot cache an image: allocating memory to hand it over failed: {error}")
             }
         }
         hash

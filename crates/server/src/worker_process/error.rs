@@ -15,10 +15,10 @@ pub enum WorkerError {
     #[error(transparent)]
     Control(#[from] ControlError),
     /// The client has gone.
-    #[error("the client went away before it was answered: {0}")]
+    #[error("the client disconnected before it received a response: {0}")]
     Client(#[from] io::Error),
     /// The first message must be the session's start.
-    #[error("the broker said something else before the session's start")]
+    #[error("the broker sent an unexpected message before the session's start")]
     NoStart,
     /// It would have more rights than it should.
     #[error(transparent)]

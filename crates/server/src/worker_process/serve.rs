@@ -98,9 +98,9 @@ pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchang
             Ok((ToWorker::Response { number, bytes }, descriptor)) => {
                 exchange.answered(number, bytes, descriptor);
             }
-            Ok(_) => tracing::warn!("the broker sent something that a working worker cannot use"),
+            Ok(_) => tracing::warn!("unexpected message from the broker to a worker that serves a session"),
             Err(ControlError::Damaged(error)) => {
-                tracing::warn!("a message of the broker is damaged: {error}")
+                tracing::warn!("malformed message from the broker: {error}")
             }
             Err(_) => {
                 exchange.decided(None, Decision::Stay);

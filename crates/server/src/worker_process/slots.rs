@@ -26,7 +26,7 @@ const NO_LEASE: u32 = 0;
 #[derive(Debug, Default)]
 struct Slot {
     lease: Option<u32>,
-    /// Whether a lease that is not used is to be given back.
+    /// Whether an unused lease must be released.
     is_contended: bool,
     recalled_at: Option<Instant>,
     /// Kernels that were issued and have not ended.
@@ -241,7 +241,10 @@ impl Slots {
         match threads::spawn("gpu slots", move || slots.run()) {
             Ok(_) => state.has_thread = true,
             // Leases are recalled a moment later, and kernels that end have others tried again.
-            Err(error) => tracing::debug!("no thread looks whether the GPU is idle: {error}"),
+            Err(error) => tracing::debug!(
+                "cannot start the thread that checks whether the GPU is idle: \
+                {error}"
+            ),
         }
     }
 
@@ -261,7 +264,8 @@ impl Slots {
                 }
                 if slot.requested_at.is_some_and(|at| at + SLOT_TIMEOUT <= now) {
                     tracing::warn!(
-                        "kernels are issued without a slot at the GPU: the broker has given none for {SLOT_TIMEOUT:?}"
+                        "issuing kernels without a slot of the GPU: the broker has granted none for \
+                         {SLOT_TIMEOUT:?}"
                     );
                     slot.grant(NO_LEASE, now);
                     retries = true;

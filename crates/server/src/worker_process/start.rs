@@ -118,7 +118,7 @@ impl WorkerStart {
 
     /// Says that the session cannot be taken up. Returns what the worker's process ends with.
     pub fn refuse_state(self, text: &str) -> ExitCode {
-        tracing::error!(session = %self.start.session, "the session is not taken up: {text}");
+        tracing::error!(session = %self.start.session, "cannot restore the session: {text}");
         // The broker may be gone already; the worker ends either way.
         let _ = messages::send(
             &self.control,
@@ -260,7 +260,7 @@ fn establish(
             (ToWorker::Ping { number }, _) => {
                 messages::send(control, &ToBroker::Pong { number, progress: 0 }, None)?
             }
-            _ => tracing::warn!("the broker sent something that a worker without commands cannot use"),
+            _ => tracing::warn!("unexpected message from the broker to a worker without commands"),
         }
         match upgrade.map(|upgrade| upgrade.accept(&connection)) {
             Some(Ok(link)) => return Ok(link),

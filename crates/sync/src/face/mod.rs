@@ -7,7 +7,7 @@
 //!
 //! Neither has a clock. With loom a wait with a limit lasts until it is woken, so that a test which needs the limit hangs
 //! and loom reports a deadlock. With shuttle such a wait is over soon, and [`Stopwatch`] says by chance that much time has
-//! passed or none: what hangs there is a thread that nobody wakes.
+//! passed or none: what hangs there is a thread that is never woken.
 
 #[cfg(not(any(loom, shuttle)))]
 mod condvar;

@@ -306,7 +306,7 @@ impl CommandConnection {
         let announced = resume.dialer.as_ref().and_then(|dialer| dialer.time_left());
         let window = first_window.or(announced).unwrap_or(resume.window);
         let seconds = window.as_secs();
-        tracing::warn!("the connection is lost, and resumed if that is possible within {seconds} s: {cause}");
+        tracing::warn!("connection lost; trying for {seconds} s to resume it: {cause}");
         let not_resumed = |after: Option<Duration>, why| LinkError::NotResumed {
             seconds: after.map(|after| after.as_secs()),
             cause: cause.to_string(),

@@ -1,8 +1,8 @@
 //! Delayed acknowledgements of received transfers.
 //!
-//! It may want their memory back, but each time it is told a thread wakes at either end, and takes a core
-//! from those that copy: 16 MiB in pieces of 2 came at 22 GB/s when the peer was told of each piece, and at
-//! 28 when it was not (16 cores, 2026-11-23). So it is told when nothing else is under way, as whoever waits
+//! It may want their memory back, but each time it is notified, a thread wakes at either end, and takes a core
+//! from those that copy: 16 MiB in pieces of 2 came at 22 GB/s when the peer was notified of each piece, and at
+//! 28 when it was not (16 cores, 2026-11-23). So it is notified when nothing else is under way, as whoever waits
 //! for a copy waits for its last piece; or else after a while, or when [nothing comes](DelayedAcks::take).
 //! Pure.
 
@@ -19,20 +19,20 @@ pub(super) struct DelayedAcks {
 }
 
 impl DelayedAcks {
-    /// One has come; `is_alone` if no other is under way. Whether the peer is to be told now.
+    /// One has come; `is_alone` if no other is under way. Whether the peer must be notified now.
     pub fn completed(&mut self, is_alone: bool, now: Instant) -> bool {
         self.since.get_or_insert(now);
         is_alone && self.take() || self.is_due(|| now)
     }
 
-    /// Whether the peer has to be told now, since the first of them has waited long; the clock is read only
+    /// Whether the peer must be notified now, since the first of them has waited long; the clock is read only
     /// if there are any.
     pub fn is_due(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.since.is_some_and(|since| now().saturating_duration_since(since) >= DELAYED_ACK_TIMEOUT)
             && self.take()
     }
 
-    /// Nothing comes any more, or the peer is told anyway: whether there was something to tell.
+    /// Nothing comes any more, or the peer is notified anyway: whether there was something to acknowledge.
     pub fn take(&mut self) -> bool {
         self.since.take().is_some()
     }

@@ -113,7 +113,7 @@ struct State {
 #[derive(Default)]
 struct LaneState {
     schedule: Schedule,
-    /// What the peer will be told of.
+    /// What will be acknowledged to the peer.
     delayed_acks: DelayedAcks,
     /// Threads that send.
     pool: SenderPool,
@@ -380,7 +380,7 @@ impl Lanes {
                 match opened {
                     // Whoever comes last knows whether there is one at all.
                     Err(error) if is_last && lanes.0.open.read().is_empty() => lanes.has_none(link, &error),
-                    Err(error) => tracing::warn!("going on without bulk lane {number}: {error}"),
+                    Err(error) => tracing::warn!("continuing without bulk lane {number}: {error}"),
                     Ok(()) => lanes.0.fruitless.store(0, Ordering::Relaxed),
                 }
             });
@@ -391,7 +391,7 @@ impl Lanes {
     fn has_none(&self, link: &Arc<Shared>, cause: &NotOpened) {
         let fruitless = self.0.fruitless.fetch_add(1, Ordering::Relaxed);
         if self.is_resumable() && fruitless < MAX_FRUITLESS {
-            tracing::warn!("no bulk lane could be opened, the connection is made again: {cause}");
+            tracing::warn!("cannot open a bulk lane, reconnecting: {cause}");
             std::thread::sleep(FRUITLESS_PAUSE);
             self.0.commands.break_off();
         } else {
@@ -508,8 +508,8 @@ impl Lanes {
         });
         let sent = lane.as_deref().and_then(|lane| {
             let mut outgoing = lane.outgoing.lock();
-            // SAFETY: the chunk was taken from the schedule and is not given back as sent, so its memory is still
-            // readable; of steady memory the schedule says that it may be given back when the peer has it.
+            // SAFETY: the chunk was taken from the schedule and is not released as sent, so its memory is still
+            // readable; of steady memory the schedule says that it may be released when the peer has it.
             let sent = unsafe { outgoing.as_mut()?.send_with_data(&records, start, length, steady) };
             if sent.is_err() {
                 // Its receiving thread notices, and says what came over it.
@@ -525,7 +525,7 @@ impl Lanes {
         self.complete(state)
     }
 
-    /// Tells those who wait, and gives back what is not needed any more.
+    /// Notifies waiting threads, and releases what is not needed any more.
     fn complete<'a>(&'a self, mut state: MutexGuard<'a, LaneState>) -> MutexGuard<'a, LaneState> {
         if state.over {
             state.schedule.end();

@@ -1,6 +1,6 @@
 //! Ready list (epoll) of lanes with unread bytes.
 //!
-//! The threads that receive share the lanes: whoever is done with a chunk goes on with the lane whose bytes
+//! The threads that receive share the lanes: a thread that is done with a chunk goes on with the lane whose bytes
 //! have waited longest. With a thread bound to each lane a thread that was late to wake held up the whole
 //! copy: the chunks on its lane came up to 300 us after those that were sent at the same time, a third of
 //! what a copy of 16 MiB took (16 cores, 2026-11-22).
@@ -23,7 +23,7 @@ const OVER: u64 = u64::MAX;
 
 pub(super) const NOW: Duration = Duration::ZERO;
 
-/// A lane that is one thread's alone until it is given back.
+/// A lane that is one thread's alone until it is released.
 pub(super) struct Held {
     /// Its number in the schedule.
     pub lane: usize,
@@ -40,7 +40,7 @@ impl Held {
 
 /// The lanes that nobody receives on.
 pub(super) struct Ready {
-    /// Names a lane once it has bytes, and not again before it is given back.
+    /// Names a lane once it has bytes, and not again before it is released.
     epoll: OwnedFd,
     /// Wakes everybody, for good.
     over: EventFd,
@@ -87,7 +87,7 @@ impl Ready {
     }
 
     /// The lane to receive on next, where one has bytes. The one that the calling thread had `last`, if it
-    /// was not given back, comes after all others. A thread that has `timeout` looks for so long, and keeps
+    /// was not released, comes after all others. A thread that has `timeout` looks for so long, and keeps
     /// that lane meanwhile: so short copies, which take the same few lanes each time, wake nobody.
     pub fn look(&self, mut last: Option<Held>, timeout: Duration) -> io::Result<Option<Held>> {
         let mut found = Ok(None);

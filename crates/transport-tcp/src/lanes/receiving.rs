@@ -24,7 +24,7 @@ use causeway_transport::{
     ChunkDestination, Direction, LinkError, Memory as _, ReceivedChunk, Shared, count, spawn_or_lose,
 };
 
-/// Bytes that come by way of other memory than that where they belong, so many at a time: they stay in the
+/// Bytes that come through other memory than that where they belong, so many at a time: they stay in the
 /// caches of one core.
 const ASIDE: usize = 512 << 10;
 
@@ -172,7 +172,7 @@ impl Lanes {
             link.lose(cause);
         } else if link.check().is_ok() {
             // The end of a session looks the same until its command connection ends.
-            tracing::info!("a bulk lane has ended, {live} are left: {cause}");
+            tracing::info!("a bulk lane has ended, {live} remain: {cause}");
         }
     }
 
@@ -265,7 +265,7 @@ impl Lanes {
 }
 
 impl LaneState {
-    /// Has the peer told of all chunks that have come, if it is time; whether it is.
+    /// Acknowledges all received chunks, if it is time; whether it is.
     fn acknowledge_if(&mut self, is_time: impl FnOnce(&mut DelayedAcks) -> bool) -> bool {
         let is_time = is_time(&mut self.delayed_acks);
         if is_time {
@@ -363,7 +363,7 @@ fn receive_chunk(
     Ok(())
 }
 
-/// Receives bytes by way of other memory; `take` gets some at a time, and how many came before them.
+/// Receives bytes through other memory; `take` gets some at a time, and how many came before them.
 fn receive_aside(
     incoming: &mut Incoming,
     length: usize,

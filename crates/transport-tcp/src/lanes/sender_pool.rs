@@ -1,6 +1,6 @@
 //! Sender thread pool: how many threads send, look for work, or sleep.
 //!
-//! Counted under the lock of the lanes, and exactly: a thread that nobody knows to be asleep is never woken.
+//! Counted under the lock of the lanes, and exactly: a thread that is not known to be asleep is never woken.
 
 /// The threads that send.
 #[derive(Debug, Default)]

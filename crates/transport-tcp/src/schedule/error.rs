@@ -15,11 +15,11 @@ pub enum LaneError {
         sent: u64,
     },
     /// The peer names a lane by a number that is taken or too large.
-    #[error("it names lane {0}, which cannot be")]
+    #[error("it names lane {0}, which does not exist")]
     Number(u32),
     /// What a lane lost cannot be sent again.
     #[error(
-        "a bulk lane died with bytes on it whose source has changed since, so that they cannot be sent again"
+        "a bulk lane failed with bytes in flight whose source has changed since, so they cannot be sent again"
     )]
     Unrepeatable,
 }

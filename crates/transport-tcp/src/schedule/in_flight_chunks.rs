@@ -21,7 +21,7 @@ struct Lane {
     number: Option<u32>,
     /// Whether the lane takes references to steady memory as fast as they are given.
     refers: bool,
-    /// Whether its number is still to be told to the peer.
+    /// Whether its number must still be sent to the peer.
     is_new: bool,
     busy: bool,
     /// Whether nothing is sent on it any more.
@@ -36,7 +36,7 @@ struct Lane {
     unconfirmed: VecDeque<Part>,
     /// Chunks that came whole.
     received: u64,
-    /// As many of them as the peer has been told of.
+    /// As many of them as the peer has been notified of.
     acknowledged: u64,
     acknowledgement_due: bool,
     /// How often something was sent.
@@ -50,7 +50,7 @@ impl Lane {
         !self.busy && !self.dead && self.number.is_some()
     }
 
-    /// What the peer has to be told of the chunks that came.
+    /// What must be sent to the peer about the chunks that came.
     fn take_acknowledgement(&mut self) -> Option<LaneRecord> {
         let lane = self.number.filter(|_| self.acknowledgement_due)?;
         (self.acknowledgement_due, self.acknowledged) = (false, self.received);
@@ -97,7 +97,7 @@ pub(super) struct Report {
 #[derive(Default)]
 pub(super) struct InFlightChunks {
     lanes: Vec<Lane>,
-    /// Lanes that have ended here, as the peer must be told: number and chunks received.
+    /// Lanes that have ended here, to be reported to the peer: number and chunks received.
     ended: Vec<(u32, u64)>,
     /// Of these, the first ones that have been told since a lane ended last.
     reported: usize,
@@ -140,7 +140,7 @@ impl InFlightChunks {
         self.lanes.iter().filter(|lane| !lane.dead).count()
     }
 
-    /// A free lane whose number the peer has to be told first.
+    /// A free lane whose number must be sent to the peer first.
     pub fn take_new(&mut self) -> Option<(usize, u32)> {
         let at = self.lanes.iter().position(|lane| lane.is_free() && lane.is_new)?;
         self.lanes[at].is_new = false;
@@ -175,7 +175,7 @@ impl InFlightChunks {
         self.lanes.iter().all(|lane| lane.refers)
     }
 
-    /// What the peer has to be told.
+    /// What must be sent to the peer.
     pub fn take_records(&mut self) -> Vec<LaneRecord> {
         let unreported = self.ended.get(self.reported..).unwrap_or_default();
         let ended = unreported.iter().map(|&(lane, received)| LaneRecord::Ended { lane, received });

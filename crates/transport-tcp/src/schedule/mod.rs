@@ -8,7 +8,7 @@
 //! (*acknowledgement*), those of all lanes on whichever is free so that few threads have to wake for them,
 //! and once more when a lane has ended (*report*): what was sent behind that many chunks never arrived,
 //! exactly that is sent again, and so no byte is lost and none written twice. It takes memory that is still
-//! as it was; a transfer whose memory has been given back cannot be repaired, and the link is lost.
+//! as it was; a transfer whose memory has been released cannot be repaired, and the link is lost.
 //!
 //! Nothing here touches a socket, a clock or the memory of a transfer.
 //!
@@ -38,7 +38,7 @@ pub(super) use orders::{Chunk, OrderId};
 pub(super) struct Task {
     /// The lane, which is busy until [`Schedule::sent`].
     pub lane: usize,
-    /// What the peer has to be told; it goes out first.
+    /// What must be sent to the peer; it goes out first.
     pub records: Vec<LaneRecord>,
     /// What follows.
     pub chunk: Option<Chunk>,
@@ -166,12 +166,12 @@ impl Schedule {
         self.in_flight.received(lane)
     }
 
-    /// The peer has to be told of all chunks that have come.
+    /// The peer has to be notified of all chunks that have come.
     pub fn acknowledge(&mut self) {
         self.in_flight.acknowledge();
     }
 
-    /// Nothing more is received on a lane; the peer has to be told.
+    /// Nothing more is received on a lane; the peer must be notified.
     pub fn ended(&mut self, lane: usize) {
         self.in_flight.ended(lane);
     }
@@ -208,7 +208,7 @@ impl Schedule {
         self.orders.is_consumed(order)
     }
 
-    /// Whether the memory of a consumed transfer may be given back: nothing of it went over a lane that has
+    /// Whether the memory of a consumed transfer may be released: nothing of it went over a lane that has
     /// died, as far as is known, without the peer having said what came; and of a steady one, which the
     /// kernel may read until then, the peer has everything.
     pub fn may_release(&self, order: OrderId) -> bool {
@@ -225,7 +225,7 @@ impl Schedule {
         self.orders.release(order);
     }
 
-    /// The link has ended: nothing more is sent, and what nobody reads is given back.
+    /// The link has ended: nothing more is sent, and what nobody reads is released.
     pub fn end(&mut self) {
         self.in_flight.end();
         self.orders.end();

@@ -16,7 +16,7 @@ pub(crate) type OrderId = u64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub(super) order: OrderId,
-    /// What the peer is told of it.
+    /// What is sent to the peer about it.
     pub header: ChunkHeader,
     /// Where its bytes are.
     pub start: Address,
@@ -38,7 +38,7 @@ struct Progress {
     in_flight: usize,
     /// Chunks that were taken and of which the peer has not said that it has them.
     unconfirmed: usize,
-    /// Whether the memory has been given back.
+    /// Whether the memory has been released.
     released: bool,
 }
 
@@ -208,8 +208,8 @@ impl Orders {
         self.known.get(&order).is_none_or(Progress::is_consumed)
     }
 
-    /// Whether the memory of a transfer may still be read: of a steady one by the kernel, of a repeatable one to send it
-    /// again, until the peer has everything.
+    /// Whether the memory of a transfer may still be read: of a steady one by the kernel, of a repeatable one
+    /// to send it again, until the peer has everything.
     pub fn is_read(&self, order: OrderId) -> bool {
         let is_retained = |known: &Progress| self.is_repeatable || known.order.options.steady;
         self.known.get(&order).is_some_and(|known| is_retained(known) && known.unconfirmed > 0)

@@ -107,7 +107,7 @@ impl VerbsCapability {
 }
 
 /// Lets a client join over verbs on the connection that it has opened for that: the worker's part. What fails
-/// is told to the client, which then stays on TCP.
+/// is reported to the client, which then stays on TCP.
 pub fn offer(setup: Connection, hello: &VerbsHello) -> Result<Joined, UpgradeError> {
     offer_with(setup, hello, || Ok(Settings::from_environment()?))
 }

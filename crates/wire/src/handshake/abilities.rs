@@ -38,7 +38,7 @@ impl CommandTable {
         Self { fingerprints }
     }
 
-    /// What the other end is told.
+    /// What is sent to the other end.
     pub fn known(&self) -> KnownCommands {
         let count = self.fingerprints.len() - 1;
         KnownCommands { count: count as u16, fingerprint: self.fingerprints[count] }
@@ -47,7 +47,7 @@ impl CommandTable {
     /// How many commands both ends know.
     ///
     /// # Errors
-    /// When the ends mean different commands by one number, as far as that can be told here: whoever knows
+    /// When the ends mean different commands by one number, as far as that can be known here: whoever knows
     /// more commands can tell.
     pub fn common(&self, peer: KnownCommands) -> Result<u16, OtherCommands> {
         match self.fingerprints.get(usize::from(peer.count)) {
@@ -101,7 +101,7 @@ impl Features {
     }
 }
 
-/// What an end tells of itself once the versions agree. It travels behind its length, so that a later release
+/// Description of an end, sent once the versions agree. It travels behind its length, so that a later release
 /// can append to it and an earlier one reads what it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {

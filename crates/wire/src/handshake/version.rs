@@ -36,7 +36,7 @@ pub enum VersionMismatch {
 /// What this end is, for agreeing with the other one.
 #[derive(Debug, Clone)]
 pub struct OwnVersion {
-    /// What it tells of itself.
+    /// Its description of itself.
     pub offer: Offer,
     /// The commands that it knows.
     pub commands: CommandTable,

@@ -21,7 +21,7 @@ pub enum PeerMessage {
         /// into its device's memory.
         by_rdma: bool,
     },
-    /// The bytes of a transfer lie here, for the reader's network card to fetch. They are given back after
+    /// The bytes of a transfer lie here, for the reader's network card to fetch. They are released after
     /// that.
     Region {
         /// The number of the transfer, which does not come otherwise then.

@@ -22,13 +22,13 @@ pub enum DeviceError {
     NoProgram(PathBuf),
     /// There is no library that makes teams.
     #[error(
-        "there is no {}, which makes teams of kernels: install the package causeway-client, or build it with \
-         `cargo build -p causeway-comm` of the sources and name it by --library",
+        "there is no {}, which creates teams of kernels: install the package causeway-client, or build it \
+         with `cargo build -p causeway-comm` of the sources and name it by --library",
         .0.display()
     )]
     NoLibrary(PathBuf),
     /// There is no folder for a link to the library.
-    #[error("a folder in which the program finds libcauseway_comm.so cannot be made: {0}")]
+    #[error("cannot create a folder for libcauseway_comm.so: {0}")]
     Folder(io::Error),
     /// The results are lost.
     #[error(transparent)]

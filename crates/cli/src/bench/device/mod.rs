@@ -1,5 +1,5 @@
 //! `causeway bench device`: kernels that communicate by themselves. The measuring itself is that of
-//! `bench/device`, and what becomes of its figures `causeway_measure::device`'s.
+//! `bench/device`, and what happens to its figures `causeway_measure::device`'s.
 //!
 //! | module | contents |
 //! | --- | --- |

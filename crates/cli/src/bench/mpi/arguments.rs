@@ -30,7 +30,7 @@ use crate::server::OnArguments;
 pub struct MpiArguments {
     /// What is measured: latency, bandwidth (and message rate), bidirectional, copy (bare copies within a
     /// GPU, without messages), and the calls allreduce, bcast, allgather, alltoall, reduce, reduce-scatter
-    /// (of equal blocks), gather, scatter and scan, each beside the same call by way of pinned memory of the
+    /// (of equal blocks), gather, scatter and scan, each beside the same call through pinned memory of the
     /// host.
     #[arg(
         long,
@@ -174,9 +174,10 @@ fn channel_help() -> String {
         channels.into_iter().map(Channel::name).collect::<Vec<_>>().join(separator)
     };
     format!(
-        "Channels, each measured by itself: auto (Causeway chooses), {}, {} (as between hosts, here through this host's own \
-         network), none (without the interposer: how the MPI itself does it, if it takes memory on GPUs). With one channel by \
-         itself, messages of 79 bytes and more go by it; with auto, those from CAUSEWAY_COMM_THRESHOLD on",
+        "Channels, each measured by itself: auto (Causeway chooses), {}, {} (as between hosts, here through \
+         this host's own network), none (without the interposer: how the MPI itself does it, if it takes \
+         memory on GPUs). With one channel by itself, messages of 79 bytes and more use it; with auto, those \
+         of at least CAUSEWAY_COMM_THRESHOLD bytes do",
         names(within_host, ", "),
         names(between_hosts, " and ")
     )

@@ -9,8 +9,8 @@ use crate::bench::error::{ResultsError, TargetError};
 use crate::mpirun::MpirunError;
 
 /// Why a channel is not measured between containers.
-pub const NO_IPC: &str = "cudaIPC opens no memory of a process in another PID namespace, so ipc is left out where \
-     ranks are isolated";
+pub const NO_IPC: &str = "cudaIPC cannot open memory of a process in another PID namespace, so ipc is \
+     omitted for isolated ranks";
 
 /// Why no message was measured.
 #[derive(Debug, Error)]
@@ -29,10 +29,10 @@ pub enum MpiError {
     )]
     NoProgram(PathBuf),
     /// What was asked for cannot be.
-    #[error("nothing is left to measure: {NO_IPC}")]
+    #[error("there is nothing to measure: {NO_IPC}")]
     NothingLeft,
     /// There is no folder that containers can share.
-    #[error("a folder that the containers share cannot be made: {0}")]
+    #[error("cannot create a folder that the containers share: {0}")]
     Folder(io::Error),
     /// The results are lost.
     #[error(transparent)]

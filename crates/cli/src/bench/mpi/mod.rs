@@ -1,5 +1,5 @@
 //! `causeway bench mpi`: messages between GPUs in an MPI program. The measuring itself is that of
-//! `mpi/bench`, and what becomes of its figures `causeway_measure::mpi`'s.
+//! `mpi/bench`, and what happens to its figures `causeway_measure::mpi`'s.
 //!
 //! | module | contents |
 //! | --- | --- |

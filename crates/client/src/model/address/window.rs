@@ -96,7 +96,8 @@ fn find(offered: snapshot::Window) -> Option<&'static Window> {
         }
         Err(cause) => {
             info!(
-                "{} bytes of addresses at {:#x} cannot be reserved ({cause}); every allocation asks the server",
+                "cannot reserve {} bytes of addresses at {:#x} ({cause}); every allocation is a call to the \
+                 server",
                 offered.size, offered.address
             );
             None
@@ -127,7 +128,10 @@ pub fn at(address: u64) -> Option<&'static Window> {
 /// Notes that a server cannot reserve the window.
 pub fn lose(server: usize) {
     if !WINDOWS.of_servers[server].is_lost.swap(true, Ordering::Relaxed) {
-        info!("the server's driver cannot reserve the window of addresses; every allocation asks the server");
+        info!(
+            "the server's driver cannot reserve the window of addresses; every allocation is a call to the \
+            server"
+        );
     }
 }
 

@@ -41,7 +41,7 @@ impl PendingWrites {
         self.transfers.iter().try_for_each(|transfer| transfer.wait())
     }
 
-    /// The same, whatever becomes of each: the first error.
+    /// The same, even if some fail: the first error.
     pub fn wait_all(&self) -> Result<(), CUresult> {
         let mut outcome = Ok(());
         for transfer in &self.transfers {

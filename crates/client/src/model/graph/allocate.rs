@@ -67,7 +67,7 @@ impl Allocation {
         // SAFETY: the caller's list of access descriptions has `accessDescCount` entries or is null.
         let others = unsafe { crate::arguments::list(parameters.accessDescs, parameters.accessDescCount) }?;
         if others.iter().any(|access| access.location.id != device) {
-            return Err(crate::log::refuse_use!("memory of graphs that other devices reach"));
+            return Err(crate::log::refuse_use!("memory of graphs that other devices access"));
         }
         Self::on(graph, before, device, parameters.bytesize, backing)
     }

@@ -1,6 +1,6 @@
 //! Addresses that a graph has for its memory, and the memory there, which there is while it is needed.
 //!
-//! Addresses are taken from the session's window when a node is made, and so ask nobody. The memory is made
+//! Addresses are taken from the session's window when a node is made, and so need no request. The memory is made
 //! for the first executable graph, since copies and fills of the device's memory are checked then. It goes
 //! when no executable graph is left and their launches are done: at once if that is known, else when somebody
 //! asks ([`trim`]). Where there is no window memory and addresses come and go together.

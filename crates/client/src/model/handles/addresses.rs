@@ -39,7 +39,7 @@ pub fn address_of(index: u32, generation: u32) -> u64 {
     base() + (u64::from(low(generation)) << SLOT_BITS | u64::from(index)) * (1 << STEP_BITS)
 }
 
-/// The slot that an address means, and the low bits of the generation; nothing for what is no address of a
+/// The slot that an address means, and the low bits of the generation; nothing for one that is not an address of a
 /// handle.
 #[inline]
 pub fn meant_by(address: u64) -> Option<(u32, u32)> {

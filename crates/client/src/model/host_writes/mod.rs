@@ -15,7 +15,7 @@
 //!   they go to (`model/context/pending_writes.rs`): a thread of the program that polls must not
 //!   find a byte of a later copy before the bytes of an earlier one. What comes of a transfer when all that
 //!   has finished goes in place; what comes before that into a *bounce buffer*, and is stored in place when
-//!   everything before it has finished, few bytes by whoever finds that, more by a thread of its own. A
+//!   everything before it has finished, few bytes by the thread that finds that, more by a thread of its own. A
 //!   transfer has finished when its bytes are in place, so every wait stays right.
 //! - *Read after write*: a copy to a device whose source may still be written reads it when its stream gets
 //!   there (`copy/upload.rs`), and a host function runs when the bytes before it are in place

@@ -52,9 +52,7 @@ pub fn carry_out(stores: impl IntoIterator<Item = Store>) {
             Some(store)
         } else {
             if let Err(cause) = STORES.ensure(start) {
-                error!(
-                    "no thread for copies that arrive early could be started, so others store them: {cause}"
-                );
+                error!("cannot start the thread for copies that arrive early, so others store them: {cause}");
             }
             STORES.send(store).err()
         };

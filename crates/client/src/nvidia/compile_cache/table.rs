@@ -84,7 +84,7 @@ unsafe extern "C" fn compiled_key(
 
 unsafe extern "C" fn release_compiled_key(key: *mut Key) -> CUresult {
     if !key.is_null() {
-        // SAFETY: it came from `compiled_key`, and is given back once.
+        // SAFETY: it came from `compiled_key`, and is released once.
         drop(unsafe { Box::from_raw(key) });
     }
     CUresult::CUDA_SUCCESS

@@ -103,9 +103,7 @@ fn insert_named(
 ) -> Result<PendingImage, CUresult> {
     let start = |queue| threads::spawn("images", move || serve(&queue));
     PENDING.sender.ensure(start).map_err(|cause| {
-        info!(
-            "an image cannot be offered to the server, as no thread for sending it could be started: {cause}"
-        );
+        info!("cannot offer an image to the server: starting a thread to send it failed: {cause}");
         CUresult::CUDA_ERROR_OPERATING_SYSTEM
     })?;
     let image = PendingImage { server, number: device::fresh(), length: length as u64, hash: hash.into() };
@@ -134,7 +132,7 @@ pub fn known(number: u64) {
 pub fn requested(server: usize, number: u64) {
     // Without the thread nothing was ever offered.
     if PENDING.sender.send((server, number)).is_err() {
-        error!("the server asks for image {number}, which it was not offered");
+        error!("the server requests image {number}, which was not offered");
     }
 }
 
@@ -145,7 +143,7 @@ fn serve(numbers: &Receiver<(usize, u64)>) {
         // The entry stays while its bytes are being read, so that whoever they belong to waits.
         match PENDING.offers.take(number) {
             Some(bytes) => send(server, number, &bytes),
-            None => error!("the server asks for image {number}, which it was not offered"),
+            None => error!("the server requests image {number}, which was not offered"),
         }
         known(number);
     }

@@ -32,7 +32,10 @@ pub fn watch() {
     if !IS_WATCHED.swap(true, Ordering::Relaxed)
         && let Err(cause) = threads::spawn("flags", serve)
     {
-        info!("kernels do not see what is written while they run, for want of a thread: {cause}");
+        info!(
+            "kernels do not see data that is written while they run, since starting a thread failed: \
+            {cause}"
+        );
     }
 }
 

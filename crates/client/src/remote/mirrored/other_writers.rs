@@ -12,7 +12,7 @@
 //!   socket, a device that is neither a terminal nor one of the kernel's own like `/dev/null`.
 //!
 //! Asking takes about 20 us and 5 us more for each descriptor, so it is not done at each command. That loses
-//! nothing: whoever holds a page for writing has marked it once, when it was looked up. So a page that is
+//! nothing: a process that holds a page for writing has marked it once, when it was looked up. So a page that is
 //! found written may be held from then on, and is compared at each command until this module says that
 //! nobody is there who could hold it.
 

@@ -73,8 +73,8 @@ impl Region {
         }
     }
 
-    /// Watches the pages of this process, in a forked child: the kernel has forgotten which it watched of the parent's. All
-    /// is compared once.
+    /// Watches the pages of this process, in a forked child: the kernel has forgotten which it watched of the
+    /// parent's. All is compared once.
     pub fn after_fork(&mut self) {
         self.watched = watch(self.host, self.len(), self.pages);
         self.compare_next(0..self.len());
@@ -171,7 +171,7 @@ impl Region {
         self.bytes(part.start.saturating_sub(WORD - 1)..(part.end + WORD - 1).min(self.len()))
     }
 
-    /// Agrees on bytes from `at` on, whatever has become of them since.
+    /// Agrees on bytes from `at` on, whatever its state since.
     pub fn agree(&mut self, at: usize, bytes: &[u8]) {
         self.base[at..at + bytes.len()].copy_from_slice(bytes);
     }

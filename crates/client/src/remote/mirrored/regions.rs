@@ -74,8 +74,8 @@ pub fn mirror(range: &Range) -> Result<u64, CUresult> {
             return Ok(device);
         }
         error!(
-            "the server has chosen the address {device:#x} for registered memory, which another server has \
-             chosen before"
+            "the server has chosen the address {device:#x} for registered memory, which another server \
+             already uses"
         );
         session::call_in(range.context, &calls::mirror_free { mirror: device })?;
         Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
@@ -316,7 +316,7 @@ fn map(page: usize) -> Result<(), CUresult> {
         // SAFETY: mapped just now, by a system that does not know the flag.
         unsafe { libc::munmap(mapped, page_size()) };
     }
-    Err(refuse_use!("a __managed__ variable at {page:#x}, where this process has something else"))
+    Err(refuse_use!("a __managed__ variable at {page:#x}, where this process has another mapping"))
 }
 
 #[cfg(test)]

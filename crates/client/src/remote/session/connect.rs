@@ -242,7 +242,7 @@ fn connect(callbacks: &'static dyn SessionCallbacks) -> Result<(), ConnectFailur
     if devices.is_empty() {
         close_all(&mut granted);
         let why = match granted.len() {
-            1 if all == 0 => "the server has no device to offer".to_owned(),
+            1 if all == 0 => "the server offers no device".to_owned(),
             1 => {
                 format!("the server has {all} device(s), and CUDA_VISIBLE_DEVICES lets the program see none")
             }
@@ -279,7 +279,7 @@ fn open_windows(session: &Session) {
     window::offer(session.server, session.snapshot.device_window);
     crate::model::host_window::open(session.snapshot.host_window);
     if let Err(cause) = crate::model::host_window::managed().open(session.snapshot.managed_window) {
-        info!("no addresses for managed memory of devices ({cause}): it is the host's");
+        info!("no addresses for managed memory of devices ({cause}): it is in host memory");
     }
 }
 

@@ -95,18 +95,18 @@ fn forkable() -> Result<&'static Session, String> {
     }
     if session.link.is_one_sided() {
         return Err(
-            "network cards have memory of the process, which the child would not have: connect it with \
-                    CAUSEWAY_VIA=tcp"
+            "memory of the process is registered with network cards, which the child would lose: connect \
+                    with CAUSEWAY_VIA=tcp"
                 .to_owned(),
         );
     }
     if !session.can_fork {
-        return Err("its server is of a release that forks no sessions: update the server".to_owned());
+        return Err("its server's release cannot fork sessions: update the server".to_owned());
     }
     let features = describe_process(COMMANDS, Vec::new()).abilities.features;
     if !session.link.is_resumable() && !features.contain(Features::FORKS) {
         return Err(
-            "the server keeps nothing by which another worker could make its state again: start the \
+            "the server keeps no journal from which another worker could recreate its state: start the \
                     program with CAUSEWAY_FORK=1"
                 .to_owned(),
         );
@@ -119,9 +119,8 @@ fn forkable() -> Result<&'static Session, String> {
 fn must_be_private() -> Result<(), String> {
     if mirrored::shared::is_any_now() {
         return Err(
-            "it has pinned, registered or managed memory that is its worker's, too, which the child would \
-                    have in common with it: connect it with CAUSEWAY_VIA=tcp, free the memory, or allocate it \
-                    after the fork"
+            "it shares pinned, registered or managed memory with its worker, which the child would share as \
+                    well: connect with CAUSEWAY_VIA=tcp, free the memory, or allocate it after the fork"
                 .to_owned(),
         );
     }
@@ -154,7 +153,7 @@ fn hold(session: &Session) -> Result<Prepared, String> {
     let flushed = session.link.flush();
     rest(session)?;
     let proceeds = if flushed.is_err() || bytes_sent(session) != sent {
-        Err("something of the program was sent to the server meanwhile: fork again".to_owned())
+        Err("the program sent something to the server meanwhile: fork again".to_owned())
     } else {
         // The state now waits for the child, which hears by a refusal if anything fails.
         match request(&mut prepared.server, MoveRequest::Proceed) {
@@ -250,7 +249,7 @@ pub fn in_parent(child: Option<libc::pid_t>) {
                 prepared.started_at.elapsed().as_secs_f64() * 1e3
             ),
             // The child says so, too.
-            Err(why) => info!("the child has not got the state of the session: {why}"),
+            Err(why) => info!("the child did not receive the state of the session: {why}"),
         }
     } else {
         // Otherwise the end of the connection says the same in a while.
@@ -289,7 +288,7 @@ pub fn in_child() -> Result<(), String> {
     // The parent's connection is this process's, too, until it is closed here.
     drop(prepared);
     if !is_unchanged {
-        return Err("something of the parent was sent to the server while it forked: fork again".to_owned());
+        return Err("the parent sent something to the server while it forked: fork again".to_owned());
     }
     copy_threads::after_fork();
     host_writes::forget_thread();
@@ -316,6 +315,6 @@ fn request(server: &mut Exchange, what: MoveRequest) -> Result<MoveReply, String
         Ok(Reply::Move(reply)) => Ok(reply),
         Ok(Reply::Refused { text }) => Err(text.to_string()),
         Ok(_) => Err("the server sent another reply".to_owned()),
-        Err(cause) => Err(format!("the server's reply cannot be understood: {cause}")),
+        Err(cause) => Err(format!("malformed reply from the server: {cause}")),
     }
 }

@@ -346,7 +346,7 @@ impl Session {
     /// Hands memory to the worker, for a command that names its number.
     pub fn hand_over(&self, number: u64, memory: &SealedMemory) -> Result<(), CUresult> {
         self.link.send_descriptor(number, memory).map_err(|cause| {
-            info!("memory cannot be handed to the server: {cause}");
+            info!("cannot pass memory to the server: {cause}");
             CUresult::CUDA_ERROR_NOT_SUPPORTED
         })
     }
@@ -354,7 +354,7 @@ impl Session {
     /// Hands a file in memory to the worker, for a command that names its number.
     pub fn hand_over_file(&self, number: u64, file: BorrowedFd<'_>) -> Result<(), CUresult> {
         self.link.send_allocation(number, file).map_err(|cause| {
-            info!("a file cannot be handed to the server: {cause}");
+            info!("cannot pass a file to the server: {cause}");
             CUresult::CUDA_ERROR_NOT_SUPPORTED
         })
     }
@@ -391,7 +391,7 @@ pub fn close() {
     if let Some(path) = PROCESS.path(&STATS) {
         let path = statistics::file_of(&path, std::process::id());
         if let Err(cause) = files::write(&path, &report()) {
-            error!("the counts could not be written to {} (CAUSEWAY_STATS): {cause}", path.display());
+            error!("cannot write the counts to {} (CAUSEWAY_STATS): {cause}", path.display());
         }
     }
 }

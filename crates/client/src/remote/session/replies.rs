@@ -105,7 +105,7 @@ impl Replies {
         outcome.status = status;
         outcome.payload.clear();
         outcome.payload.extend_from_slice(payload);
-        // Unlocked first: who waits takes it at once. When the link ends meanwhile this call may be told that
+        // Unlocked first: who waits takes it at once. When the link ends meanwhile this call may be informed that
         // instead.
         drop(outcome);
         slot.waiting.end(number)
@@ -201,8 +201,8 @@ impl CommonCommands {
         if !logged.contains(&(opcode as u16)) {
             logged.push(opcode as u16);
             error!(
-                "{} is not supported with the server {target}: it is Causeway {}, which does not know that yet, and \
-                 this library is {}; update the server",
+                "{} is not supported by the server {target}: the server is Causeway {}, and this library is \
+                 {}; update the server",
                 opcode.name(),
                 self.release,
                 env!("CARGO_PKG_VERSION")

@@ -223,7 +223,7 @@ pub(super) fn via_client(
             && let Err(status) = carry(destination, &writing, source, &reading)
         {
             error!(
-                "a copy between devices of two servers failed on its way through this machine ({})",
+                "a copy between devices of two servers failed on the way through this machine ({})",
                 status.0
             );
             if let Ok(session) = session::of(writing.context) {

@@ -2,7 +2,7 @@
 //!
 //! Synchronous copies may return before the device has the bytes.
 //!
-//! A copy can be *published*: the server puts all that it gets afterwards behind it, in whichever
+//! A copy can be *published*: the server puts all that it gets afterwards behind it, in any
 //! stream. Its call returns when the source may change, and whoever asks how far the work before it is waits
 //! for it, so that the program finds what it would find had the copy been waited for. That holds for what
 //! this program can ask for: memory that another process or another server may use is not published. And
@@ -12,7 +12,7 @@
 //!
 //! Long copies are published over shared memory alone, where the server has the bytes as soon as they have
 //! left the program's memory: there the call of a pageable copy returns in half the time. Elsewhere it has to
-//! be told that they have come, and who waits for the device afterwards would wait for a second answer (on an
+//! be informed that they have come, and who waits for the device afterwards would wait for a second answer (on an
 //! H200 up to 18 us less for the call and up to 25 more for both, 2026-11-23).
 
 use super::endpoint::Mode;

@@ -234,7 +234,7 @@ fn share(allocation: Handle<Allocation>, nowhere: Handle<Context>, pages: &Seale
         .hand_over(number, pages)
         .and_then(|()| send::call_in(nowhere, &calls::client_allocation_create { allocation, size, number }));
     if let Err(status) = shared {
-        info!("the server makes no allocations of memory of this process ({status:?}): it is mirrored");
+        info!("the server cannot allocate in memory of this process ({status:?}): it is mirrored");
         IS_REFUSED.store(true, Ordering::Relaxed);
     }
     shared.is_ok()

@@ -78,7 +78,7 @@ pub fn create_in_host(size: u64, properties: AllocationProperties) -> Result<Han
     let nowhere = Handle::null_of(current.server());
     if !is_supported(nowhere.server()) {
         return Err(refuse_use!(
-            "memory of the host by virtual memory management: the server's driver has none"
+            "host memory by virtual memory management: the server's driver does not support it"
         ));
     }
     if !size.is_multiple_of(send::opened(nowhere.server())?.granularity()) {
@@ -100,7 +100,7 @@ pub fn host_granularity() -> Result<u64, CUresult> {
     let server = context::current_or_none().server();
     if !is_supported(server) {
         return Err(refuse_use!(
-            "memory of the host by virtual memory management: the server's driver has none"
+            "host memory by virtual memory management: the server's driver does not support it"
         ));
     }
     Ok(send::opened(server)?.granularity())

@@ -23,7 +23,7 @@ pub enum BarError {
     )]
     NoModule,
     /// It may not be used.
-    #[error("/dev/gdrdrv cannot be opened: {0}")]
+    #[error("cannot open /dev/gdrdrv: {0}")]
     Open(#[source] io::Error),
     /// It is another version.
     #[error("the kernel module gdrdrv has version {major}.{minor}, and 2.0 or a later 2.x is needed")]
@@ -34,10 +34,10 @@ pub enum BarError {
         minor: u32,
     },
     /// It does not say its version.
-    #[error("the kernel module gdrdrv does not say its version, as one before 2.0: {0}")]
+    #[error("the kernel module gdrdrv does not report its version, so it is older than 2.0: {0}")]
     NoVersion(#[source] io::Error),
     /// Memory is not pinned.
-    #[error("gdrdrv does not pin {bytes} bytes of the GPU's memory: {cause}")]
+    #[error("gdrdrv cannot pin {bytes} bytes of the GPU's memory: {cause}")]
     Pin {
         /// How many there were.
         bytes: usize,
@@ -45,7 +45,7 @@ pub enum BarError {
         cause: io::Error,
     },
     /// Memory is not mapped.
-    #[error("{bytes} bytes of the GPU's memory cannot be mapped: {cause}{}", advice(cause))]
+    #[error("cannot map {bytes} bytes of the GPU's memory: {cause}{}", advice(cause))]
     Map {
         /// How many there were.
         bytes: usize,
@@ -53,24 +53,23 @@ pub enum BarError {
         cause: io::Error,
     },
     /// The driver makes no dma-buf.
-    #[error("the GPU's driver makes no dma-buf of its memory: {0}")]
+    #[error("the GPU's driver cannot export its memory as a dma-buf: {0}")]
     NoDmaBuf(#[source] CudaError),
     /// The GPU is elsewhere.
-    #[error("the GPU is a server's, whose BAR is not on this host")]
+    #[error("the GPU is on a server, and its BAR is not on this host")]
     Remote,
     /// It cannot be reached, as was found out before.
     #[error("{0}")]
     Unusable(&'static str),
     /// Not in the allocation.
-    #[error("the bytes do not lie in one allocation")]
+    #[error("the bytes are not in one allocation")]
     Outside,
 }
 
 fn advice(cause: &io::Error) -> &'static str {
     match cause.raw_os_error() {
         Some(ENOTSUPP | libc::ENODEV | libc::EOPNOTSUPP) => {
-            ". NVIDIA's driver lets no dma-buf of a GPU's memory be mapped here (those of CUDA 13.3 and \
-             later do)"
+            ". This NVIDIA driver cannot map a dma-buf of GPU memory (those of CUDA 13.3 and later can)"
         }
         Some(libc::ENOMEM) => ". The BAR may be full",
         _ => "",

@@ -23,7 +23,7 @@ pub(super) fn mapping_method(
 ) -> Result<MappingMethod, &'static str> {
     static METHOD: OnceLock<Result<MappingMethod, String>> = OnceLock::new();
     if memory.is_managed {
-        return Err("managed memory moves between host and GPU, and has no place in the BAR");
+        return Err("managed memory moves between host and GPU, and has no fixed address in the BAR");
     }
     METHOD
         .get_or_init(|| find(driver, memory))
@@ -169,7 +169,7 @@ impl Window {
     /// Makes what devices have written seen by the processor, or the other way round, where the kernel asks
     /// for that.
     fn synchronise(&self, writes: bool, ends: bool) {
-        /// `DMA_BUF_IOCTL_SYNC`, and the flags of what it is told.
+        /// `DMA_BUF_IOCTL_SYNC`, and its flags.
         const SYNC: c_ulong = 0x4008_6200;
         const READ: u64 = 1;
         const WRITE: u64 = 2;

@@ -1,6 +1,7 @@
-//! Channels `rdma` and `loopback`: by network cards, between two hosts, or by one of this host, which reads one rank's memory
-//! and writes the other's. The receiver's card reads the sender's memory. A card reaches a GPU's memory where both drivers
-//! can (GPUDirect RDMA); otherwise bytes pass through memory of the host, at the end where it does not.
+//! Channels `rdma` and `loopback`: by network cards, between two hosts, or by one of this host, which reads
+//! one rank's memory and writes the other's. The receiver's card reads the sender's memory. A card reaches a
+//! GPU's memory where both drivers can (GPUDirect RDMA); otherwise bytes pass through memory of the host, at
+//! the end where it does not.
 //!
 //! `path` has what each end keeps of the two joined cards, `read` the receiver's reads.
 
@@ -98,7 +99,7 @@ impl ChannelOps for Rdma {
     }
 }
 
-/// Lets the peer's card read the payload where it lies, or else out of slots.
+/// Lets the peer's card read the payload in place, or else out of slots.
 fn send(
     sender: &mut PayloadSender<'_>,
     channel: Channel,

@@ -34,8 +34,8 @@ pub(crate) struct RdmaTarget {
 }
 
 impl RdmaTarget {
-    /// Joins the receiver's card with one here: the answer to `Join` with so many more queue pairs. None where that cannot
-    /// be, which the receiver has been told then, or knows.
+    /// Joins the receiver's card with one here: the answer to `Join` with so many more queue pairs. None
+    /// where that cannot be, which the receiver has been told then, or knows.
     pub(crate) fn join(connection: &Connection, more: u16) -> Result<Option<Self>, TransferError> {
         if usize::from(more) >= verbs::MAX_QUEUE_PAIRS {
             return Err(connection.wrong("so many queue pairs"));
@@ -115,7 +115,7 @@ impl RdmaStaging {
         self.region.segment(HOST_SLOTS.offset(slot % HOST_SLOTS.count) as usize, bytes as usize)
     }
 
-    /// What the peer is told, who reads them.
+    /// What is sent to the peer, who reads them.
     pub(crate) fn endpoint_slots(&self) -> Slots {
         let (count, bytes) = (HOST_SLOTS.count, HOST_SLOTS.bytes);
         Slots { memory: self.region.remote(0), count, bytes }

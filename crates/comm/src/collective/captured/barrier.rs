@@ -9,14 +9,14 @@
 //!
 //! Order, in the words of the PTX memory consistency model ("Causality order", PTX ISA 6.0 and later): what
 //! kernels before this one in its stream have written happens before it begins. A fence of system scope and a
-//! relaxed store behind it are a release pattern, which is cumulative: whoever sees the store sees all that
+//! relaxed store behind it are a release pattern, which is cumulative: a thread that sees the store sees all that
 //! came before, also what other blocks and other GPUs had written and was seen here. The other end is an
 //! acquire pattern: a relaxed load that has seen the count, and a fence behind it. Kernels behind this one in
 //! its stream begin when all its threads have passed that. Without the fences a count may come, on another
-//! way through the machine, before the bytes that it tells of.
+//! way through the machine, before the bytes that it announces.
 //!
 //! A wait that has lasted too long, or that the host has ended, is a failure. It stays, later meetings wait
-//! for nobody, and all others are told in their cells, so that they need not wait for their own limit. The
+//! for no rank, and all others are notified in their cells, so that they need not wait for their own limit. The
 //! kernels between meetings look at it first, and then leave all memory alone.
 
 /// Ranks that meet at most.

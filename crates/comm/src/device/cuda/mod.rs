@@ -120,7 +120,7 @@ impl CudaGpu {
     }
 
     /// Queues and signals lie in memory that kernels and this process both really have. Behind a network each
-    /// has a copy, which is told here and not by kernels that wait in vain.
+    /// has a copy, which is an error here instead of a wait of kernels that never ends.
     fn must_share_memory(&self) -> Result<(), GpuError> {
         let word = self.host_memory(8)?;
         let refused = |cause: String| GpuError {

@@ -94,7 +94,7 @@ impl Parts {
     pub fn remove_unused(&self, window: u32, limit: Duration) -> bool {
         let Some(part) = self.lock().remove(&window) else { return true };
         let until = Instant::now() + limit;
-        // Who copies has all of it: the thread of the links, which gives it back at the end of the team, too.
+        // Who copies has all of it: the thread of the links, which returns it at the end of the team, too.
         while Arc::strong_count(&part) > 1 {
             if Instant::now() > until {
                 return false;

@@ -351,7 +351,7 @@ impl RdmaPath {
         self.staging.segment((address - self.staging.address()) as usize, bytes as usize)
     }
 
-    /// Bytes of a payload that answers a get: where it lies, or a copy of it where the card does not reach that.
+    /// Bytes of a payload that answers a get: in place, or a copy of it where the card does not reach that.
     pub fn reply(&mut self, payload: &Payload) -> Segment {
         if payload.is_staged {
             return self.staged(payload.address, payload.bytes);

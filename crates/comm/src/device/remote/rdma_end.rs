@@ -354,7 +354,7 @@ impl RdmaEnd {
         if in_host { Expected::Completion } else { Expected::Flushed(self.flushes[0] + 1) }
     }
 
-    /// Posts a piece, or gives it back where it has to wait.
+    /// Posts a piece, or returns it where it has to wait.
     fn post_piece(&mut self, piece: Piece) -> Result<Option<Piece>, LinkError> {
         let number = self.next_number();
         match piece {

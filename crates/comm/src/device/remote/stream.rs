@@ -20,7 +20,7 @@ const MAX_INLINE: u64 = 4 << 10;
 /// A payload that is to be written.
 #[derive(Debug)]
 pub struct Payload {
-    /// Where it lies.
+    /// Its address.
     pub address: u64,
     /// Its bytes.
     pub bytes: u64,

@@ -190,11 +190,11 @@ pub enum Kind {
 #[derive(Debug, Error)]
 pub enum TeamError {
     /// Too few ranks or too many.
-    #[error("a team of {0} ranks was asked for: it has 1 to {MAX_RANKS}")]
+    #[error("a team of {0} ranks was requested: a team has 1 to {MAX_RANKS}")]
     Ranks(usize),
     /// Queues that cannot be.
     #[error(
-        "{queues} queues of {capacity} requests and {threads} threads were asked for: a rank has 1 to \
+        "{queues} queues of {capacity} requests and {threads} threads were requested: a rank has 1 to \
          {MAX_QUEUES} queues of a power of two of requests from 2 to 65,536, and a thread for each at most"
     )]
     Queues {
@@ -206,13 +206,16 @@ pub enum TeamError {
         threads: usize,
     },
     /// Too many windows.
-    #[error("the team has {MAX_WINDOWS} windows, and no more: free one")]
+    #[error("the team already has {MAX_WINDOWS} windows, the maximum: free one")]
     Windows,
     /// A window of a size that cannot be.
-    #[error("a window of {0} bytes was asked for: it has 1 byte and less than 64 GiB, at a multiple of 16")]
+    #[error(
+        "a window of {0} bytes was requested: it must have at least 1 byte and less than 64 GiB, at a \
+        multiple of 16"
+    )]
     WindowSize(u64),
     /// Addresses for other ranks than there are.
-    #[error("memory of {found} ranks was given for a window: this process has {ranks}")]
+    #[error("memory of {found} ranks was passed for a window: this process has {ranks}")]
     Parts {
         /// How many were given.
         found: usize,
@@ -220,19 +223,19 @@ pub enum TeamError {
         ranks: usize,
     },
     /// Memory of a kind that there is not.
-    #[error("a window in memory {0} was asked for: it lies on a device (0) or in the host (1)")]
+    #[error("a window in memory {0} was requested: it must be on a device (0) or in host memory (1)")]
     Kind(u32),
     /// Memory of the program's that the thread of the links still has.
     #[error(
-        "window {0} was freed, and its memory is still copied after the team's limit: end the team before the \
-         memory is used for something else"
+        "window {0} was freed, but its memory is still being copied after the team's limit: end the team \
+         before you reuse the memory"
     )]
     StillCopied(u32),
     /// A window that the team does not have.
     #[error("the team has no window {0}")]
     NoSuchWindow(u32),
     /// A rank that is not this process's.
-    #[error("rank {0} is not of this process")]
+    #[error("rank {0} does not belong to this process")]
     NoSuchRank(u32),
     /// The GPU.
     #[error(transparent)]
@@ -242,11 +245,11 @@ pub enum TeamError {
     Peer(#[from] PeerError),
     /// Memory that other processes cannot map.
     #[error(
-        "windows of a team of several processes are made by the team: memory of the program's own cannot be \
-         handed over yet"
+        "windows of a team of several processes are created by the team: passing the program's own memory is \
+         not supported yet"
     )]
     NotHandedOver,
     /// A thread.
-    #[error("the proxy's thread could not be started: {0}")]
+    #[error("cannot start the proxy's thread: {0}")]
     Thread(std::io::Error),
 }

@@ -30,9 +30,9 @@ pub enum VerbsError {
     Gpu(#[from] GpuError),
     /// The program's GPU is elsewhere.
     #[error(
-        "kernels of a program that `causeway run` has started do not post to network cards: their GPU, and what they \
-         have of the card's rings, are the server's. Start the program without it, on the machine that has GPU and \
-         card"
+        "kernels of a program that `causeway run` has started cannot post to network cards: the GPU and the \
+         card's rings belong to the server. Start the program without it, on the machine with the GPU and \
+         the card"
     )]
     Remote,
     /// No port has a link.
@@ -40,8 +40,8 @@ pub enum VerbsError {
     NoPort(Option<String>),
     /// Rings in GPU memory.
     #[error(
-        "rings in memory of the GPU are not supported yet: they take queues that are made by DEVX commands. \
-         Put them into host memory (CAUSEWAY_IN_HOST), which kernels write and read over PCIe"
+        "rings in GPU memory are not supported yet: they need queues created by DEVX commands. Put them in \
+         host memory (CAUSEWAY_IN_HOST), which kernels write and read over PCIe"
     )]
     RingsOnDevice,
     /// A doorbell that kernels were to ring themselves.
@@ -53,7 +53,7 @@ pub enum VerbsError {
         cause: GpuError,
     },
     /// A size.
-    #[error("{what} has {requested} {unit}, and can have 1 to {max}")]
+    #[error("{what} has {requested} {unit}; it can have 1 to {max}")]
     Size {
         /// Of what.
         what: &'static str,
@@ -66,7 +66,8 @@ pub enum VerbsError {
     },
     /// The library made a ring that kernels do not know.
     #[error(
-        "libmlx5 has made a ring of {count} slots of {bytes} bytes, and kernels know powers of two up to {MAX_SLOTS}"
+        "libmlx5 has created a ring of {count} slots of {bytes} bytes; kernels support powers of two up to \
+         {MAX_SLOTS}"
     )]
     Ring {
         /// Slots.
@@ -76,8 +77,8 @@ pub enum VerbsError {
     },
     /// More requests than completions fit.
     #[error(
-        "the completion queue has {entries} entries, and the requests of its queue pairs can need {needed}: make a \
-         larger one, or smaller queue pairs"
+        "the completion queue has {entries} entries, but the requests of its queue pairs can need {needed}: \
+         create a larger one, or smaller queue pairs"
     )]
     Overrun {
         /// Entries.
@@ -86,13 +87,13 @@ pub enum VerbsError {
         needed: u32,
     },
     /// Too many queue pairs.
-    #[error("a completion queue takes those of {MAX_QUEUE_PAIRS} queue pairs at most: make another one")]
+    #[error("a completion queue serves at most {MAX_QUEUE_PAIRS} queue pairs: create another one")]
     TooManyQueuePairs,
     /// Queues of two cards.
-    #[error("a queue pair and its completion queues belong to one card")]
+    #[error("a queue pair and its completion queues must belong to the same card")]
     OtherNic,
     /// Not an address.
-    #[error("these 32 bytes are no address of a queue pair (causeway_qp_address), or of another version")]
+    #[error("these 32 bytes are not a queue pair's address (causeway_qp_address), or one of another version")]
     Address,
     /// Completions that nobody has read.
     #[error(
@@ -101,7 +102,7 @@ pub enum VerbsError {
     )]
     NotDrained(u32),
     /// No thread.
-    #[error("the thread that rings doorbells cannot be started: {0}")]
+    #[error("cannot start the thread that rings doorbells: {0}")]
     Thread(#[source] std::io::Error),
 }
 

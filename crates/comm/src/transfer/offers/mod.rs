@@ -56,7 +56,7 @@ pub(crate) struct Offer {
     pub(crate) copy: Option<Arc<DetachedCopy>>,
 }
 
-/// What has become of an offer.
+/// State of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfferState {
     /// The peer has not fetched all of it.
@@ -124,7 +124,7 @@ impl Entry {
         Self { offer, state, word, is_served: false, is_leaving: false, since, is_reported: false }
     }
 
-    /// What has become of it, as far as the peer has said: by a message, or by the offer's word.
+    /// State of it, as far as the peer has said: by a message, or by the offer's word.
     fn state(&self, number: u64) -> OfferState {
         match self.word.as_ref().and_then(|word| word.state_words.outcome(word.slot, number)) {
             Some(true) => OfferState::Done,
@@ -181,7 +181,7 @@ impl Offers {
         self.table.lock().peers.get(&peer).map(|peer| Arc::clone(&peer.state_words))
     }
 
-    /// Offers memory. The number is never 0. The word tells what becomes of it, as long as there are free
+    /// Offers memory. The number is never 0. The word tells what happens to it, as long as there are free
     /// ones.
     pub(crate) fn add(&self, offer: Offer) -> (u64, Option<u16>) {
         let mut table = self.table.lock();
@@ -206,7 +206,7 @@ impl Offers {
         number
     }
 
-    /// An offer is not to be fetched any more, whatever has become of it.
+    /// An offer is not to be fetched any more, whatever its state.
     pub(crate) fn revoke(&self, number: u64) {
         self.table.lock().remove(number);
     }
@@ -324,7 +324,7 @@ impl Offers {
         }
     }
 
-    /// What has become of an offer. One that has come to its end is forgotten with the answer.
+    /// State of an offer. One that has come to its end is forgotten with the answer.
     pub(crate) fn state(&self, number: u64) -> OfferState {
         let mut table = self.table.lock();
         let Some(entry) = table.offers.get_mut(&number) else { return OfferState::Failed };

@@ -146,7 +146,7 @@ pub fn shared(session: &Session) -> Outcome {
     if size == 0 {
         return Ok("managed memory is the host's".to_owned());
     }
-    // Twice at one place: the first time it must have been given back whole.
+    // Twice at one place: the first time it must have been released whole.
     for place in [window, window, window + (6 << 20)] {
         let bytes = 5 << 20;
         let (address, memory) = session.driver.shared_memory(place, bytes, true)?;

@@ -15,7 +15,7 @@ pub(super) const PART: usize = TILE as usize * DEPTH;
 const SUMS: usize = (TILE * TILE) as usize;
 
 thread_local! {
-    /// That of this thread. It stays until the thread ends, since a kernel that faults cannot give it back.
+    /// That of this thread. It stays until the thread ends, since a kernel that faults cannot release it.
     pub(super) static SCRATCH: Scratch = const { Scratch { memory: RefCell::new(Vec::new()) } };
 }
 

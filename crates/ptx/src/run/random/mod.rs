@@ -1,7 +1,7 @@
 //! Random numbers, for the library that stands in for cuRAND.
 //!
-//! As for products (see [`gemm`](super::gemm)), device memory is read and written on the calling block's coroutine, where
-//! nothing is owned; the numbers are made on the worker's own stack.
+//! As for products (see [`gemm`](super::gemm)), device memory is read and written on the calling block's
+//! coroutine, where nothing is owned; the numbers are made on the worker's own stack.
 
 mod distribution;
 mod philox;
@@ -19,7 +19,7 @@ use xorwow::Xorwow;
 /// Results that are made between two writes.
 const CHUNK: u64 = 8192;
 
-/// What a thread needs for a step. It stays until the next one, since a kernel that faults cannot give it back.
+/// What a thread needs for a step. It stays until the next one, since a kernel that faults cannot release it.
 struct Scratch {
     state: Vec<u64>,
     results: Vec<u64>,

@@ -35,22 +35,22 @@ const MAX_SUCCESSORS: usize = 64;
 #[derive(Debug, Error)]
 pub enum HandOverError {
     /// The new one has ended before it could serve.
-    #[error("the new server has not come up; what it said stands above")]
+    #[error("the new server did not start; see its messages above")]
     NotStarted,
     /// The new one speaks another version.
     #[error(
-        "the new server hands over by version {child} of the protocol between servers, and this one by version {PROTOCOL}: \
-         end this one's sessions (`causeway drain`), and start the new one"
+        "the new server uses version {child} of the handover protocol, and this one version {PROTOCOL}: end \
+         this one's sessions (`causeway drain`), then start the new one"
     )]
     OtherProtocol {
         /// The new one's version.
         child: u32,
     },
     /// The new one has begun to take over and does not go on.
-    #[error("the new server has ended while it took over: {0}")]
+    #[error("the new server ended while it took over: {0}")]
     Ended(ControlError),
     /// The system refuses something.
-    #[error("sockets cannot be handed over: {0}")]
+    #[error("cannot hand over sockets: {0}")]
     System(#[from] io::Error),
 }
 
@@ -119,7 +119,7 @@ fn hand_over_all(
         send(&RestartMessage::Listener(address), Some(&socket))?;
     }
     send(&RestartMessage::Users(shared.spawner.plan().users_taken()), None)?;
-    // From here on the child is told of each end; it may hear of one before it hears of the session.
+    // From here on the child is notified of each end; it may hear of one before it hears of the session.
     let sessions = shared.relatives.set_child(Some(Arc::clone(link)), || {
         [shared.relatives.remaining(), shared.sessions.remaining()].concat()
     });
@@ -171,13 +171,13 @@ fn serve_child(shared: &Arc<Shared>, link: &Arc<BrokerLink>) {
                 shared.drain.begin(Some(Duration::ZERO));
             }
             Ok(_) => {
-                tracing::warn!("the server that has taken this one's place says what does not belong here")
+                tracing::warn!("unexpected message from the server that replaced this one")
             }
             Err(_) => {
                 link.end();
                 if !shared.stopping.load(Ordering::SeqCst) {
                     tracing::warn!(
-                        "the server that has taken this one's place has ended; the sessions that are left go on"
+                        "the server that replaced this one has ended; the remaining sessions continue"
                     );
                 }
                 return;
@@ -186,7 +186,7 @@ fn serve_child(shared: &Arc<Shared>, link: &Arc<BrokerLink>) {
     }
 }
 
-/// Leads a caller of the child's to its session, on a thread of its own: it may have to be told why it is refused.
+/// Leads a caller of the child's to its session, on a thread of its own: it may have to be informed why it is refused.
 fn lead(
     shared: &Arc<Shared>,
     successors: &Arc<AtomicUsize>,

@@ -59,7 +59,7 @@ impl Relatives {
         self.child.lock().clone()
     }
 
-    /// There is a child from now on, or none any more; `change` happens before any end of a session is told to it.
+    /// There is a child from now on, or none any more; `change` happens before it is notified of any end of a session.
     pub fn set_child<R>(&self, child: Option<Arc<BrokerLink>>, change: impl FnOnce() -> R) -> R {
         let mut known = self.child.lock();
         let result = change();
@@ -67,7 +67,7 @@ impl Relatives {
         result
     }
 
-    /// A session of this broker's ends: `end` gives back what it had, and the child is told.
+    /// A session of this broker's ends: `end` releases what it had, and the child is notified.
     pub fn session_ends(&self, worker: u32, end: impl FnOnce()) {
         let child = {
             let child = self.child.lock();
@@ -173,7 +173,7 @@ impl Relatives {
 pub enum Forward {
     /// There is none.
     NoParent(Box<Connection>),
-    /// It cannot be told.
+    /// It cannot be known.
     Failed(ControlError),
 }
 

@@ -27,13 +27,13 @@ use crate::protocol::messages::{
 #[derive(Debug, Error)]
 pub enum TakeOverError {
     /// The way to it fails.
-    #[error("the server whose place this one is to take cannot be asked: {0}")]
+    #[error("cannot contact the server that this one is to replace: {0}")]
     Control(#[from] ControlError),
     /// It does not want to.
     #[error("the running server does not hand over: {0}")]
     Refused(String),
     /// It says something else.
-    #[error("the running server says what does not belong to a restart")]
+    #[error("unexpected message from the running server during a restart")]
     Unexpected,
 }
 
@@ -79,7 +79,7 @@ impl Inheritance {
     ) -> Relatives {
         tracing::info!(
             sessions = self.sessions.len(),
-            "taking the place of the running server, which keeps its sessions"
+            "taking over from the running server, which continues to serve its sessions"
         );
         let held = self.sessions.into_iter().map(|session| {
             monitor.session_started(session.worker.clone(), session.source);
@@ -124,13 +124,13 @@ fn receive_requests(link: &BrokerLink, shared: &Weak<Shared>) {
                 reply_with_export(link, number, found.or_else(|| shared.relatives.export_of_child(&token)));
             }
             Ok(_) => {
-                tracing::warn!("the server whose place this one has taken says what does not belong here")
+                tracing::warn!("unexpected message from the server that this one replaced")
             }
             Err(_) => {
                 for worker in shared.relatives.parent_ends() {
                     shared.monitor.session_ended(worker);
                 }
-                return tracing::info!("the server whose place this one has taken has ended");
+                return tracing::info!("the server that this one replaced has ended");
             }
         }
     }

@@ -97,10 +97,10 @@ fn owners(page: &mut Page, open: Vec<OwnedSession>) {
     let (named, unnamed) = named(open);
     page.gauge(
         "causeway_sessions_unnamed",
-        "Open sessions that are not named here, since there are too many.",
+        "Open sessions that are not listed here, since there are too many.",
     )
     .sample(&[], unnamed);
-    let mut info = page.gauge("causeway_session_info", "Whose an open session is.");
+    let mut info = page.gauge("causeway_session_info", "Owner of an open session.");
     for OwnedSession { session, owner, .. } in &named {
         let (client, user, job) = (&owner.client, &owner.user, &owner.job);
         let session = session.to_string();
@@ -129,9 +129,9 @@ fn owners(page: &mut Page, open: Vec<OwnedSession>) {
 fn server(page: &mut Page, shared: &Shared) {
     let version = env!("CARGO_PKG_VERSION");
     page.gauge("causeway_build_info", "The server's release.").sample(&[("version", version)], 1);
-    page.gauge("causeway_uptime_seconds", "For how long the server has been running.")
+    page.gauge("causeway_uptime_seconds", "Time since the server was started.")
         .sample(&[], shared.totals.running().as_secs_f64());
-    page.gauge("causeway_draining", "1 while no new sessions are taken because the server ends.")
+    page.gauge("causeway_draining", "1 while new sessions are refused because the server is being drained.")
         .sample(&[], u8::from(shared.drain.is_started()));
     let (started, failed) = shared.totals.workers();
     page.counter("causeway_worker_starts_total", "Processes started for clients.").sample(&[], started);
@@ -139,7 +139,7 @@ fn server(page: &mut Page, shared: &Shared) {
         .sample(&[], failed);
     page.histogram(
         "causeway_session_start_seconds",
-        "From a client's request for a session to its worker's answer.",
+        "From a client's request for a session to its worker's response.",
     )
     .times(&[], &shared.totals.starts());
     let mut refusals = page.counter("causeway_refusals_total", "Refused connections.");
@@ -154,27 +154,21 @@ fn sessions(page: &mut Page, shared: &Shared, open: &[Counts]) {
         let count = open.iter().filter(|counts| via_label(counts) == via).count();
         now.sample(&[("transport", via)], count);
     }
-    page.gauge("causeway_sessions_limit", "Sessions that there may be.")
+    page.gauge("causeway_sessions_limit", "Maximum number of sessions.")
         .sample(&[], shared.admission.max_sessions());
     for name in renamed("causeway_sessions_started_total", "causeway_sessions_begun_total") {
         page.counter(name, "Sessions that have started.").sample(&[], shared.totals.sessions_started());
     }
     let (released, bytes) = shared.sessions.released();
-    page.gauge(
-        "causeway_sessions_released",
-        "Open sessions whose device memory is on the host, since they are idle.",
-    )
-    .sample(&[], released);
+    page.gauge("causeway_sessions_released", "Open idle sessions whose device memory is on the host.")
+        .sample(&[], released);
     page.gauge("causeway_released_memory_bytes", "Device memory of sessions that is on the host.")
         .sample(&[], bytes);
     let (releases, returns) = shared.totals.memory_moves();
-    page.histogram("causeway_memory_release_seconds", "How long device memory took to go to the host.")
+    page.histogram("causeway_memory_release_seconds", "Time to move device memory to the host.")
         .times(&[], &releases);
-    page.histogram(
-        "causeway_memory_return_seconds",
-        "How long device memory took to come back from the host.",
-    )
-    .times(&[], &returns);
+    page.histogram("causeway_memory_return_seconds", "Time to move device memory back from the host.")
+        .times(&[], &returns);
     let mut ended = page.counter("causeway_sessions_ended_total", "Sessions that have ended.");
     for outcome in Outcome::ALL {
         ended.sample(&[("outcome", outcome.label())], shared.totals.ended(outcome));
@@ -225,7 +219,7 @@ fn work(page: &mut Page, done: &BTreeMap<&'static str, Counts>) {
         direct.sample(&[("transport", via), ("direction", "from_device")], counts.gpudirect_from_device);
     }
     for name in renamed("causeway_call_duration_seconds", "causeway_call_seconds") {
-        let text = "From the arrival of a command to its reply, where that does not wait for the GPU.";
+        let text = "From the arrival of a command that does not wait for the GPU to its reply.";
         let mut times = page.histogram(name, text);
         for (via, counts) in done {
             times.times(&[("transport", via)], &counts.calls);
@@ -246,9 +240,9 @@ fn renamed(name: &'static str, former: &'static str) -> [&'static str; 2] {
 }
 
 fn devices(page: &mut Page, devices: &[DeviceStatus]) {
-    page.gauge("causeway_devices", "Devices of which the monitor tells.").sample(&[], devices.len());
+    page.gauge("causeway_devices", "Devices that the monitor reports.").sample(&[], devices.len());
     let labels = |device: &DeviceStatus| (device.index.to_string(), device.uuid.to_string());
-    let mut info = page.gauge("causeway_device_info", "What a device is.");
+    let mut info = page.gauge("causeway_device_info", "Information about a device.");
     for device in devices {
         let (index, uuid) = labels(device);
         info.sample(&[("device", &index), ("uuid", &uuid), ("name", &device.name)], 1);
@@ -263,7 +257,7 @@ fn devices(page: &mut Page, devices: &[DeviceStatus]) {
         let (index, uuid) = labels(device);
         used.sample(&[("device", &index), ("uuid", &uuid)], device.memory_used);
     }
-    let mut busy = page.gauge("causeway_device_utilization_ratio", "Part of the time in which kernels ran.");
+    let mut busy = page.gauge("causeway_device_utilization_ratio", "Fraction of time in which kernels ran.");
     for device in devices {
         let (index, uuid) = labels(device);
         if let Some(percent) = device.utilisation {

@@ -66,7 +66,7 @@ fn respond_in_thread(stream: TcpStream, requests: &Arc<AtomicUsize>, respond: &A
     });
     if let Err(error) = started {
         requests.fetch_sub(1, Ordering::Relaxed);
-        tracing::warn!("metrics are not told, for no thread can be started: {error}");
+        tracing::warn!("cannot serve metrics: starting a thread failed: {error}");
     }
 }
 
@@ -139,7 +139,7 @@ fn parse(bytes: &[u8]) -> Option<HttpRequest> {
             }
             _ => HttpRequest::Bad("only GET and HEAD are answered here"),
         }),
-        Err(_) => Some(HttpRequest::Bad("this is no HTTP request")),
+        Err(_) => Some(HttpRequest::Bad("this is not an HTTP request")),
     }
 }
 

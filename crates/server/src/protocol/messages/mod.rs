@@ -39,13 +39,13 @@ pub enum ControlError {
     #[error("the control connection between broker and worker failed: {0}")]
     Io(#[from] io::Error),
     /// A message makes no sense.
-    #[error("a message between broker and worker is damaged: {0}")]
+    #[error("a message between broker and worker is malformed: {0}")]
     Damaged(#[from] DecodeError),
     /// A message that must carry a descriptor has none.
     #[error("a message between broker and worker lacks its descriptor")]
     NoDescriptor,
     /// The other process does not start.
-    #[error("the process cannot be started: {0}")]
+    #[error("cannot start the process: {0}")]
     NotStarted(io::Error),
     /// The sandbox has no jail for it.
     #[error(transparent)]

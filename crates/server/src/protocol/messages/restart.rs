@@ -54,7 +54,7 @@ pub enum ListenerAddress {
     Metrics(String),
     /// A Unix socket with a name from the configuration.
     Named(String),
-    /// A Unix socket of which clients are told.
+    /// A Unix socket that is announced to clients.
     Announced(String),
 }
 

@@ -40,8 +40,8 @@ impl From<String> for NotTakenUp {
 pub struct WrittenState {
     /// How long it is.
     pub bytes: u64,
-    /// Whether it has variables of code that are to be found again by their names: their addresses may be others then, of
-    /// which only a trial tells whether the program can do with them.
+    /// Whether it has variables of code that are to be found again by their names: their addresses may be
+    /// others then, of which only a trial tells whether the program can do with them.
     pub has_variables: bool,
 }
 
@@ -50,12 +50,12 @@ pub struct WrittenState {
 pub enum ToBroker {
     /// The GPU has been started before there is a client, or why it cannot be.
     Prepared {
-        /// What clients are told; nothing where the GPU works.
+        /// What is sent to clients; nothing where the GPU works.
         failure: Option<String>,
     },
     /// The client is to be refused, for the GPU cannot be started.
     NoGpu {
-        /// What the client is told.
+        /// What is sent to the client.
         text: String,
     },
     /// The client is about to be answered; from here on the connection is the worker's alone.
@@ -91,7 +91,7 @@ pub enum ToBroker {
     Find {
         /// The number of the question.
         number: u32,
-        /// What the other session was told.
+        /// What was sent to the other session.
         token: Token,
     },
     /// Connect to another server for this worker; the answer carries the connection, or says why there is
@@ -122,8 +122,8 @@ pub enum ToBroker {
         /// The hash of its content.
         hash: [u8; 32],
     },
-    /// The session takes more device memory; it may, if this is answered. The reply has [`UNLIMITED`] where there is no
-    /// limit.
+    /// The session takes more device memory; it may, if this is answered. The reply has [`UNLIMITED`] where
+    /// there is no limit.
     Reserve {
         /// The number of the question.
         number: u32,
@@ -149,8 +149,8 @@ pub enum ToBroker {
         /// As in [`Self::Reserve`].
         capacity: u64,
     },
-    /// May the session's device memory go to the host, or to the server's disk? The answer has no text where it may, and
-    /// why not otherwise; and a file, if one is wanted.
+    /// May the session's device memory go to the host, or to the server's disk? The answer has no text where
+    /// it may, and why not otherwise; and a file, if one is wanted.
     Suspend {
         /// The number of the question.
         number: u32,
@@ -194,14 +194,16 @@ pub enum ToBroker {
         /// Why nothing was released; nothing when it was.
         refused: Option<String>,
     },
-    /// The session, whose bandwidth is limited, has carried something; the answer says for how many nanoseconds it waits.
+    /// The session, whose bandwidth is limited, has carried something; the answer says for how many
+    /// nanoseconds it waits.
     Carried {
         /// The number of the question.
         number: u32,
         /// What.
         carried: Carried,
     },
-    /// The session has kernels to run and no slot of a device; answered by [`Slot`](super::ToWorker::Slot) when it may.
+    /// The session has kernels to run and no slot of a device; answered by [`Slot`](super::ToWorker::Slot)
+    /// when it may.
     SlotRequest {
         /// The device's number.
         device: u32,

@@ -290,7 +290,7 @@ pub enum ToWorker {
         /// By this lease.
         lease: u32,
     },
-    /// Others wait: a lease that is not used is to be given back.
+    /// Others wait: a lease that is not used must be released.
     SlotContended {
         /// The device's number.
         device: u32,

@@ -39,21 +39,21 @@ const DECISION_TIMEOUT: Duration = Duration::from_secs(3600);
 #[derive(Debug, Error)]
 enum NotHeld {
     #[error(
-        "its link ends with its connection: start the program with CAUSEWAY_RESUME_TIMEOUT=60 and CAUSEWAY_VIA=tcp, and the \
-         server with a --resume-timeout that is not 0"
+        "its link cannot outlive its connection: start the program with CAUSEWAY_RESUME_TIMEOUT=60 and \
+         CAUSEWAY_VIA=tcp, and the server with a --resume-timeout that is not 0"
     )]
     NotResumable,
     #[error(
-        "nothing of it is kept by which another worker could make it again: start the program with \
+        "no journal of it is kept from which another worker could recreate it: start the program with \
          CAUSEWAY_FORK=1, or with CAUSEWAY_RESUME_TIMEOUT"
     )]
     NotForkable,
     #[error(
-        "its program uses a client library of a release that does not know of moves: update Causeway on the program's machine, and \
-         start the program again"
+        "its program uses a client library of a release that does not support moves: update Causeway on the \
+         program's machine, and start the program again"
     )]
     OldClient,
-    #[error("it cannot be given to another worker: {0}")]
+    #[error("it cannot be transferred to another worker: {0}")]
     Memory(MemoryHeld),
     #[error("{0}")]
     Hindrance(String),
@@ -61,9 +61,9 @@ enum NotHeld {
     Code(String),
     #[error("there was no quiet point within {seconds} s: {busy}")]
     Busy { seconds: u64, busy: Busy },
-    #[error("it was held for {minutes} minutes without a decision, and goes on here; move it again")]
+    #[error("it was held for {minutes} minutes without a decision, and continues here; move it again")]
     Undecided { minutes: u64 },
-    #[error("device memory that was released does not come back: {0}")]
+    #[error("cannot restore released device memory: {0}")]
     Lost(Arc<str>),
     #[error(transparent)]
     NotWritten(#[from] NotWritten),
@@ -100,7 +100,7 @@ pub fn hold(
         Err(why) => {
             release(engine);
             let text = why.to_string();
-            tracing::info!("the session's state is not written: {text}");
+            tracing::info!("cannot write the session's state: {text}");
             exchange.report_checkpoint(start.number, Err(text));
             match why {
                 NotHeld::Protocol(error) => {
@@ -176,7 +176,7 @@ fn checkpoint(
         // It is said to the broker, which would let the client go at any time otherwise.
         None => return Err(NotHeld::Undecided { minutes: DECISION_TIMEOUT.as_secs() / 60 }),
     }
-    tracing::info!("the session goes on here");
+    tracing::info!("the session continues here");
     release(engine);
     Ok(Held::Continues)
 }
@@ -198,7 +198,7 @@ fn forked(
     let link = LinkState::default();
     let bytes = idle.asleep(|| write::write(engine, identity, link, code, file))?;
     let milliseconds = started_at.elapsed().as_millis() as u64;
-    tracing::info!(bytes, milliseconds, "a fork has the session's state, and the session goes on");
+    tracing::info!(bytes, milliseconds, "a fork has the session's state, and the session continues");
     release(engine);
     exchange.report_checkpoint(start.number, Ok(WrittenState { bytes, has_variables }));
     Ok(Held::Continues)
@@ -215,7 +215,7 @@ fn proceed(engine: &Arc<Engine>, receiver: &mut Receiver, message: &[u8], known:
         match receiver.await_return() {
             // It has heard, and looks for its session here until a server has that again.
             Ok(received) if received >= known && stops => {
-                tracing::info!("the session ends here, and is in a file");
+                tracing::info!("the session ends here; its state is in a file");
                 return Held::Leaves;
             }
             // It has heard, and has come back: there is no session where it was to go.
@@ -228,7 +228,7 @@ fn proceed(engine: &Arc<Engine>, receiver: &mut Receiver, message: &[u8], known:
             // It gets the message again.
             Ok(_) => {}
             Err(error) => {
-                tracing::info!("the client has not come back: {error}");
+                tracing::info!("the client has not reconnected: {error}");
                 return Held::Leaves;
             }
         }

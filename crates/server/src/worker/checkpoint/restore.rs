@@ -34,7 +34,8 @@ pub enum NotRestored {
     File(#[from] StateFileError),
     /// The devices differ.
     #[error(
-        "the GPUs here differ from those that the program knows: {0}; choose a server with GPUs of the same kind"
+        "the GPUs here differ from those that the program has seen: {0}; choose a server with GPUs of the \
+         same kind"
     )]
     Devices(String),
     /// A command fails that went well before.
@@ -47,7 +48,8 @@ pub enum NotRestored {
     },
     /// Variables lie elsewhere.
     #[error(
-        "loaded code has other variables here, or at other addresses than those that the program knows (module or library {0:#x}); choose a server with the same driver"
+        "loaded code has different variables here, or different addresses from those that the program knows \
+         (module or library {0:#x}); choose a server with the same driver"
     )]
     Variables(u64),
     /// The driver has loaded something else.
@@ -57,7 +59,8 @@ pub enum NotRestored {
     Code(String),
     /// The program knows where a variable lies.
     #[error(
-        "its program knows the address of the variable `{name}` of loaded code, {known:#x}, and here it lies at {found:#x}"
+        "its program knows the address of the variable `{name}` of loaded code, {known:#x}, and here its \
+         address is {found:#x}"
     )]
     KnownAddress {
         /// The variable.
@@ -69,8 +72,8 @@ pub enum NotRestored {
     },
     /// Memory may hold the address of a variable.
     #[error(
-        "device memory at {address:#x} holds what may be the address of a variable of loaded code ({value:#x}), which lies \
-         elsewhere here"
+        "device memory at {address:#x} holds a value that may be the address of a variable of loaded code \
+         ({value:#x}), which has a different address here"
     )]
     Suspect {
         /// Where.
@@ -80,11 +83,12 @@ pub enum NotRestored {
     },
     /// A variable holds the address of a function.
     #[error(
-        "the variable `{0}` of loaded code holds the address of a device function, which lies elsewhere here"
+        "the variable `{0}` of loaded code holds the address of a device function, which has a different \
+         address here"
     )]
     Function(String),
     /// Memory cannot be written.
-    #[error("device memory at {address:#x} cannot be written: {why}")]
+    #[error("cannot write device memory at {address:#x}: {why}")]
     Memory {
         /// The address.
         address: u64,
@@ -92,7 +96,7 @@ pub enum NotRestored {
         why: String,
     },
     /// The parts do not fit each other.
-    #[error("the state makes no sense: {0}")]
+    #[error("the state is inconsistent: {0}")]
     Senseless(&'static str),
 }
 

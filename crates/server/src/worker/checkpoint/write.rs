@@ -24,10 +24,10 @@ use crate::worker::session::describe;
 #[derive(Debug, Error)]
 pub enum NotWritten {
     /// The file takes no more.
-    #[error("its state cannot be written: {0}")]
+    #[error("cannot write its state: {0}")]
     File(#[from] io::Error),
     /// The memory cannot be read.
-    #[error("device memory at {address:#x} cannot be read: {why}")]
+    #[error("cannot read device memory at {address:#x}: {why}")]
     Memory {
         /// The address.
         address: u64,
@@ -35,13 +35,13 @@ pub enum NotWritten {
         why: String,
     },
     /// Memory of the program that kernels reach cannot be read.
-    #[error("memory of the program that kernels reach cannot be read: {}", describe(*.0))]
+    #[error("cannot read memory of the program that kernels can access: {}", describe(*.0))]
     Mirror(CUresult),
     /// There is memory of a device of which the session has no context.
-    #[error("it has device memory and no context, by which that could be read")]
+    #[error("it has device memory but no context to read it with")]
     NoContext,
     /// The devices cannot be described.
-    #[error("the server's GPUs cannot be described: {0}")]
+    #[error("cannot describe the server's GPUs: {0}")]
     Snapshot(String),
 }
 

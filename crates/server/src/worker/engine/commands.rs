@@ -147,7 +147,7 @@ impl Engine {
                 let earlier = EarlierEvent::new(&self.session, earlier);
                 state.queue.rename(renaming, event, &Arc::new(earlier));
             }
-            Err(status) => tracing::debug!(status = status.0, "an event could not be renewed"),
+            Err(status) => tracing::debug!(status = status.0, "cannot renew an event"),
         }
     }
 

@@ -96,7 +96,7 @@ impl Drop for EarlierEvent {
         // With its context it has ended already.
         let Ok(native) = self.session.objects().remove(self.handle) else { return };
         if let Err(status) = self.session.gpu().event_destroy(native) {
-            tracing::warn!(status = status.0, "an event that was recorded anew could not be destroyed");
+            tracing::warn!(status = status.0, "cannot destroy an event that was recorded again");
         }
     }
 }

@@ -36,13 +36,13 @@ impl LinkEvents for Events {
     }
 
     fn descriptor(&self, number: u64, memory: Result<SealedMemory, DescriptorError>) {
-        let memory = memory.inspect_err(|cause| tracing::warn!("memory of the client is not used: {cause}"));
+        let memory = memory.inspect_err(|cause| tracing::warn!("cannot use memory of the client: {cause}"));
         self.0.memory.shared.arrive(number, memory.ok());
         self.0.session.wake();
     }
 
     fn allocation(&self, number: u64, file: Result<OwnedFd, DescriptorError>) {
-        let file = file.inspect_err(|cause| tracing::warn!("a file of the client is not used: {cause}"));
+        let file = file.inspect_err(|cause| tracing::warn!("cannot use a file of the client: {cause}"));
         self.0.memory.shared.file_arrives(number, file.ok());
         self.0.session.wake();
     }

@@ -274,7 +274,7 @@ impl Engine {
         self.dispatch(state, request)
     }
 
-    /// Unloads a module or a library. The client was told that its load went well, and learnt an error when it
+    /// Unloads a module or a library. The client was informed that its load went well, and learnt an error when it
     /// used it.
     fn unload(&self, state: &mut State, request: &Request<'_>, handle: u64) -> CuResult<()> {
         if self.session.objects().forget_failed(handle) {
@@ -347,7 +347,8 @@ impl Engine {
 
 impl Engine {
     /// Carries out a slow command on another thread. When nobody waits for it, what names an object that it makes is
-    /// held up until it has ended. `is_serial`: it is one of those that NVIDIA's driver wants on one thread, the linker's.
+    /// held up until it has ended. `is_serial`: it is one of those that NVIDIA's driver wants on one thread,
+    /// the linker's.
     pub(super) fn execute_in_background(
         self: &Arc<Self>,
         state: &mut State,
@@ -398,7 +399,12 @@ impl Engine {
         }
         match outcome {
             Err(error) if head.call == 0 => {
-                tracing::debug!(command = head.opcode.name(), status = error.0, "failed; its use will tell");
+                tracing::debug!(
+                    command = head.opcode.name(),
+                    status = error.0,
+                    "failed; a command that uses \
+                    it will report the error"
+                );
                 request.makes(|handle| session.objects().fail(handle, error));
             }
             outcome => session.reply(head, outcome, &reply),

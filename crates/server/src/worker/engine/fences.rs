@@ -95,7 +95,7 @@ impl Fences {
     fn end(&mut self, gpu: &dyn Gpu, ends: impl Fn(&Fence) -> bool) {
         for fence in self.0.extract_if(.., |fence| ends(fence)) {
             if let Err(status) = gpu.event_destroy(fence.event) {
-                tracing::warn!(status = status.0, "a fence could not be destroyed");
+                tracing::warn!(status = status.0, "cannot destroy a fence");
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Command engine of a session: who issues commands, and deferred ones.
 //!
 //! It issues them in order, defers what cannot be issued yet, and answers. One lock holds the order. The
-//! receiving thread holds it while it issues a command; whoever makes a deferred command ready (a thread that
+//! receiving thread holds it while it issues a command; the thread that makes a deferred command ready (one that
 //! receives bulk data, a completion of the back end) calls [`Wake::wake`](super::session::Wake), which issues
 //! it at once if the lock is free, and leaves it to the holder otherwise, or to the receiving thread if that
-//! looks for such things. No command is issued by two threads at a time, and nobody waits for the GPU while
+//! looks for such things. No command is issued by two threads at a time, and no thread waits for the GPU while
 //! holding the lock.
 //!
 //! | module | contents |

@@ -56,7 +56,7 @@ pub enum ProtocolError {
     #[error("the client sent command number {0}, which this server does not know")]
     UnknownCommand(u16),
     /// The client posts without end into streams that do not move.
-    #[error("the client has {0} bytes of commands waiting for streams that do not move")]
+    #[error("the client has {0} bytes of commands that wait for streams that make no progress")]
     TooMuchDeferred(usize),
 }
 
@@ -229,7 +229,7 @@ impl Engine {
         if is_idle {
             for imported in self.session.retired().drain(..) {
                 if let Err(error) = self.session.gpu().unmap_imported(imported) {
-                    tracing::warn!(status = error.0, "memory of another server could not be given back");
+                    tracing::warn!(status = error.0, "cannot release memory of another server");
                 }
             }
         }

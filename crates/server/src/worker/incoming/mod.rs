@@ -108,7 +108,7 @@ impl Incoming {
         Some((is_image, Arrival { incoming: self.clone(), number, length, credit }))
     }
 
-    /// Takes a whole transfer where it lies in memory shared with the client. It is given back when it is an
+    /// Takes a whole transfer where it lies in memory shared with the client. It is released when it is an
     /// image, which must not change, or when too many wait there; then it is copied.
     pub fn open_in_place(&self, arena: &Arc<Arena>, number: u64, lease: Lease) -> Result<(), Lease> {
         let mut table = self.table.lock();

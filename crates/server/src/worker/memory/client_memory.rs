@@ -76,7 +76,7 @@ impl ClientMemory {
     ) -> CuResult<()> {
         let file = self.files.take(number).ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let file = SharedFile::check(file, offset, bytes).map_err(|cause| {
-            tracing::warn!("a file of the client is not used: {cause}");
+            tracing::warn!("cannot use a file of the client: {cause}");
             CUresult::CUDA_ERROR_INVALID_VALUE
         })?;
         cut_short::prepare(gpu)?;
@@ -142,7 +142,7 @@ impl<T> Waiting<T> {
         if arrived.len() < MAX_QUEUED {
             arrived.insert(number, what);
         } else {
-            tracing::warn!("the client hands over memory without end and does not use it");
+            tracing::warn!("the client registered too many memory regions without using them");
         }
     }
 

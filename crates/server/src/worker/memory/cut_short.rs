@@ -1,7 +1,7 @@
 //! SIGBUS handling: a mapped file of the client was truncated.
 //!
 //! Whoever uses the pages that are gone gets SIGBUS, which would end this process. They are replaced by zeros
-//! instead: whoever cut the file short has lost its bytes, and nobody else anything.
+//! instead: only the process that truncated the file loses bytes.
 
 use causeway_api::sys::CUresult;
 use causeway_gpu::{CuResult, Gpu};

@@ -40,7 +40,7 @@ impl Acceptor {
             }
         });
         if let Err(cause) = started {
-            tracing::error!("workers of other servers cannot be served: {cause}");
+            tracing::error!("cannot serve workers of other servers: {cause}");
         }
     }
 
@@ -53,7 +53,7 @@ impl Acceptor {
     ) {
         let served = match step {
             Step::Wait => return,
-            Step::Refuse => return tracing::warn!("another server's worker opened a connection out of turn"),
+            Step::Refuse => return tracing::warn!("unexpected connection from a worker of another server"),
             Step::Attach(lane) => {
                 return self.links.attach(ticket, lane);
             }
@@ -80,7 +80,7 @@ impl Acceptor {
                 source::serve(&self.session, &self.offers, &link, receiver, direct);
                 self.links.add(ticket, link);
             }
-            Err(cause) => tracing::error!("another server's worker cannot be served: {cause}"),
+            Err(cause) => tracing::error!("cannot serve a worker of another server: {cause}"),
         }
     }
 }

@@ -89,7 +89,7 @@ pub fn connect(
                 PeerTransport { via: via.to_string().into(), reason: reason.into() }
             }
             Err(cause) => {
-                tracing::warn!("no way for copies from another server: {cause}");
+                tracing::warn!("cannot connect for copies from another server: {cause}");
                 PeerTransport { via: Printable::default(), reason: cause.to_string().into() }
             }
         };

@@ -92,14 +92,14 @@ impl IpcImports {
             });
             let failure = match imported {
                 Ok(imported) => {
-                    tracing::debug!(import, size, "memory of another server's device is mapped");
+                    tracing::debug!(import, size, "mapped memory of another server's device");
                     let memory =
                         Arc::new(Mapped { session: Arc::clone(&importer), imported: Some(imported) });
                     imports.0.lock().insert(import, IpcImport { memory, streams: FxHashSet::default() });
                     String::new()
                 }
                 Err(failure) => {
-                    tracing::info!("memory of another server's device is not mapped: {failure}");
+                    tracing::info!("cannot map memory of another server's device: {failure}");
                     failure
                 }
             };

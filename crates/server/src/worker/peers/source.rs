@@ -154,7 +154,7 @@ pub fn serve(
         }
     });
     if let Err(cause) = started {
-        tracing::error!("another server's worker cannot be served: {cause}");
+        tracing::error!("cannot serve a worker of another server: {cause}");
         link.close();
     }
 }

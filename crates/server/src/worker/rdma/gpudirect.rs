@@ -207,14 +207,15 @@ impl GpuDirect {
             };
             match registered {
                 Ok(memory) => {
-                    tracing::debug!(address, size, "the network card reaches a block by {path}");
+                    tracing::debug!(address, size, "the network card accesses a block by {path}");
                     return Some(memory);
                 }
                 Err(why) => refusals.push(format!("{path}: {why}")),
             }
         }
         tracing::warn!(
-            "the network card does not reach {size} bytes of device memory, which are copied through staging; {}",
+            "the network card cannot access {size} bytes of device memory, which are copied through staging; \
+             {}",
             refusals.join("; ")
         );
         None

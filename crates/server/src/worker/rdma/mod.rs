@@ -138,7 +138,7 @@ impl RdmaCopies {
                         if let Err(error) = gpu.finish_direct_writes(context) {
                             tracing::warn!(
                                 status = error.0,
-                                "what a network card has written to device memory may come late"
+                                "writes of a network card to device memory may become visible late"
                             );
                         }
                     }

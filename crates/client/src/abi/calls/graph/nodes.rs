@@ -362,7 +362,7 @@ pub unsafe fn cuGraphKernelNodeSetAttribute(
     set(hNode, Work::Kernel(kernel.with_attributes(attributes)?.into()))
 }
 
-/// Refuses what is no attribute of a kernel node, or holds a handle.
+/// Refuses values that are not attributes of a kernel node, or hold a handle.
 fn require_known(attribute: CUkernelNodeAttrID) -> Outcome {
     if attribute == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
         return Err(crate::log::refuse_use!("kernel nodes that kernels change"));

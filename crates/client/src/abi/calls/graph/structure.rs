@@ -357,7 +357,7 @@ pub unsafe fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: 
     let path = unsafe { crate::arguments::text(path) }?;
     let text = dot::print(&graphs(), graph::resolve(hGraph)?, flags)?;
     std::fs::write(path, text).map_err(|cause| {
-        error!("the graph could not be written to {path}: {cause}");
+        error!("cannot write the graph to {path}: {cause}");
         CUresult::CUDA_ERROR_OPERATING_SYSTEM
     })
 }

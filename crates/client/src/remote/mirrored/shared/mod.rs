@@ -8,7 +8,7 @@
 //! | `moved` | Private memory of this process made shareable with a worker, and private again |
 //! | `registered` | Sharing of registered memory (`cuMemHostRegister`) with the worker |
 //!
-//! What is shared is kept here: where it lies in this process and where kernels have it.
+//! Shared memory: its address in this process and that for kernels.
 
 mod moved;
 pub mod registered;

@@ -326,9 +326,9 @@ pub enum NotShared {
 impl fmt::Display for NotShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Transport => f.write_str("the transport hands no memory to the server"),
-            Self::OldServer => f.write_str("the server is of a release that takes no files"),
-            Self::Unknown(cause) => write!(f, "the system does not say what is mapped: {cause}"),
+            Self::Transport => f.write_str("the transport cannot pass memory to the server"),
+            Self::OldServer => f.write_str("the server's release does not accept files"),
+            Self::Unknown(cause) => write!(f, "cannot read the list of mappings: {cause}"),
             Self::NotOne => f.write_str("it is not one mapping"),
             Self::PrivateFile => f.write_str("it is a private mapping of a file"),
             Self::Property([first, second]) => {
@@ -336,14 +336,14 @@ impl fmt::Display for NotShared {
                 write!(f, "it is private memory of a kind that cannot be shared (`{first}{second}` in smaps)")
             }
             Self::Pinned => f.write_str("it is private, and pinned for a device or for system calls to come"),
-            Self::Stack => f.write_str("it is the stack of the thread that asks"),
+            Self::Stack => f.write_str("it is the stack of the calling thread"),
             Self::NoBarrier(cause) => {
                 write!(f, "it is private, and cannot be moved while others use it (userfaultfd): {cause}")
             }
-            Self::ReadOnly => f.write_str("it may only be read"),
+            Self::ReadOnly => f.write_str("it is read-only"),
             Self::File(cause) => cause.fmt(f),
-            Self::NoAddresses => f.write_str("there are no addresses left that both have"),
-            Self::Refused(status) => write!(f, "the server does not take it ({status:?})"),
+            Self::NoAddresses => f.write_str("there are no addresses left that both can use"),
+            Self::Refused(status) => write!(f, "the server does not accept it ({status:?})"),
         }
     }
 }

@@ -71,7 +71,7 @@ pub fn allocate(context: Handle<Context>, size: usize, window: Window) -> Option
             Some(address)
         }
         Err(status) => {
-            info!("the server does not take {length} bytes of this process ({status:?}); they are copied");
+            info!("the server does not accept {length} bytes of this process ({status:?}); they are copied");
             // Too much memory says nothing about the next piece.
             if status != CUresult::CUDA_ERROR_OUT_OF_MEMORY {
                 window.refused().store(true, Ordering::Relaxed);

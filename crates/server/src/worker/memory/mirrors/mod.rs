@@ -2,7 +2,7 @@
 //!
 //! A mirror is written to by kernels at any time. What the client has changed is put in as soon as it comes,
 //! as on a machine where both write to the same memory; what kernels have changed is looked for when the
-//! client asks. Of memory of the host the changed lines are told; of a device's memory (`on_device`) changed
+//! client asks. Of memory of the host the changed lines are reported; of a device's memory (`on_device`) changed
 //! blocks, few of them at once and many as stretches that the client then reads like copies.
 
 pub mod carry;

@@ -1,6 +1,6 @@
 //! Destination side of copies between servers.
 //!
-//! A copy takes one step after the other on one thread, so that whoever notices something, a lane's thread or
+//! A copy takes one step after the other on one thread, so that a thread that notices something, a lane's or
 //! a completion of the back end, has only to say so there.
 //!
 //! | module | contents |

@@ -81,7 +81,7 @@ impl LinkEvents for Events {
 
     fn allocation(&self, number: u64, allocation: Result<OwnedFd, DescriptorError>) {
         if !self.0.exported.arrive(number, allocation) {
-            tracing::warn!("another server's worker exports more than anybody has asked it for");
+            tracing::warn!("a worker of another server exported memory that was not requested");
             self.0.close();
         }
     }
@@ -127,7 +127,7 @@ impl Reader {
                         }
                         Ok(PeerMessage::Region { transfer, memory }) if listener.fetch(transfer, memory) => {}
                         _ => {
-                            tracing::warn!("another server's worker says something senseless");
+                            tracing::warn!("malformed message from a worker of another server");
                             listener.close();
                             return;
                         }
@@ -136,7 +136,7 @@ impl Reader {
             }
         });
         if let Err(cause) = started {
-            tracing::error!("another server's worker cannot be listened to: {cause}");
+            tracing::error!("cannot receive from a worker of another server: {cause}");
             reader.close();
         }
         reader
@@ -152,7 +152,7 @@ impl Reader {
     pub fn close(&self) {
         let Counters { transfer_bytes_received: all, direct_bytes_received: direct, .. } =
             self.link.counters();
-        tracing::info!("{all} bytes came from another server, {direct} of them by GPUDirect");
+        tracing::info!("received {all} bytes from another server, {direct} of them by GPUDirect");
         self.link.close();
         let outstanding = core::mem::take(&mut *self.outstanding.lock());
         outstanding.into_values().for_each(|read| read.end(Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)));
@@ -213,7 +213,7 @@ pub(super) struct FairQueue {
 }
 
 impl FairQueue {
-    /// A copy wants to read: it is given back where its turn has come, and waits otherwise.
+    /// A copy wants to read: it is released where its turn has come, and waits otherwise.
     pub(super) fn take(&mut self, copy: Begin) -> Option<Begin> {
         if self.reading >= MAX_ACTIVE_READS {
             self.waiting.push_back(copy);
