@@ -132,15 +132,14 @@ impl Watermark {
         query: impl FnOnce(u64) -> Result<bool, CUresult>,
     ) -> Result<bool, CUresult> {
         let token = device::fresh();
-        // The report may come before the reply is read.
-        WATCHES
-            .lock()
-            .insert(token, Watch { server, on_complete: OnComplete::Advance(self.clone(), sequence) });
+        // The report may come before the reply is read, and `query` refuse that reply: it is about other work then.
+        let on_complete = OnComplete::Advance(self.clone(), sequence);
+        WATCHES.lock().insert(token, Watch { server, on_complete, reply: Reply::Awaited(None) });
         match query(token) {
             Ok(true) => {
-                // Unless the report has come already: then what is stored here changes nothing.
                 self.watched.fetch_max(sequence, Ordering::AcqRel);
-                if !WATCHES.lock().contains_key(&token) && self.done() < sequence {
+                if !reply_received(token) {
+                    // The server is lost.
                     self.forget_watch();
                 }
                 Ok(self.done() >= sequence)
@@ -170,6 +169,15 @@ enum OnComplete {
 struct Watch {
     server: usize,
     on_complete: OnComplete,
+    reply: Reply,
+}
+
+/// The reply to the command that watches.
+enum Reply {
+    /// It has not been read; the report may have come before it.
+    Awaited(Option<CUresult>),
+    /// It says that work is pending.
+    Received,
 }
 
 impl Watch {
@@ -189,11 +197,29 @@ static WATCHES: LazyLock<Mutex<rank::Watches, HashMap<u64, Watch>>> = LazyLock::
 
 /// The worker reports that what a query found unfinished is over.
 pub fn report_received(token: u64, status: CUresult) {
-    let Some(watch) = WATCHES.lock().remove(&token) else {
-        info!("the server reports the end of work that is not watched");
+    let mut watches = WATCHES.lock();
+    if let Some(Watch { reply: Reply::Awaited(report), .. }) = watches.get_mut(&token) {
+        *report = Some(status);
         return;
-    };
-    watch.end(status);
+    }
+    let watch = watches.remove(&token);
+    drop(watches);
+    match watch {
+        Some(watch) => watch.end(status),
+        None => info!("the server reports the end of work that is not watched"),
+    }
+}
+
+/// The reply has come: the report may now come, or has its effect if it came first. `false` if nothing is watched any more.
+fn reply_received(token: u64) -> bool {
+    let mut watches = WATCHES.lock();
+    let Some(watch) = watches.get_mut(&token) else { return false };
+    if let Reply::Awaited(Some(status)) = core::mem::replace(&mut watch.reply, Reply::Received) {
+        let watch = watches.remove(&token);
+        drop(watches);
+        watch.into_iter().for_each(|watch| watch.end(status));
+    }
+    true
 }
 
 /// Has `call` called when a server reports what is being watched, or never will report it, on a thread that
@@ -204,7 +230,8 @@ pub fn watch(
     send: impl FnOnce(u64) -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
     let token = device::fresh();
-    WATCHES.lock().insert(token, Watch { server, on_complete: OnComplete::Call(Box::new(call)) });
+    let on_complete = OnComplete::Call(Box::new(call));
+    WATCHES.lock().insert(token, Watch { server, on_complete, reply: Reply::Received });
     send(token).inspect_err(|_| {
         WATCHES.lock().remove(&token);
     })
@@ -249,6 +276,27 @@ mod tests {
             Ok(true)
         });
         assert_eq!(outcome, Ok(true));
+    }
+
+    #[test]
+    fn a_report_that_overtakes_a_reply_about_other_work_does_not_count() {
+        let watermark = Arc::new(Watermark::default());
+        let outcome = watermark.query_or_watch(0, 7, |token| {
+            report_received(token, CUresult::CUDA_SUCCESS);
+            // Another thread has recorded the event in another stream, of which the server spoke.
+            Err(CUresult::CUDA_ERROR_NOT_READY)
+        });
+        assert_eq!((outcome, watermark.done()), (Err(CUresult::CUDA_ERROR_NOT_READY), 0));
+    }
+
+    #[test]
+    fn a_query_whose_server_is_lost_watches_nothing() {
+        let watermark = Arc::new(Watermark::default());
+        let outcome = watermark.query_or_watch(MAX_SERVERS - 1, 7, |_| {
+            server_lost(MAX_SERVERS - 1);
+            Ok(true)
+        });
+        assert_eq!((outcome, watermark.is_watched(7)), (Ok(false), false));
     }
 
     #[test]
