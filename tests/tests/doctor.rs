@@ -102,7 +102,7 @@ fn a_server_tells_of_its_machine_with_and_without_a_key() {
         assert!(findings(&report["way"]).any(|text| text.starts_with("Sessions cannot use verbs: ")));
         let words = doctor(&["--on", &server.connect_string(), "--via", "tcp"]);
         assert!(
-            words.stdout.contains("Sessions go over tcp") && words.stdout.contains("not go over shm"),
+            words.stdout.contains("Sessions use tcp") && words.stdout.contains("cannot use shm"),
             "{words}"
         );
         assert!(words.stdout.starts_with("  ok       A CUDA program of this machine runs on"), "{words}");
