@@ -3,8 +3,8 @@
 // A process takes part in one job at a time. The sender offers memory on a GPU, and the receiver fetches it
 // (a rendezvous). The caller brings the descriptor of an offer to the receiver; the interposer sends it with
 // the MPI. A function that returns -1 for an error, or no object, leaves a message in causeway_comm_error,
-// for the calling thread. So does a panic in the library, which never unwinds into the caller: a function without
-// an error value then returns what it returns in a process that has not joined a job.
+// for the calling thread. So does a panic in the library, which never unwinds into the caller: a function
+// without an error value then returns what it returns in a process that has not joined a job.
 #ifndef CAUSEWAY_COMM_H
 #define CAUSEWAY_COMM_H
 

@@ -79,7 +79,7 @@ fn damaged_pieces_are_noticed_and_sent_again() {
     }
     // The program compares every byte that is on the device.
     assert!(not_sent(&server, folder.path(), "1", "on") < COPIED);
-    server.must_log("is dropped: its content is not what it was");
+    server.must_log("discarded: its content is not what it was");
     assert_eq!(not_sent(&server, folder.path(), "1", "on"), COPIED);
 }
 

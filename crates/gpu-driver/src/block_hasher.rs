@@ -32,7 +32,7 @@ pub(crate) const MAX_BYTES: usize = 1 << 30;
 /// Blocks of threads for each multiprocessor, as many as have their registers there.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 2;
 
-/// The kernel is loaded when so many bytes have been copied for the want of it, which takes some 50 ms.
+/// The kernel is loaded when so many bytes have been copied without it, which takes some 50 ms.
 const MIN_COPIED: usize = 1 << 30;
 
 /// How long a computation may take: at least the first, and as long as a copy at this many bytes a microsecond. A kernel
@@ -98,24 +98,30 @@ impl BlockHasher {
     /// # Safety
     /// The memory must be mapped for the context's device as long as its work lasts.
     pub(crate) unsafe fn hashes(&self, address: u64, bytes: usize) -> Option<CuResult<Vec<u128>>> {
-        let mut kernel = self.take(bytes)?;
+        let mut kernel = self.take()?;
         let hashes = context::within(self.functions, self.context, || {
             // SAFETY: the caller says so.
-            unsafe { kernel.hashes(self.functions, address, bytes) }
+            unsafe { kernel.hashes(address, bytes) }
         });
         *self.kernel.lock() = Slot::Here(kernel);
         hashes.transpose()
     }
 
-    /// Takes the kernel, to use it for so many bytes.
-    fn take(&self, bytes: usize) -> Option<Kernel> {
+    /// Takes the kernel, if it is there.
+    fn take(&self) -> Option<Kernel> {
         let mut slot = self.kernel.lock();
         match core::mem::replace(&mut *slot, Slot::InUse) {
             Slot::Here(kernel) => return Some(kernel),
-            Slot::NotLoaded(copied) => *slot = Slot::NotLoaded(copied.saturating_add(bytes)),
-            other @ (Slot::InUse | Slot::Refused) => *slot = other,
+            other => *slot = other,
         }
         None
+    }
+
+    /// So many bytes have been copied to the host, perhaps only to hash them there.
+    pub(crate) fn note_copied(&self, bytes: usize) {
+        if let Slot::NotLoaded(copied) = &mut *self.kernel.lock() {
+            *copied = copied.saturating_add(bytes);
+        }
     }
 
     fn is_needed(&self) -> bool {
@@ -124,7 +130,7 @@ impl BlockHasher {
 
     /// Loads the kernel, with no lock held.
     fn load(&self) {
-        let loaded = context::within(self.functions, self.context, || Kernel::load(self.functions));
+        let loaded = context::within(self.functions, self.context, || Kernel::load(self.functions, self.context));
         *self.kernel.lock() = loaded.map_or_else(
             |status| {
                 tracing::info!(status = status.0, "the driver does not load the kernel for block hashes");
@@ -135,20 +141,10 @@ impl BlockHasher {
     }
 }
 
-impl Drop for BlockHasher {
-    fn drop(&mut self) {
-        if let Slot::Here(kernel) = core::mem::replace(self.kernel.get_mut(), Slot::InUse) {
-            let functions = self.functions;
-            let released = context::within(functions, self.context, || kernel.release(functions));
-            if let Err(status) = released {
-                tracing::warn!(status = status.0, "the kernel for block hashes could not be unloaded");
-            }
-        }
-    }
-}
-
 /// The loaded kernel and what it needs. What has been made of it so far goes with it.
 struct Kernel {
+    functions: &'static Functions,
+    context: Native<Context>,
     module: CUmodule,
     function: CUfunction,
     stream: CUstream,
@@ -164,10 +160,13 @@ struct Kernel {
 unsafe impl Send for Kernel {}
 
 impl Kernel {
-    fn load(functions: &'static Functions) -> CuResult<Self> {
+    /// Loads the kernel into `context`, which is the current one.
+    fn load(functions: &'static Functions, context: Native<Context>) -> CuResult<Self> {
         let text = CString::new(kernel()).expect("PTX is text");
         let bytes = MAX_BYTES / BLOCK * size_of::<u128>();
         let mut made = Self {
+            functions,
+            context,
             module: core::ptr::null_mut(),
             function: core::ptr::null_mut(),
             stream: core::ptr::null_mut(),
@@ -176,16 +175,12 @@ impl Kernel {
             multiprocessors: 0,
             is_late: false,
         };
-        let loaded = made.fill(functions, &text);
-        if let Err(status) = loaded {
-            let _ = made.release(functions);
-            return Err(status);
-        }
+        made.fill(&text)?;
         Ok(made)
     }
 
-    fn fill(&mut self, functions: &Functions, text: &CString) -> CuResult<()> {
-        let context = context::current(functions)?;
+    fn fill(&mut self, text: &CString) -> CuResult<()> {
+        let functions = self.functions;
         let (mut device, mut multiprocessors) = (0, 0);
         let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         // SAFETY: results are locals and this value's own; the image is text with an end, which the driver copies.
@@ -205,7 +200,7 @@ impl Kernel {
         }
         self.multiprocessors = u32::try_from(multiprocessors).unwrap_or(1).max(1);
         let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-        self.results.register(functions, context, flags)?;
+        self.results.register(functions, self.context, flags)?;
         // SAFETY: the pages have just been registered; the result is this value's own. The launch reads no memory.
         unsafe {
             functions.cuMemHostGetDevicePointer_v2(
@@ -214,7 +209,7 @@ impl Kernel {
                 0,
             )?;
             // The driver prepares a kernel's first launch; that waits, too.
-            self.launch(functions, 0, 0)?;
+            self.launch(0, 0)?;
             functions.cuStreamSynchronize(self.stream)
         }
     }
@@ -223,7 +218,7 @@ impl Kernel {
     ///
     /// # Safety
     /// As for [`BlockHasher::hashes`].
-    unsafe fn launch(&self, functions: &Functions, address: u64, bytes: usize) -> CuResult<()> {
+    unsafe fn launch(&self, address: u64, bytes: usize) -> CuResult<()> {
         let blocks = bytes.div_ceil(BLOCK).max(1) as u32;
         let grid = blocks.min(self.multiprocessors * BLOCKS_PER_MULTIPROCESSOR);
         let mut parameters = [address, bytes as u64, self.results_on_device];
@@ -232,7 +227,7 @@ impl Kernel {
         // SAFETY: the kernel reads memory that the caller has mapped and writes a hash for each of at most as many
         // blocks as there is room for; its parameters are copied during the call.
         unsafe {
-            functions.cuLaunchKernel(
+            self.functions.cuLaunchKernel(
                 self.function,
                 grid,
                 1,
@@ -250,22 +245,17 @@ impl Kernel {
 
     /// # Safety
     /// As for [`BlockHasher::hashes`].
-    unsafe fn hashes(
-        &mut self,
-        functions: &Functions,
-        address: u64,
-        bytes: usize,
-    ) -> CuResult<Option<Vec<u128>>> {
+    unsafe fn hashes(&mut self, address: u64, bytes: usize) -> CuResult<Option<Vec<u128>>> {
         debug_assert!(bytes <= MAX_BYTES && bytes.is_multiple_of(16), "there is room for these hashes");
-        if self.is_late && !self.is_done(functions)? {
+        if self.is_late && !self.is_done()? {
             return Ok(None);
         }
         self.is_late = false;
         // SAFETY: the caller says so.
-        unsafe { self.launch(functions, address, bytes)? };
+        unsafe { self.launch(address, bytes)? };
         let timeout = MIN_TIMEOUT.max(Duration::from_micros((bytes / COPIED_PER_MICROSECOND) as u64));
         let start = Instant::now();
-        while !self.is_done(functions)? {
+        while !self.is_done()? {
             let waited = start.elapsed();
             if waited > timeout {
                 self.is_late = true;
@@ -284,27 +274,36 @@ impl Kernel {
     }
 
     /// Whether the stream has nothing to do.
-    fn is_done(&self, functions: &Functions) -> CuResult<bool> {
+    fn is_done(&self) -> CuResult<bool> {
         // SAFETY: the stream is this value's own.
-        match unsafe { functions.cuStreamQuery(self.stream) } {
+        match unsafe { self.functions.cuStreamQuery(self.stream) } {
             Ok(()) => Ok(true),
             Err(CUresult::CUDA_ERROR_NOT_READY) => Ok(false),
             Err(status) => Err(status),
         }
     }
+}
 
-    fn release(mut self, functions: &Functions) -> CuResult<()> {
-        // SAFETY: made by `fill`, each part is undone once; when the stream is idle the kernel writes no results any more.
-        unsafe {
-            if !self.stream.is_null() {
-                functions.cuStreamSynchronize(self.stream)?;
-                functions.cuStreamDestroy_v2(self.stream)?;
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let (functions, results) = (self.functions, &mut self.results);
+        let (module, stream) = (self.module, self.stream);
+        let released = context::within(functions, self.context, || {
+            // SAFETY: made by `fill`, each part is undone once; when the stream is idle the kernel writes no results any more.
+            unsafe {
+                if !stream.is_null() {
+                    functions.cuStreamSynchronize(stream)?;
+                    functions.cuStreamDestroy_v2(stream)?;
+                }
+                results.unregister(functions);
+                if !module.is_null() {
+                    functions.cuModuleUnload(module)?;
+                }
+                Ok(())
             }
-            self.results.unregister(functions);
-            if !self.module.is_null() {
-                functions.cuModuleUnload(self.module)?;
-            }
-            Ok(())
+        });
+        if let Err(status) = released {
+            tracing::warn!(status = status.0, "the kernel for block hashes could not be unloaded");
         }
     }
 }

@@ -119,6 +119,7 @@ fn location(device: CUdevice) -> CUmemLocation {
 impl DeviceBytes for Managed {
     fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()> {
         debug_assert!(at + into.len() <= self.bytes, "the engine reads inside the memory");
+        self.hasher.note_copied(into.len());
         context::within(self.functions, self.context, || {
             // SAFETY: the range lies in the memory, and `into` is borrowed until the copy is done.
             unsafe {
