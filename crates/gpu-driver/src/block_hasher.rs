@@ -130,7 +130,8 @@ impl BlockHasher {
 
     /// Loads the kernel, with no lock held.
     fn load(&self) {
-        let loaded = context::within(self.functions, self.context, || Kernel::load(self.functions, self.context));
+        let loaded =
+            context::within(self.functions, self.context, || Kernel::load(self.functions, self.context));
         *self.kernel.lock() = loaded.map_or_else(
             |status| {
                 tracing::info!(status = status.0, "the driver does not load the kernel for block hashes");
