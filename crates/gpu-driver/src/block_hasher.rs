@@ -20,14 +20,11 @@ use causeway_api::sys::{
     CUresult, CUstream, CUstream_flags,
 };
 use causeway_gpu::CuResult;
-use causeway_gpu::block_hash::{BLOCK, KERNEL_NAME, THREADS, kernel};
+use causeway_gpu::block_hash::{BLOCK, KERNEL_NAME, MAX_BYTES, THREADS, kernel};
 use core::time::Duration;
 use std::ffi::CString;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
-
-/// Bytes of memory whose hashes are computed at once.
-pub(crate) const MAX_BYTES: usize = 1 << 30;
 
 /// Blocks of threads for each multiprocessor, as many as have their registers there.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 2;

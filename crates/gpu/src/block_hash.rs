@@ -14,6 +14,9 @@ use core::fmt::Write as _;
 /// Bytes of a block.
 pub const BLOCK: usize = 64 << 10;
 
+/// Bytes of memory whose hashes a device computes at once, at most.
+pub const MAX_BYTES: usize = 1 << 30;
+
 /// Threads of a block of the kernel. Each takes several pairs of words of a memory block.
 pub const THREADS: u32 = 512;
 

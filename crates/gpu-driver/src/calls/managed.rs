@@ -1,7 +1,7 @@
 //! Managed memory: memory of a device at an address of the client's choice, so that kernels have it at full
 //! speed. This process has its bytes by copies, in a stream that waits for nothing.
 
-use crate::block_hasher::{BlockHasher, MAX_BYTES};
+use crate::block_hasher::BlockHasher;
 use crate::context;
 use crate::driver::Driver;
 use crate::functions::Functions;
@@ -11,6 +11,7 @@ use causeway_api::sys::{
     CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationType, CUmemLocation,
     CUmemLocationType, CUresult, CUstream, CUstream_flags,
 };
+use causeway_gpu::block_hash::MAX_BYTES;
 use causeway_gpu::{CuResult, DeviceBytes};
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! copied and hashed here.
 
 use causeway_api::sys::CUresult;
-use causeway_gpu::block_hash::hash;
+use causeway_gpu::block_hash::{MAX_BYTES, hash};
 use causeway_gpu::{CuResult, DeviceBytes, Gpu, Staging};
 use causeway_memory::copy_threads;
 use core::ops::Range;
@@ -16,9 +16,6 @@ pub(super) use causeway_gpu::block_hash::BLOCK;
 
 /// Memory that is copied is looked through in pieces of this size: one copy takes as long as a few of the small ones.
 pub(super) const PIECE: usize = 4 << 20;
-
-/// Memory whose device computes the hashes is looked through in pieces of this size.
-const HASHED_PIECE: usize = 1 << 30;
 
 /// Threads that hash a piece: then it takes as long as the device's copy of it.
 const HASHERS: usize = 4;
@@ -139,75 +136,44 @@ impl OnDevice {
     ) -> CuResult<usize> {
         let start = part.start / BLOCK * BLOCK;
         let end = part.end.next_multiple_of(BLOCK).min(self.bytes);
-        let hashed_end = end.min(start + HASHED_PIECE);
-        match self.memory.block_hashes(start, hashed_end - start) {
-            Some(hashes) => self.find_by_hashes(gpu, start / BLOCK, &hashes?, changed),
-            None => self.find_by_copy(gpu, start..end.min(start + PIECE), changed),
-        }
-    }
-
-    /// The device has computed the hashes of blocks from a number on. The bytes of those that have changed are copied as far
-    /// as `changed` takes them.
-    fn find_by_hashes(
-        &mut self,
-        gpu: &dyn Gpu,
-        first: usize,
-        hashes: &[u128],
-        changed: &mut impl ChangedBlocks,
-    ) -> CuResult<usize> {
-        let mut copy = None;
-        for (number, found) in (first..).zip(hashes) {
+        let hashed_end = end.min(start + MAX_BYTES);
+        let (hashes, copied) = match self.memory.block_hashes(start, hashed_end - start) {
+            Some(computed) => (computed?, None),
+            None => {
+                let length = PIECE.min(end - start);
+                let copy = self.read_or_set_aside(gpu, gpu.staging(length)?, start, length)?;
+                (hashes(&copy.as_slice()[..length]).collect(), Some(copy))
+            }
+        };
+        let first = start / BLOCK;
+        let mut of_block = None;
+        for (number, found) in (first..).zip(&hashes) {
             if self.agreed[number] == Some(*found) {
                 continue;
             }
             let block = self.block(number);
-            let has_capacity = if changed.needs_bytes(block.len()) {
-                let unused = match copy.take() {
+            let has_capacity = if !changed.needs_bytes(block.len()) {
+                self.agreed[number] = None;
+                changed.add_unread(block.clone())
+            } else if let Some(copy) = &copied {
+                self.agreed[number] = Some(*found);
+                changed.add(block.start, &copy.as_slice()[block.start - start..block.end - start])
+            } else {
+                let unused = match of_block.take() {
                     Some(copy) => copy,
                     None => gpu.staging(BLOCK)?,
                 };
-                let bytes = copy.insert(self.read_or_set_aside(gpu, unused, block.start, block.len())?);
-                let bytes = &bytes.as_slice()[..block.len()];
+                let copy = of_block.insert(self.read_or_set_aside(gpu, unused, block.start, block.len())?);
+                let bytes = &copy.as_slice()[..block.len()];
                 // Kernels may have changed it again: what is agreed on is what travels.
                 self.agreed[number] = Some(hash(bytes));
                 changed.add(block.start, bytes)
-            } else {
-                self.agreed[number] = None;
-                changed.add_unread(block.clone())
             };
             if !has_capacity {
                 return Ok(block.end);
             }
         }
         Ok(self.block(first + hashes.len() - 1).end)
-    }
-
-    fn find_by_copy(
-        &mut self,
-        gpu: &dyn Gpu,
-        part: Range<usize>,
-        changed: &mut impl ChangedBlocks,
-    ) -> CuResult<usize> {
-        let copy = gpu.staging(part.len())?;
-        let copy = self.read_or_set_aside(gpu, copy, part.start, part.len())?;
-        let bytes = &copy.as_slice()[..part.len()];
-        for (number, (bytes, hash)) in (part.start / BLOCK..).zip(bytes.chunks(BLOCK).zip(hashes(bytes))) {
-            if self.agreed[number] == Some(hash) {
-                continue;
-            }
-            let block = self.block(number);
-            let has_capacity = if changed.needs_bytes(block.len()) {
-                self.agreed[number] = Some(hash);
-                changed.add(block.start, bytes)
-            } else {
-                self.agreed[number] = None;
-                changed.add_unread(block.clone())
-            };
-            if !has_capacity {
-                return Ok(block.end);
-            }
-        }
-        Ok(part.end)
     }
 
     fn read_or_set_aside(
