@@ -16,7 +16,7 @@ use rustix::process::Signal;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A user who is not the server's, whose group has the same number.
-const STRANGER: u32 = 65534;
+const OTHER_USER: u32 = 65534;
 
 /// A server with a small device, clients beside its key, and an audit log.
 struct Served {
@@ -38,7 +38,7 @@ impl Served {
             "--audit-log",
             &at("audit.jsonl"),
             "--allow-user",
-            &STRANGER.to_string(),
+            &OTHER_USER.to_string(),
         ]);
         leave_terminal(&mut command);
         command.env("CAUSEWAY_SOFTWARE_GPU_MEMORY", "256M");
@@ -220,7 +220,7 @@ fn users_of_the_host_are_members_by_their_unix_group() {
     served.add("ada", &[]);
     let socket = format!("unix:{}", served.file("socket"));
     served.set_groups(&format!(
-        "[groups.local]\nmembers = [\"@{STRANGER}\", \"ada\"]\ndevice-memory = \"30M\"\n"
+        "[groups.local]\nmembers = [\"@{OTHER_USER}\", \"ada\"]\ndevice-memory = \"30M\"\n"
     ));
     // Where every user can read them.
     for (file, name) in [(cuda_program("memory_use"), "memory_use"), (client_library(), "libcuda.so.1")] {
@@ -233,7 +233,7 @@ fn users_of_the_host_are_members_by_their_unix_group() {
         command
     };
     // The user is in its group by the user database, whatever groups the process has.
-    let mut command = of(STRANGER, &["20"]);
+    let mut command = of(OTHER_USER, &["20"]);
     let holds = Running::start(command.gid(7).arg("holds"));
     holds.must_print("done", LIMIT);
     assert!(

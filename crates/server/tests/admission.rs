@@ -166,7 +166,7 @@ fn there_are_so_many_sessions_in_all() {
 }
 
 /// A broker with the places and times of every server.
-fn as_usual(config: BrokerConfig) -> RunningBroker {
+fn start_with(config: BrokerConfig) -> RunningBroker {
     let BrokerConfig { proof_timeout, handshake_timeout, max_handshakes, .. } =
         BrokerConfig::new(CommandTable::new(&[0]));
     Broker::start(BrokerConfig { proof_timeout, handshake_timeout, max_handshakes, ..config }).unwrap()
@@ -175,7 +175,7 @@ fn as_usual(config: BrokerConfig) -> RunningBroker {
 #[test]
 fn two_hundred_honest_clients_at_once_are_all_served() {
     let _alone = alone();
-    let broker = as_usual(config(Some(Key::generate())));
+    let broker = start_with(config(Some(Key::generate())));
     let all_are_there = std::sync::Barrier::new(200);
     std::thread::scope(|scope| {
         for number in 0..200 {
@@ -204,7 +204,7 @@ fn a_client_that_comes_again_and_again_at_its_limit_slows_no_other_ones_start() 
     }
     clients.write(&clients_file).unwrap();
     let key = Some(Key::generate());
-    let broker = as_usual(BrokerConfig { clients: Some(clients_file), ..config(key) });
+    let broker = start_with(BrokerConfig { clients: Some(clients_file), ..config(key) });
     let target = |name: &str| {
         let key = Some(clients.named[&name.parse().unwrap()].key.clone());
         Target { key, ..broker.target().clone() }

@@ -120,14 +120,14 @@ mod tests {
         let [ada, bob] = [None, Some(2 << 20)].map(|own| PeerLimits { own: of(own), group: of_group });
         let carried =
             |user, limits: &PeerLimits| bandwidth.carried(Source::User(user), copy(true, 8 << 20), limits);
-        let is_near = |time: Duration, seconds: f64| (time.as_secs_f64() - seconds).abs() < 0.2;
+        let is_close = |time: Duration, seconds: f64| (time.as_secs_f64() - seconds).abs() < 0.2;
         let first = carried(1, &ada);
-        assert!(is_near(first, 0.875), "{first:?}");
+        assert!(is_close(first, 0.875), "{first:?}");
         let second = carried(2, &ada);
-        assert!(is_near(second, 1.875), "another member waits behind it: {second:?}");
+        assert!(is_close(second, 1.875), "another member waits behind it: {second:?}");
         let slower = carried(3, &bob);
-        assert!(is_near(slower, 3.5), "its own rate is lower: {slower:?}");
+        assert!(is_close(slower, 3.5), "its own rate is lower: {slower:?}");
         let alone = carried(4, &PeerLimits { own: of(RATE), group: None });
-        assert!(is_near(alone, 0.875), "{alone:?}");
+        assert!(is_close(alone, 0.875), "{alone:?}");
     }
 }

@@ -167,29 +167,29 @@ fn time_is_divided_among_groups_and_then_among_their_peers() {
         let results = simulate(programs, Duration::from_secs(100));
         results.into_iter().map(|(time, _)| time.as_secs_f64()).collect::<Vec<_>>()
     };
-    let is_near = |parts: &[f64], expected: &[f64]| {
+    let is_close = |parts: &[f64], expected: &[f64]| {
         parts.iter().zip(expected).all(|(part, expected)| (part - expected).abs() < 0.1 * expected)
     };
     // Three to one, and within the group two to one.
     let all = parts(&of_group(Some((10, 3)), 1));
-    assert!(is_near(&all, &[50.0, 25.0, 25.0]), "{all:?}");
+    assert!(is_close(&all, &[50.0, 25.0, 25.0]), "{all:?}");
     // The shares of members say nothing to others.
     let all = parts(&of_group(Some((10, 1)), 1));
-    assert!(is_near(&all, &[100.0 / 3.0, 100.0 / 6.0, 50.0]), "{all:?}");
+    assert!(is_close(&all, &[100.0 / 3.0, 100.0 / 6.0, 50.0]), "{all:?}");
     let without = parts(&of_group(None, 1));
-    assert!(is_near(&without, &[50.0, 25.0, 25.0]), "{without:?}");
+    assert!(is_close(&without, &[50.0, 25.0, 25.0]), "{without:?}");
     // Two groups, and in each of them two who are equal.
     let other =
         of_group(Some((11, 2)), 1).map(|program| Program { peer: 3 + program.peer, share: 1, ..program });
     let own = of_group(Some((10, 3)), 1).map(|program| Program { share: 1, ..program });
     let all = parts(&[own[0], own[1], other[0], other[1]]);
-    assert!(is_near(&all, &[30.0, 30.0, 20.0, 20.0]), "{all:?}");
+    assert!(is_close(&all, &[30.0, 30.0, 20.0, 20.0]), "{all:?}");
     // What one of a group leaves is the others' of the group.
     let mut programs = of_group(Some((10, 3)), 1);
     programs[0].kernel = MILLISECOND;
     programs[0].pause = Duration::from_secs(1);
     let all = parts(&programs);
-    assert!(is_near(&all[1..], &[75.0, 25.0]), "{all:?}");
+    assert!(is_close(&all[1..], &[75.0, 25.0]), "{all:?}");
 }
 
 #[test]
