@@ -4,80 +4,56 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ffi::CString;
 use std::sync::OnceLock;
 
-use causeway_cuda::entry_points;
+use causeway_api::sys::CUDA_MEMCPY2D;
+use causeway_cuda::{CudaError, Library, entry_points};
 
 use crate::status::{Done, Status};
 
 entry_points! {
     /// See the module.
     pub struct Functions {
-        initialize: c"cuInit" (c_uint);
-        current_context: c"cuCtxGetCurrent" (*mut *mut c_void);
-        device: c"cuDeviceGet" (*mut c_int, c_int);
-        retain_context: c"cuDevicePrimaryCtxRetain" (*mut *mut c_void, c_int);
-        set_context: c"cuCtxSetCurrent" (*mut c_void);
+        initialize: c"cuInit" (flags: c_uint);
+        current_context: c"cuCtxGetCurrent" (context: *mut *mut c_void);
+        device: c"cuDeviceGet" (device: *mut c_int, ordinal: c_int);
+        retain_context: c"cuDevicePrimaryCtxRetain" (context: *mut *mut c_void, device: c_int);
+        set_context: c"cuCtxSetCurrent" (context: *mut c_void);
         load_library: c"cuLibraryLoadData" (
-            *mut *mut c_void, *const c_char, *mut c_void, *mut c_void, c_uint, *mut c_void, *mut c_void,
-            c_uint
+            library: *mut *mut c_void, code: *const c_char, jit_options: *mut c_void, jit_values: *mut c_void,
+            jit_count: c_uint, options: *mut c_void, values: *mut c_void, count: c_uint
         );
-        find_kernel: c"cuLibraryGetKernel" (*mut *mut c_void, *mut c_void, *const c_char);
-        launch: c"cuLaunchKernel" (
-            *mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void,
-            *mut *mut c_void,
-            *mut *mut c_void
+        find_kernel: c"cuLibraryGetKernel" (kernel: *mut *mut c_void, library: *mut c_void, name: *const c_char);
+        launch_kernel: c"cuLaunchKernel" (
+            function: *mut c_void, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+            block_z: c_uint, shared_bytes: c_uint, stream: *mut c_void, parameters: *mut *mut c_void,
+            extra: *mut *mut c_void
         );
-        allocate: c"cuMemAlloc_v2" (*mut u64, usize);
-        free: c"cuMemFree_v2" (u64);
-        copy_to_host: c"cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, *mut c_void);
-        synchronize: c"cuStreamSynchronize" (*mut c_void);
-        copy_rectangles: c"cuMemcpy2DAsync_v2" (*const Copy2d, *mut c_void);
+        allocate_memory: c"cuMemAlloc_v2" (address: *mut u64, bytes: usize);
+        free_memory: c"cuMemFree_v2" (address: u64);
+        copy_async: c"cuMemcpyDtoHAsync_v2" (to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void);
+        synchronize: c"cuStreamSynchronize" (stream: *mut c_void);
+        copy_rectangles: c"cuMemcpy2DAsync_v2" (copy: *const CUDA_MEMCPY2D, stream: *mut c_void);
     }
-}
-
-/// `CUDA_MEMCPY2D`
-#[derive(Debug, Default)]
-#[repr(C)]
-pub struct Copy2d {
-    pub source_x: usize,
-    pub source_y: usize,
-    pub source_type: u64,
-    pub source_host: usize,
-    pub source_device: u64,
-    pub source_array: usize,
-    pub source_pitch: usize,
-    pub destination_x: usize,
-    pub destination_y: usize,
-    pub destination_type: u64,
-    pub destination_host: usize,
-    pub destination_device: u64,
-    pub destination_array: usize,
-    pub destination_pitch: usize,
-    pub width: usize,
-    pub height: usize,
 }
 
 /// The driver that the program uses; it is loaded if the program has not done that yet.
 pub fn functions() -> Result<&'static Functions, Status> {
     static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
-    let load = || {
-        // SAFETY: the name ends with a zero. The library stays loaded, as it does in every CUDA program.
-        unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
-        Functions::load()
-    };
+    // SAFETY: what the driver does when it is loaded is its own affair, as in every CUDA program.
+    let load = || Functions::load(unsafe { Library::open("libcuda.so.1") }.ok()?).ok();
     FUNCTIONS.get_or_init(load).as_ref().ok_or(Status::NotInitialized)
 }
 
-/// What the driver's result means here.
-fn check(result: c_int) -> Done {
-    match result {
-        0 => Ok(()),
-        // CUDA_ERROR_INVALID_VALUE
-        1 => Err(Status::InvalidValue),
-        // CUDA_ERROR_OUT_OF_MEMORY
-        2 => Err(Status::AllocFailed),
-        // CUDA_ERROR_NOT_INITIALIZED, _DEINITIALIZED, _NO_DEVICE
-        3 | 4 | 100 => Err(Status::NotInitialized),
-        _ => Err(Status::ExecutionFailed),
+impl From<CudaError> for Status {
+    fn from(error: CudaError) -> Self {
+        match error.code {
+            // CUDA_ERROR_INVALID_VALUE
+            1 => Self::InvalidValue,
+            // CUDA_ERROR_OUT_OF_MEMORY
+            2 => Self::AllocFailed,
+            // CUDA_ERROR_NOT_INITIALIZED, _DEINITIALIZED, _NO_DEVICE
+            3 | 4 | 100 => Self::NotInitialized,
+            _ => Self::ExecutionFailed,
+        }
     }
 }
 
@@ -88,15 +64,15 @@ impl Functions {
         let mut context: *mut c_void = core::ptr::null_mut();
         // SAFETY: there is room for what the calls write.
         unsafe {
-            check((self.initialize)(0))?;
-            check((self.current_context)(&raw mut context))?;
+            self.initialize(0)?;
+            self.current_context(&raw mut context)?;
             if !context.is_null() {
                 return Ok(());
             }
             let mut device = 0;
-            check((self.device)(&raw mut device, 0))?;
-            check((self.retain_context)(&raw mut context, device))?;
-            check((self.set_context)(context))
+            self.device(&raw mut device, 0)?;
+            self.retain_context(&raw mut context, device)?;
+            Ok(self.set_context(context)?)
         }
     }
 
@@ -104,14 +80,12 @@ impl Functions {
     pub fn load_kernels(&self, text: &CStr, entries: &[CString]) -> Result<Vec<usize>, Status> {
         let (mut library, none): (_, *mut c_void) = (core::ptr::null_mut(), core::ptr::null_mut());
         // SAFETY: there is room for the handle, the text ends with a zero, and there are no options.
-        let result =
-            unsafe { (self.load_library)(&raw mut library, text.as_ptr(), none, none, 0, none, none, 0) };
-        check(result)?;
+        unsafe { self.load_library(&raw mut library, text.as_ptr(), none, none, 0, none, none, 0) }?;
         let mut kernels = Vec::new();
         for entry in entries {
             let mut kernel = core::ptr::null_mut();
             // SAFETY: there is room for the handle, and the name ends with a zero.
-            check(unsafe { (self.find_kernel)(&raw mut kernel, library, entry.as_ptr()) })?;
+            unsafe { self.find_kernel(&raw mut kernel, library, entry.as_ptr()) }?;
             kernels.push(kernel as usize);
         }
         Ok(kernels)
@@ -125,25 +99,24 @@ impl Functions {
         let mut parameters = [core::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
         let none = core::ptr::null_mut();
         let (kernel, stream) = (kernel as *mut c_void, stream as *mut c_void);
+        let parameters = parameters.as_mut_ptr();
         // SAFETY: the caller's kernel takes one parameter of this type; the driver copies it before it
         // returns, and checks the stream.
-        check(unsafe {
-            (self.launch)(kernel, blocks, 1, 1, 1, 1, 1, 0, stream, parameters.as_mut_ptr(), none)
-        })
+        Ok(unsafe { self.launch_kernel(kernel, blocks, 1, 1, 1, 1, 1, 0, stream, parameters, none) }?)
     }
 
     /// Device memory.
     pub fn allocate(&self, size: usize) -> Result<u64, Status> {
         let mut address = 0;
         // SAFETY: there is room for the address.
-        check(unsafe { (self.allocate)(&raw mut address, size) })?;
+        unsafe { self.allocate_memory(&raw mut address, size) }?;
         Ok(address)
     }
 
     /// Gives device memory back.
     pub fn free(&self, address: u64) {
         // SAFETY: plain numbers, which the driver checks. Where the context has ended, so has the memory.
-        unsafe { (self.free)(address) };
+        let _ = unsafe { self.free_memory(address) };
     }
 
     /// Waits for a stream's work, and then copies from device memory.
@@ -153,8 +126,8 @@ impl Functions {
     pub unsafe fn copy_to_host(&self, to: *mut c_void, from: u64, size: usize, stream: usize) -> Done {
         // SAFETY: the caller has room for `size` bytes at `to` until this returns, which is after the copy.
         unsafe {
-            check((self.copy_to_host)(to, from, size, stream as *mut c_void))?;
-            check((self.synchronize)(stream as *mut c_void))
+            self.copy_async(to, from, size, stream as *mut c_void)?;
+            Ok(self.synchronize(stream as *mut c_void)?)
         }
     }
 
@@ -162,11 +135,14 @@ impl Functions {
     ///
     /// # Safety
     /// Host memory that it names is there until the copy has ended.
-    pub unsafe fn copy(&self, copy: &Copy2d, stream: usize, waits: bool) -> Done {
+    pub unsafe fn copy(&self, copy: &CUDA_MEMCPY2D, stream: usize, waits: bool) -> Done {
         // SAFETY: the caller keeps host memory that the description names until the copy has ended.
         unsafe {
-            check((self.copy_rectangles)(copy, stream as *mut c_void))?;
-            if waits { check((self.synchronize)(stream as *mut c_void)) } else { Ok(()) }
+            self.copy_rectangles(copy, stream as *mut c_void)?;
+            if waits {
+                self.synchronize(stream as *mut c_void)?;
+            }
+            Ok(())
         }
     }
 }

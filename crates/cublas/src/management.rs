@@ -2,7 +2,9 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::driver::{self, Copy2d};
+use causeway_api::sys::{CUDA_MEMCPY2D, CUmemorytype};
+
+use crate::driver;
 use crate::exports::functions;
 use crate::handle::{Handle, Settings};
 use crate::status::{Done, Status, write_value};
@@ -207,25 +209,24 @@ unsafe fn copy(
         return Ok(());
     }
     let bytes = |elements: c_int| elements.unsigned_abs() as usize * size.unsigned_abs() as usize;
-    // CU_MEMORYTYPE_HOST and CU_MEMORYTYPE_DEVICE
     let address = |end| match end {
-        End::Host(address) => (1, address as usize, 0),
-        End::Device(address) => (2, 0, address as u64),
+        End::Host(address) => (CUmemorytype::CU_MEMORYTYPE_HOST, address as usize, 0),
+        End::Device(address) => (CUmemorytype::CU_MEMORYTYPE_DEVICE, 0, address as u64),
     };
     let (source_type, source_host, source_device) = address(source);
     let (destination_type, destination_host, destination_device) = address(destination);
-    let copy = Copy2d {
-        source_type,
-        source_host,
-        source_device,
-        source_pitch: bytes(from),
-        destination_type,
-        destination_host,
-        destination_device,
-        destination_pitch: bytes(to),
-        width: bytes(rows),
-        height: columns.unsigned_abs() as usize,
-        ..Copy2d::default()
+    let copy = CUDA_MEMCPY2D {
+        srcMemoryType: source_type,
+        srcHost: source_host as *const _,
+        srcDevice: source_device,
+        srcPitch: bytes(from),
+        dstMemoryType: destination_type,
+        dstHost: destination_host as *mut _,
+        dstDevice: destination_device,
+        dstPitch: bytes(to),
+        WidthInBytes: bytes(rows),
+        Height: columns.unsigned_abs() as usize,
+        ..CUDA_MEMCPY2D::default()
     };
     let functions = driver::functions()?;
     functions.have_context()?;

@@ -1,6 +1,6 @@
 //! Copies between memory of any kind, in order with the program's own.
 
-use super::error::CudaError;
+use super::entry_points::CudaError;
 use super::functions::Driver;
 use super::memory::DeviceMemory;
 use super::order::synchronize;

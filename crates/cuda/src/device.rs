@@ -37,8 +37,8 @@ const MAX_CACHED_RESULTS: usize = 64;
 fn device_attribute(driver: &Driver, attribute: i32, device: i32) -> Option<i32> {
     let mut value = 0;
     // SAFETY: there is room for the value.
-    let status = unsafe { (driver.device_attribute)(&raw mut value, attribute, device) };
-    (status == 0).then_some(value)
+    unsafe { driver.device_attribute(&raw mut value, attribute, device) }.ok()?;
+    Some(value)
 }
 
 /// Whether a device makes memory that can be exported as a descriptor.
@@ -86,14 +86,14 @@ pub fn is_under_mps(driver: &Driver, device: i32) -> bool {
 pub fn current_device(driver: &Driver) -> Option<i32> {
     let mut context: *mut c_void = core::ptr::null_mut();
     // SAFETY: there is room for the context.
-    let status = unsafe { (driver.current_context)(&raw mut context) };
-    if status != 0 || context.is_null() {
+    unsafe { driver.current_context(&raw mut context) }.ok()?;
+    if context.is_null() {
         return None;
     }
     let mut device = 0;
     // SAFETY: there is room for the number.
-    let status = unsafe { (driver.context_device)(&raw mut device) };
-    (status == 0).then_some(device)
+    unsafe { driver.context_device(&raw mut device) }.ok()?;
+    Some(device)
 }
 
 /// The number by which other processes know a device.
@@ -105,10 +105,7 @@ pub fn gpu_number(driver: &Driver, device: i32) -> Option<GpuNumber> {
     }
     let mut uuid = [0; 16];
     // SAFETY: there is room for the 16 bytes.
-    let status = unsafe { (driver.device_uuid)(&raw mut uuid, device) };
-    if status != 0 {
-        return None;
-    }
+    unsafe { driver.device_uuid(&raw mut uuid, device) }.ok()?;
     // Of all bytes: those of several software GPUs differ in the last one alone.
     let [one, two] = [0, 8].map(|at| u64::from_le_bytes(core::array::from_fn(|byte| uuid[at + byte])));
     let number = one ^ two.rotate_left(32);
@@ -120,9 +117,9 @@ pub fn gpu_number(driver: &Driver, device: i32) -> Option<GpuNumber> {
 pub fn gpu_model(driver: &Driver, device: i32) -> String {
     let mut name = [0_u8; 128];
     // SAFETY: there is room for so many bytes, the last of which stays 0.
-    let status = unsafe { (driver.device_name)(name.as_mut_ptr().cast(), name.len() as c_int - 1, device) };
+    let named = unsafe { driver.device_name(name.as_mut_ptr().cast(), name.len() as c_int - 1, device) };
     let text = core::ffi::CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
-    if status == 0 { text.into_owned() } else { String::new() }
+    named.map_or_else(|_| String::new(), |()| text.into_owned())
 }
 
 /// What a device of this process is to a GPU.
@@ -140,8 +137,8 @@ pub enum GpuAccess {
 fn device_with(driver: &Driver, number: GpuNumber) -> Option<i32> {
     let mut count = 0;
     // SAFETY: there is room for the number.
-    let status = unsafe { (driver.device_count)(&raw mut count) };
-    (0..count).find(|device| status == 0 && gpu_number(driver, *device) == Some(number))
+    unsafe { driver.device_count(&raw mut count) }.ok()?;
+    (0..count).find(|device| gpu_number(driver, *device) == Some(number))
 }
 
 /// Whether a device's atomic operations are atomic on the memory of the GPU with that number. Of one that is none of this
@@ -150,8 +147,8 @@ pub fn has_native_atomics(driver: &Driver, device: i32, number: GpuNumber) -> bo
     let Some(other) = device_with(driver, number).filter(|other| *other != device) else { return true };
     let mut value = 0;
     // SAFETY: there is room for the answer.
-    let status = unsafe { (driver.peer_attribute)(&raw mut value, NATIVE_ATOMICS, device, other) };
-    status == 0 && value != 0
+    let known = unsafe { driver.peer_attribute(&raw mut value, NATIVE_ATOMICS, device, other) };
+    known.is_ok() && value != 0
 }
 
 /// What a device here is to the GPU with that number.
@@ -165,8 +162,8 @@ pub fn gpu_access(driver: &Driver, device: i32, number: GpuNumber) -> GpuAccess 
         }
         let mut can = 0;
         // SAFETY: there is room for the answer.
-        let status = unsafe { (driver.can_access_peer)(&raw mut can, device, other) };
-        if status == 0 && can != 0 { GpuAccess::Peer } else { GpuAccess::Seen(other) }
+        let known = unsafe { driver.can_access_peer(&raw mut can, device, other) };
+        if known.is_ok() && can != 0 { GpuAccess::Peer } else { GpuAccess::Seen(other) }
     };
     let cache = cache.get_or_insert_default();
     // Peers name the numbers.

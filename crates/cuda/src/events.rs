@@ -4,8 +4,8 @@ use core::ffi::c_void;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::error::CudaError;
-use super::functions::{Driver, check};
+use super::entry_points::CudaError;
+use super::functions::Driver;
 use crate::lookup::check_setup_call;
 
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -27,7 +27,7 @@ fn create(driver: &Driver) -> Result<u64, CudaError> {
     check_setup_call("cuEventCreate");
     let mut event: *mut c_void = core::ptr::null_mut();
     // SAFETY: there is room for the event.
-    check("cuEventCreate", unsafe { (driver.create_event)(&raw mut event, WITHOUT_TIMING) })?;
+    unsafe { driver.create_event(&raw mut event, WITHOUT_TIMING) }?;
     Ok(event as u64)
 }
 
@@ -49,7 +49,7 @@ pub(super) fn release(driver: &Driver, life: u64, event: u64) {
         return;
     }
     // SAFETY: the event is nobody's; the driver lets one that was recorded end first.
-    unsafe { (driver.destroy_event)(event as *mut c_void) };
+    let _ = unsafe { driver.destroy_event(event as *mut c_void) };
 }
 
 /// Those of a context that is destroyed are useless.

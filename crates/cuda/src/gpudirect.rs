@@ -5,9 +5,7 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::sync::OnceLock;
 
 use super::device::writes_are_ordered;
-use super::entry_points::NOT_SUPPORTED;
-use super::error::CudaError;
-use super::functions::check;
+use super::entry_points::{CudaError, Library, NOT_SUPPORTED};
 use super::memory::DeviceMemory;
 use super::scope::Scope;
 use crate::entry_points;
@@ -25,14 +23,17 @@ const PAGE: u64 = 4096;
 entry_points! {
     /// Functions of CUDA 11.7 and later.
     struct Newer {
-        range_handle: c"cuMemGetHandleForAddressRange" (*mut c_void, u64, usize, c_int, u64);
-        flush_writes: c"cuFlushGPUDirectRDMAWrites" (c_int, c_int);
+        range_handle: c"cuMemGetHandleForAddressRange" (
+            handle: *mut c_void, address: u64, bytes: usize, handle_type: c_int, flags: u64
+        );
+        flush_writes: c"cuFlushGPUDirectRDMAWrites" (target: c_int, scope: c_int);
     }
 }
 
 fn newer(call: &'static str) -> Result<&'static Newer, CudaError> {
     static FUNCTIONS: OnceLock<Option<Newer>> = OnceLock::new();
-    FUNCTIONS.get_or_init(Newer::load).as_ref().ok_or(CudaError { call, code: NOT_SUPPORTED })
+    let load = || Newer::load(Library::loaded_driver()?).ok();
+    FUNCTIONS.get_or_init(load).as_ref().ok_or(CudaError { call, code: NOT_SUPPORTED })
 }
 
 /// A dma-buf of the whole pages that an allocation lies in, and where in it the allocation begins. Needs a
@@ -47,10 +48,7 @@ pub fn dma_buf(_: &Scope<'static>, memory: &DeviceMemory) -> Result<(OwnedFd, u6
     let bytes = end.ok_or(CudaError::UNKNOWN_MEMORY)? - start;
     let mut descriptor: c_int = -1;
     // SAFETY: there is room for a descriptor, which is what the driver writes for this kind.
-    let status = unsafe {
-        (newer(CALL)?.range_handle)((&raw mut descriptor).cast(), start, bytes as usize, DMA_BUF, 0)
-    };
-    check(CALL, status)?;
+    unsafe { newer(CALL)?.range_handle((&raw mut descriptor).cast(), start, bytes as usize, DMA_BUF, 0) }?;
     if descriptor < 0 {
         return Err(CudaError::UNKNOWN_MEMORY);
     }
@@ -69,5 +67,5 @@ pub fn flush_writes(scope: &Scope<'static>, memory: &DeviceMemory) -> Result<(),
         return Ok(());
     }
     // SAFETY: numbers alone.
-    check(CALL, unsafe { (newer(CALL)?.flush_writes)(CURRENT_CONTEXT, TO_OWNER) })
+    unsafe { newer(CALL)?.flush_writes(CURRENT_CONTEXT, TO_OWNER) }
 }

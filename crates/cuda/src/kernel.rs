@@ -3,8 +3,8 @@
 use core::ffi::{CStr, c_int, c_void};
 use std::ffi::CString;
 
-use super::error::CudaError;
-use super::functions::{Driver, check};
+use super::entry_points::CudaError;
+use super::functions::Driver;
 use super::scope::Scope;
 
 /// A kernel that a context has loaded, for as long as the context lives.
@@ -21,12 +21,10 @@ impl Scope<'_> {
         let text = CString::new(text).map_err(wrong)?;
         let mut module: *mut c_void = core::ptr::null_mut();
         // SAFETY: there is room for the handle, and the text ends with a zero.
-        let status = unsafe { (self.functions().load_module)(&raw mut module, text.as_ptr().cast()) };
-        check("cuModuleLoadData", status)?;
+        unsafe { self.functions().load_module(&raw mut module, text.as_ptr().cast()) }?;
         let mut function: *mut c_void = core::ptr::null_mut();
         // SAFETY: there is room for the handle, the module is loaded, and the name ends with a zero.
-        let status = unsafe { (self.functions().find_function)(&raw mut function, module, entry.as_ptr()) };
-        check("cuModuleGetFunction", status)?;
+        unsafe { self.functions().find_function(&raw mut function, module, entry.as_ptr()) }?;
         Ok(Function(function as u64))
     }
 
@@ -74,8 +72,8 @@ impl Scope<'_> {
         // SAFETY: the caller has loaded the function in this context, passes as many parameters as it takes,
         // and vouches for what it accesses; the driver copies the parameters
         // before it returns.
-        check("cuLaunchKernel", unsafe {
-            (self.functions().launch)(
+        unsafe {
+            self.functions().launch(
                 function.0 as *mut c_void,
                 blocks[0],
                 blocks[1],
@@ -88,7 +86,7 @@ impl Scope<'_> {
                 addresses.as_mut_ptr(),
                 core::ptr::null_mut(),
             )
-        })
+        }
     }
 
     /// Waits until what a stream of the context has got so far is done.
@@ -97,8 +95,7 @@ impl Scope<'_> {
     /// What the driver says, also of the work itself.
     pub fn wait_for(&self, stream: u64) -> Result<(), CudaError> {
         // SAFETY: the driver checks the handle.
-        let status = unsafe { (self.functions().synchronize_stream)(stream as *mut c_void) };
-        check("cuStreamSynchronize", status)
+        unsafe { self.functions().synchronize_stream(stream as *mut c_void) }
     }
 }
 
@@ -110,8 +107,8 @@ impl Scope<'_> {
 pub fn is_captured(driver: &Driver, stream: u64) -> Result<bool, CudaError> {
     let mut is_captured: c_int = 0;
     // SAFETY: the driver checks the handle, and there is room for the answer.
-    let status = unsafe { (driver.stream_is_capturing)(stream as *mut c_void, &raw mut is_captured) };
-    check("cuStreamIsCapturing", status).map(|()| is_captured != 0)
+    unsafe { driver.stream_is_capturing(stream as *mut c_void, &raw mut is_captured) }
+        .map(|()| is_captured != 0)
 }
 
 /// The context of a stream.
@@ -121,6 +118,5 @@ pub fn is_captured(driver: &Driver, stream: u64) -> Result<bool, CudaError> {
 pub fn context_of_stream(driver: &Driver, stream: u64) -> Result<u64, CudaError> {
     let mut context: *mut c_void = core::ptr::null_mut();
     // SAFETY: the driver checks the handle, and there is room for the answer.
-    let status = unsafe { (driver.stream_context)(stream as *mut c_void, &raw mut context) };
-    check("cuStreamGetCtx", status).map(|()| context as u64)
+    unsafe { driver.stream_context(stream as *mut c_void, &raw mut context) }.map(|()| context as u64)
 }

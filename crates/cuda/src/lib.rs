@@ -1,14 +1,14 @@
-//! CUDA driver: pointers, copies, streams.
+//! CUDA driver: its loader, pointers, copies, streams.
 //!
 //! The driver is the `libcuda.so.1` that the program itself has loaded: NVIDIA's, or Causeway's. A process
-//! that has loaded none has no memory on a GPU, and nothing is loaded on its behalf, but for the doctor.
+//! that has loaded none has no memory on a GPU, and nothing is loaded on its behalf. Programs that need a driver all the
+//! same (the server, benchmarks, the doctor) open one by [`Library::open`].
 
 mod affinity;
 mod copy;
 mod copy_context;
 mod device;
 mod entry_points;
-mod error;
 mod events;
 mod functions;
 mod gpudirect;
@@ -30,8 +30,7 @@ pub use device::{
     Abilities, GpuAccess, GpuNumber, abilities, current_device, gpu_access, gpu_model, gpu_number,
     has_native_atomics, is_under_mps, pci_address,
 };
-pub use entry_points::{LoadedDriver, NOT_SUPPORTED};
-pub use error::CudaError;
+pub use entry_points::{CudaError, Library, LibraryError, NOT_SUPPORTED};
 pub use functions::Driver;
 pub use gpudirect::{dma_buf, flush_writes};
 pub use kernel::{Function, context_of_stream, is_captured};

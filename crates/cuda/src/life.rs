@@ -2,33 +2,33 @@
 //! that is made may get that of one that was destroyed. Streams, events and kernels go with a context all the same, and
 //! NVIDIA's driver does not look at whether a stream is one.
 
-use core::ffi::{c_int, c_void};
-use core::ptr::NonNull;
+use core::ffi::c_void;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::entry_points::LoadedDriver;
+use super::entry_points::Library;
+use crate::entry_points;
 
-/// `cuCtxGetId`, of drivers since CUDA 12.
-type GetId = unsafe extern "C" fn(*mut c_void, *mut u64) -> c_int;
+entry_points! {
+    /// Of drivers since CUDA 12.
+    struct Newer {
+        context_id: c"cuCtxGetId" (context: *mut c_void, id: *mut u64);
+    }
+}
 
 /// A number that no other context of this process has, before or after; the handle where the driver gives no such
 /// number. And the number of the context that had this handle before, when that is seen for the first time.
 pub(super) fn of(context: u64) -> (u64, Option<u64>) {
     let mut number = 0;
     // SAFETY: the driver checks the handle, and there is room for the number.
-    let found =
-        get_id().is_some_and(|get_id| unsafe { get_id(context as *mut c_void, &raw mut number) } == 0);
+    let found = newer()
+        .is_some_and(|newer| unsafe { newer.context_id(context as *mut c_void, &raw mut number) }.is_ok());
     if found { (number, lives().replace(context, number)) } else { (context, None) }
 }
 
-fn get_id() -> Option<GetId> {
-    static FUNCTION: OnceLock<Option<GetId>> = OnceLock::new();
-    *FUNCTION.get_or_init(|| {
-        let address = LoadedDriver::find()?.function(c"cuCtxGetId")?;
-        // SAFETY: a function of this name in a library of the driver's name takes a context and a place for a number.
-        Some(unsafe { core::mem::transmute::<NonNull<c_void>, GetId>(address) })
-    })
+fn newer() -> Option<&'static Newer> {
+    static FUNCTIONS: OnceLock<Option<Newer>> = OnceLock::new();
+    FUNCTIONS.get_or_init(|| Newer::load(Library::loaded_driver()?).ok()).as_ref()
 }
 
 /// The number of the context that each handle is of.

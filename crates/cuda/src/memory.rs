@@ -188,16 +188,17 @@ impl PointerAttributes {
         let mut pointers = values.each_mut().map(|value| (&raw mut *value).cast::<c_void>());
         // SAFETY: both lists have as many entries as is said, each of which has room for the longest
         // attribute; any address may be asked for.
-        let status = unsafe {
-            (driver.pointer_attributes)(
+        unsafe {
+            driver.pointer_attributes(
                 QUERIED_ATTRIBUTES.len() as u32,
                 QUERIED_ATTRIBUTES.as_ptr(),
                 pointers.as_mut_ptr(),
                 address,
             )
-        };
+        }
+        .ok()?;
         let [kind, buffer, start, bytes, ordered] = values;
-        if status != 0 || !is_on_gpu(driver, kind as i32, address) {
+        if !is_on_gpu(driver, kind as i32, address) {
             return None;
         }
         let start = start_at(start, bytes, address, || read(driver, attribute::HOST_POINTER, address));
@@ -244,8 +245,8 @@ fn read<T: Default>(driver: &Driver, attribute: i32, address: u64) -> Option<T> 
     let mut value = T::default();
     // SAFETY: every attribute that is asked for has at most the size of the type it is asked with; any
     // address may be asked for.
-    let status = unsafe { (driver.pointer_attribute)((&raw mut value).cast(), attribute, address) };
-    (status == 0).then_some(value)
+    unsafe { driver.pointer_attribute((&raw mut value).cast(), attribute, address) }.ok()?;
+    Some(value)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub fn synchronize(driver: &Driver, memory: &DeviceMemory) {
 pub fn synchronize_call(driver: &Driver, address: u64) {
     let mut current = core::ptr::null_mut();
     // SAFETY: room for the answer.
-    if unsafe { (driver.current_context)(&raw mut current) } != 0 {
+    if unsafe { driver.current_context(&raw mut current) }.is_err() {
         current = core::ptr::null_mut();
     }
     let memory = DeviceMemory::at(driver, address);
@@ -73,7 +73,7 @@ pub fn synchronize_both(driver: &Driver, one: &DeviceMemory, other: &DeviceMemor
 fn order(driver: &Driver, memory: &DeviceMemory) {
     let yes: c_int = 1;
     // SAFETY: the driver reads the flag.
-    unsafe { (driver.set_pointer_attribute)((&raw const yes).cast(), SYNC_MEMOPS, memory.start) };
+    let _ = unsafe { driver.set_pointer_attribute((&raw const yes).cast(), SYNC_MEMOPS, memory.start) };
 }
 
 /// Waits for the default streams of memory's context.
@@ -92,13 +92,13 @@ fn wait_in(scope: &Scope<'_>) {
         let stream = stream as *mut c_void;
         let mut is_capturing: c_int = 0;
         // SAFETY: a handle that every context has, and room for the answer.
-        let status = unsafe { (driver.stream_is_capturing)(stream, &raw mut is_capturing) };
+        let known = unsafe { driver.stream_is_capturing(stream, &raw mut is_capturing) };
         // To ask costs less than to wait for nothing.
         // SAFETY: a handle that every context has.
-        if status == 0 && is_capturing == 0 && unsafe { (driver.query_stream)(stream) } != 0 {
+        if known.is_ok() && is_capturing == 0 && unsafe { driver.query_stream(stream) }.is_err() {
             // SAFETY: a handle that every context has. An error of the program's work is told by the copy
             // that comes next.
-            unsafe { (driver.synchronize_stream)(stream) };
+            let _ = unsafe { driver.synchronize_stream(stream) };
         }
     }
 }

@@ -5,9 +5,9 @@
 use core::ffi::{c_int, c_void};
 
 use super::copy_context::copy_from_host;
-use super::error::CudaError;
+use super::entry_points::CudaError;
 use super::events;
-use super::functions::{Driver, check};
+use super::functions::Driver;
 use super::scope::Scope;
 
 /// `CUDA_ERROR_INVALID_VALUE`.
@@ -41,7 +41,7 @@ impl PendingCopy {
         Self::start(scope, |stream| {
             // SAFETY: the caller keeps both addresses valid for `bytes` bytes until the copy is done; the
             // stream is this context's.
-            unsafe { (scope.driver.copy_async)(to, from, bytes, stream as *mut c_void) }
+            unsafe { scope.driver.copy_async(to, from, bytes, stream as *mut c_void) }
         })
     }
 
@@ -65,19 +65,20 @@ impl PendingCopy {
         })
     }
 
-    fn start(scope: &Scope<'static>, begin: impl FnOnce(u64) -> c_int) -> Result<Self, CudaError> {
+    fn start(
+        scope: &Scope<'static>,
+        begin: impl FnOnce(u64) -> Result<(), CudaError>,
+    ) -> Result<Self, CudaError> {
         let stream = scope.stream()?;
-        check("cuMemcpyAsync", begin(stream)).and_then(|()| Self::behind(scope, stream)).inspect_err(
-            |error| {
-                // What was begun must not go on behind the caller's back.
-                // SAFETY: the stream is this context's, or the driver says that it is not.
-                unsafe { (scope.driver.synchronize_stream)(stream as *mut c_void) };
-                // An address that is none says nothing of the context.
-                if error.code != INVALID_VALUE {
-                    scope.forget_context();
-                }
-            },
-        )
+        begin(stream).and_then(|()| Self::behind(scope, stream)).inspect_err(|error| {
+            // What was begun must not go on behind the caller's back.
+            // SAFETY: the stream is this context's, or the driver says that it is not.
+            let _ = unsafe { scope.driver.synchronize_stream(stream as *mut c_void) };
+            // An address that is none says nothing of the context.
+            if error.code != INVALID_VALUE {
+                scope.forget_context();
+            }
+        })
     }
 
     /// A mark behind what the scope's stream has been given so far.
@@ -85,8 +86,7 @@ impl PendingCopy {
         let (driver, context, life) = (scope.driver, scope.context, scope.life());
         let pending = Self { driver, context, life, event: events::take(driver, life)? };
         // SAFETY: both are of the scope's context; the driver checks them.
-        let status = unsafe { (driver.record_event)(pending.event as *mut c_void, stream as *mut c_void) };
-        check("cuEventRecord", status).map(|()| pending)
+        unsafe { driver.record_event(pending.event as *mut c_void, stream as *mut c_void) }.map(|()| pending)
     }
 
     /// The number of the context in whose stream it goes, see [`Scope::life`].
@@ -112,9 +112,9 @@ impl PendingCopy {
         // A thread that captures may not ask otherwise.
         let _scope = self.scope()?;
         // SAFETY: the event is this copy's until it is released.
-        match unsafe { (self.driver.query_event)(self.event as *mut c_void) } {
-            NOT_READY => Ok(false),
-            status => check("cuEventQuery", status).map(|()| true),
+        match unsafe { self.driver.query_event(self.event as *mut c_void) } {
+            Err(CudaError { code: NOT_READY, .. }) => Ok(false),
+            known => known.map(|()| true),
         }
     }
 
@@ -125,7 +125,7 @@ impl PendingCopy {
     pub fn wait(self) -> Result<(), CudaError> {
         let _scope = self.scope()?;
         // SAFETY: the event is this copy's until it is released.
-        check("cuEventSynchronize", unsafe { (self.driver.synchronize_event)(self.event as *mut c_void) })
+        unsafe { self.driver.synchronize_event(self.event as *mut c_void) }
     }
 }
 

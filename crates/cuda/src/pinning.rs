@@ -4,8 +4,8 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::error::CudaError;
-use super::functions::{Driver, check};
+use super::entry_points::CudaError;
+use super::functions::Driver;
 use super::scope::Scope;
 use crate::lookup::check_setup_call;
 
@@ -37,8 +37,7 @@ impl Pinned {
         check_setup_call("cuMemHostRegister");
         let driver = scope.driver;
         // SAFETY: the caller has the range mapped until this is dropped, which ends the registration.
-        let status = unsafe { (driver.register_host)(address as *mut c_void, bytes, PORTABLE) };
-        check("cuMemHostRegister", status)?;
+        unsafe { driver.register_host(address as *mut c_void, bytes, PORTABLE) }?;
         Ok(Self { driver, address })
     }
 }
@@ -47,7 +46,7 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         check_setup_call("cuMemHostUnregister");
         // SAFETY: the range was registered, and no copy of this crate's is under way there.
-        unsafe { (self.driver.unregister_host)(self.address as *mut c_void) };
+        let _ = unsafe { self.driver.unregister_host(self.address as *mut c_void) };
     }
 }
 
@@ -73,8 +72,7 @@ impl PinnedWord {
         let driver = scope.driver;
         let mut memory: *mut c_void = core::ptr::null_mut();
         // SAFETY: there is room for the address.
-        let status = unsafe { (driver.allocate_host)(&raw mut memory, size_of::<u64>(), FOR_ALL_DEVICES) };
-        check("cuMemHostAlloc", status)?;
+        unsafe { driver.allocate_host(&raw mut memory, size_of::<u64>(), FOR_ALL_DEVICES) }?;
         let word = NonNull::new(memory.cast()).ok_or(CudaError { call: "cuMemHostAlloc", code: 2 })?;
         let pinned = Self { driver, word };
         pinned.write(0);
@@ -97,6 +95,6 @@ impl Drop for PinnedWord {
     fn drop(&mut self) {
         check_setup_call("cuMemFreeHost");
         // SAFETY: allocated by `new`, and no kernel that reads it is launched any more.
-        unsafe { (self.driver.free_host)(self.word.as_ptr().cast()) };
+        let _ = unsafe { self.driver.free_host(self.word.as_ptr().cast()) };
     }
 }

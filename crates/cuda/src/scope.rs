@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
-use super::error::CudaError;
-use super::functions::{Driver, check};
+use super::entry_points::CudaError;
+use super::functions::Driver;
 use super::memory::DeviceMemory;
 use super::{events, life};
 use crate::lookup::check_setup_call;
@@ -61,17 +61,16 @@ impl<'a> Scope<'a> {
     /// When it is gone.
     pub fn of_context(driver: &'a Driver, context: u64) -> Result<Self, CudaError> {
         // SAFETY: the driver checks the handle.
-        check("cuCtxPushCurrent", unsafe { (driver.push_context)(context as *mut c_void) })?;
+        unsafe { driver.push_context(context as *mut c_void) }?;
         let mut mode = RELAXED;
         // SAFETY: reads and writes the mode.
-        let status = unsafe { (driver.exchange_capture_mode)(&raw mut mode) };
+        let exchanged = unsafe { driver.exchange_capture_mode(&raw mut mode) };
         let (life, ended) = life::of(context);
         if let Some(ended) = ended {
             forget(ended);
         }
-        let scope = Self { driver, context, life, mode: if status == 0 { mode } else { RELAXED } };
-        check("cuThreadExchangeStreamCaptureMode", status)?;
-        Ok(scope)
+        let scope = Self { driver, context, life, mode: if exchanged.is_ok() { mode } else { RELAXED } };
+        exchanged.map(|()| scope)
     }
 
     /// Copies between any two places and waits until the bytes are there. The addresses may be of the host
@@ -86,7 +85,7 @@ impl<'a> Scope<'a> {
         self.in_stream(|stream| {
             // SAFETY: the caller has both addresses valid for `bytes` bytes until this returns, which is
             // after the copy; the stream is this context's.
-            check("cuMemcpyAsync", unsafe { (self.driver.copy_async)(to, from, bytes, stream) })
+            unsafe { self.driver.copy_async(to, from, bytes, stream) }
         })
     }
 
@@ -98,7 +97,7 @@ impl<'a> Scope<'a> {
         let stream = self.stream()? as *mut c_void;
         let started = begin(stream);
         // SAFETY: the stream is this context's.
-        let waited = check("cuStreamSynchronize", unsafe { (self.driver.synchronize_stream)(stream) });
+        let waited = unsafe { self.driver.synchronize_stream(stream) };
         started.and(waited).inspect_err(|_| self.forget_context())
     }
 
@@ -127,12 +126,10 @@ impl<'a> Scope<'a> {
         check_setup_call("cuStreamCreateWithPriority");
         let (mut min_priority, mut greatest) = (0, 0);
         // SAFETY: there is room for both.
-        let status = unsafe { (self.driver.stream_priorities)(&raw mut min_priority, &raw mut greatest) };
-        check("cuCtxGetStreamPriorityRange", status)?;
+        unsafe { self.driver.stream_priorities(&raw mut min_priority, &raw mut greatest) }?;
         let mut stream: *mut c_void = core::ptr::null_mut();
         // SAFETY: there is room for the stream.
-        let status = unsafe { (self.driver.create_stream)(&raw mut stream, NON_BLOCKING, greatest) };
-        check("cuStreamCreateWithPriority", status)?;
+        unsafe { self.driver.create_stream(&raw mut stream, NON_BLOCKING, greatest) }?;
         streams().get_or_insert_default().insert(self.life, stream as u64);
         Ok(stream as u64)
     }
@@ -167,8 +164,7 @@ fn primary(driver: &Driver, device: i32) -> Result<u64, CudaError> {
         Entry::Vacant(slot) => {
             let mut context: *mut c_void = core::ptr::null_mut();
             // SAFETY: there is room for the context.
-            let status = unsafe { (driver.retain_primary)(&raw mut context, device) };
-            check("cuDevicePrimaryCtxRetain", status)?;
+            unsafe { driver.retain_primary(&raw mut context, device) }?;
             *slot.insert(context as u64)
         }
     };
@@ -193,8 +189,8 @@ impl Drop for Scope<'_> {
         let mut context: *mut c_void = core::ptr::null_mut();
         // SAFETY: the mode is one that the driver gave, and the context is the one that was pushed.
         unsafe {
-            (self.driver.exchange_capture_mode)(&raw mut self.mode);
-            (self.driver.pop_context)(&raw mut context);
+            let _ = self.driver.exchange_capture_mode(&raw mut self.mode);
+            let _ = self.driver.pop_context(&raw mut context);
         }
     }
 }

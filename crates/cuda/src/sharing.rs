@@ -4,8 +4,13 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-use super::error::CudaError;
-use super::functions::{AccessDescriptor, AllocationProperties, Driver, IpcHandle, check};
+use super::entry_points::CudaError;
+use causeway_api::sys::{
+    CUipcMemHandle, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemAllocationType, CUmemLocation, CUmemLocationType,
+};
+
+use super::functions::Driver;
 use super::memory::DeviceMemory;
 use super::order::synchronize;
 use super::scope::Scope;
@@ -18,16 +23,20 @@ pub const IPC_HANDLE_BYTES: usize = 64;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const DESCRIPTOR: c_int = 1;
 
+fn location(device: i32) -> CUmemLocation {
+    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
+}
+
 /// A handle by which another process opens the allocation of an address, from its start. Needs a scope.
 ///
 /// # Errors
 /// What the driver says.
 pub fn ipc_handle(driver: &Driver, memory: &DeviceMemory) -> Result<[u8; IPC_HANDLE_BYTES], CudaError> {
-    let mut handle = IpcHandle([0; 64]);
+    let mut handle = CUipcMemHandle::default();
     // SAFETY: there is room for the handle.
-    check("cuIpcGetMemHandle", unsafe { (driver.get_ipc_handle)(&raw mut handle, memory.start) })?;
+    unsafe { driver.get_ipc_handle(&raw mut handle, memory.start) }?;
     synchronize(driver, memory);
-    Ok(handle.0.map(|byte| byte as u8))
+    Ok(handle.reserved.map(|byte| byte as u8))
 }
 
 /// A descriptor by which another process imports the allocation that is mapped at an address.
@@ -48,19 +57,17 @@ pub fn export(driver: &Driver, memory: &DeviceMemory) -> Result<OwnedFd, CudaErr
 pub fn export_unordered(driver: &Driver, memory: &DeviceMemory) -> Result<OwnedFd, CudaError> {
     let mut allocation = 0;
     // SAFETY: there is room for the handle.
-    let status = unsafe { (driver.retain_memory)(&raw mut allocation, memory.start) };
-    check("cuMemRetainAllocationHandle", status)?;
+    unsafe { driver.retain_memory(&raw mut allocation, memory.start) }?;
     let exported = export_allocation(driver, allocation);
     // SAFETY: the reference that was taken above.
-    unsafe { (driver.release_memory)(allocation) };
+    let _ = unsafe { driver.release_memory(allocation) };
     exported
 }
 
 fn export_allocation(driver: &Driver, allocation: u64) -> Result<OwnedFd, CudaError> {
     let mut descriptor: c_int = -1;
     // SAFETY: there is room for a descriptor.
-    let status = unsafe { (driver.export_memory)(&raw mut descriptor, allocation, DESCRIPTOR, 0) };
-    check("cuMemExportToShareableHandle", status)?;
+    unsafe { driver.export_memory(&raw mut descriptor, allocation, DESCRIPTOR, 0) }?;
     // SAFETY: the descriptor is new and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
@@ -88,9 +95,9 @@ impl Opened {
         /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
         const LAZY: u32 = 1;
         let mut address = 0;
-        let handle = IpcHandle(handle.map(|byte| byte as _));
+        let handle = CUipcMemHandle { reserved: handle.map(|byte| byte as _) };
         // SAFETY: there is room for the address; the driver checks the handle.
-        check("cuIpcOpenMemHandle", unsafe { (driver.open_ipc_handle)(&raw mut address, handle, LAZY) })?;
+        unsafe { driver.open_ipc_handle(&raw mut address, handle, LAZY) }?;
         let memory = DeviceMemory::at(driver, address);
         let bytes =
             memory.map_or(0, |memory| memory.start.saturating_add(memory.bytes).saturating_sub(address));
@@ -106,7 +113,7 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         // SAFETY: it was opened, and nothing of it is under way.
-        unsafe { (self.driver.close_ipc_handle)(self.address) };
+        let _ = unsafe { self.driver.close_ipc_handle(self.address) };
     }
 }
 
@@ -139,8 +146,7 @@ impl Mapping {
         // The driver takes the number of the descriptor where a pointer stands.
         let number = descriptor.as_raw_fd() as usize as *mut c_void;
         // SAFETY: there is room for the handle, and the descriptor is open.
-        let status = unsafe { (driver.import_memory)(&raw mut allocation, number, DESCRIPTOR) };
-        check("cuMemImportFromShareableHandle", status)?;
+        unsafe { driver.import_memory(&raw mut allocation, number, DESCRIPTOR) }?;
         let mapping = Self::map(driver, allocation, bytes, device)?;
         device::note(mapping.address, bytes, device);
         Ok(mapping)
@@ -150,17 +156,17 @@ impl Mapping {
     fn map(driver: &'static Driver, allocation: u64, bytes: usize, device: i32) -> Result<Self, CudaError> {
         let mut address = 0;
         // SAFETY: there is room for the address.
-        let status = unsafe { (driver.reserve_addresses)(&raw mut address, bytes, 0, 0, 0) };
-        if let Err(error) = check("cuMemAddressReserve", status) {
+        let reserved = unsafe { driver.reserve_addresses(&raw mut address, bytes, 0, 0, 0) };
+        if let Err(error) = reserved {
             // SAFETY: the handle is this function's.
-            unsafe { (driver.release_memory)(allocation) };
+            let _ = unsafe { driver.release_memory(allocation) };
             return Err(error);
         }
         // From here on it is undone where it is dropped; to unmap what is not mapped is an error of no
         // effect.
         let mapping = Self { driver, allocation, address, bytes, users: AtomicU64::new(0) };
         // SAFETY: addresses that were reserved above, and an allocation; the driver checks its size.
-        check("cuMemMap", unsafe { (driver.map_memory)(address, bytes, 0, allocation, 0) })?;
+        unsafe { driver.map_memory(address, bytes, 0, allocation, 0) }?;
         mapping.let_use(device)?;
         Ok(mapping)
     }
@@ -176,11 +182,12 @@ impl Mapping {
             return Ok(());
         }
         check_setup_call("cuMemSetAccess");
-        // A device, which reads and writes.
-        let access = AccessDescriptor { location_type: 1, location_id: device, flags: 3 };
+        let access = CUmemAccessDesc {
+            location: location(device),
+            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
         // SAFETY: one descriptor of access is passed, for addresses that are mapped.
-        let status = unsafe { (self.driver.set_access)(self.address, self.bytes, &raw const access, 1) };
-        check("cuMemSetAccess", status)?;
+        unsafe { self.driver.set_access(self.address, self.bytes, &raw const access, 1) }?;
         self.users.fetch_or(user, Ordering::Relaxed);
         Ok(())
     }
@@ -193,9 +200,9 @@ impl Drop for Mapping {
         device::forget(self.address);
         // SAFETY: addresses and a handle of this value, of which nothing is under way.
         unsafe {
-            (self.driver.unmap_memory)(self.address, self.bytes);
-            (self.driver.free_addresses)(self.address, self.bytes);
-            (self.driver.release_memory)(self.allocation);
+            let _ = self.driver.unmap_memory(self.address, self.bytes);
+            let _ = self.driver.free_addresses(self.address, self.bytes);
+            let _ = self.driver.release_memory(self.allocation);
         }
     }
 }
@@ -217,27 +224,19 @@ impl Bounce {
     /// # Errors
     /// What the driver says.
     pub fn new(driver: &'static Driver, device: i32, bytes: usize) -> Result<Self, CudaError> {
-        let properties = AllocationProperties {
-            // Pinned, on a device.
-            allocation_type: 1,
-            handle_types: DESCRIPTOR,
-            location_type: 1,
-            location_id: device,
-            security: core::ptr::null_mut(),
-            compression: 0,
-            gpudirect: 0,
-            usage: 0,
-            reserved: [0; 4],
+        let properties = CUmemAllocationProp {
+            type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            location: location(device),
+            ..CUmemAllocationProp::default()
         };
         let mut granularity = 0;
         // SAFETY: there is room for the number; the properties are read.
-        let status = unsafe { (driver.granularity)(&raw mut granularity, &raw const properties, 0) };
-        check("cuMemGetAllocationGranularity", status)?;
+        unsafe { driver.granularity(&raw mut granularity, &raw const properties, 0) }?;
         let bytes = bytes.next_multiple_of(granularity.max(1));
         let mut allocation = 0;
         // SAFETY: there is room for the handle; the properties are read.
-        let status = unsafe { (driver.create_memory)(&raw mut allocation, bytes, &raw const properties, 0) };
-        check("cuMemCreate", status)?;
+        unsafe { driver.create_memory(&raw mut allocation, bytes, &raw const properties, 0) }?;
         let mapping = Mapping::map(driver, allocation, bytes, device)?;
         let descriptor = export_allocation(driver, allocation)?;
         Ok(Self { mapping, descriptor, bytes })

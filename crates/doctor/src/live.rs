@@ -1,10 +1,10 @@
 //! Live facts: system calls, libraries, and a probe of NVIDIA's driver (feature `driver`).
 
-use core::error::Error as _;
 use core::time::Duration;
 use std::fs;
 use std::io;
 
+use causeway_cuda::Library;
 use causeway_ibverbs::{Device, DeviceError, Libraries};
 use causeway_memory::pagemap::{Pagemap, Scan};
 use causeway_memory::userfaultfd::Userfaultfd;
@@ -54,15 +54,7 @@ fn has_ipc_lock(status: &str) -> bool {
 /// Why a library cannot be loaded.
 fn why_not(name: &str) -> Option<String> {
     // SAFETY: the initialisers of these libraries may run in any process.
-    let loaded = unsafe { libloading::Library::new(name) };
-    match loaded {
-        Ok(library) => {
-            // NVIDIA's libraries keep threads and exit handlers, so that they must stay.
-            core::mem::forget(library);
-            None
-        }
-        Err(error) => Some(error.source().map_or_else(|| error.to_string(), ToString::to_string)),
-    }
+    unsafe { Library::open(name) }.err().map(|error| error.to_string())
 }
 
 /// Opens each RDMA device as a program would.

@@ -5,15 +5,14 @@ use crate::reservations;
 use causeway_api::sys::CUresult;
 use causeway_config::read::PROCESS;
 use causeway_config::table::DRIVER;
-use core::error::Error as _;
+use causeway_cuda::{Library, LibraryError};
 use core::ffi::{CStr, c_void};
+use core::ptr;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// The library that the system's loader is asked for otherwise.
 const LIBRARY: &str = "libcuda.so.1";
-/// What Causeway's own client library exports, so that it is not taken for the driver it stands in for.
-const CLIENT_MARKER: &CStr = c"causeway_client_marker";
 
 /// Why the driver could not be used.
 #[derive(Debug, Error)]
@@ -21,13 +20,13 @@ pub enum LoadError {
     /// The library could not be opened.
     #[error(
         "The NVIDIA driver library `{}` could not be loaded ({}). Install NVIDIA's driver on the server's machine, or \
-         name the library in CAUSEWAY_DRIVER.", path.display(), loader_text(source)
+         name the library in CAUSEWAY_DRIVER.", path.display(), source
     )]
     NotFound {
         /// What was asked for.
         path: PathBuf,
         /// What the system's loader answered.
-        source: libloading::Error,
+        source: LibraryError,
     },
     /// The library is Causeway's own client.
     #[error(
@@ -68,11 +67,6 @@ impl LoadError {
             Self::Thread { .. } => CUresult::CUDA_ERROR_OPERATING_SYSTEM,
         }
     }
-}
-
-/// What the system's loader said, which `libloading` keeps behind its own words.
-fn loader_text(error: &libloading::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 enum Part {
@@ -127,15 +121,12 @@ pub(crate) fn load(path: &Path) -> Result<&'static Functions, LoadError> {
     reservations::begin();
     // SAFETY: the initialisers of NVIDIA's driver may run in any process; whoever names another library in
     // the environment runs this process.
-    let library = unsafe { libloading::Library::new(path) }
+    let library = unsafe { Library::open(path) }
         .map_err(|source| LoadError::NotFound { path: path.to_owned(), source })?;
-    let library: &'static libloading::Library = Box::leak(Box::new(library));
     let find = |name: &CStr| -> *const c_void {
-        // SAFETY: only the address is taken here; how it is called is the business of `Functions`.
-        let symbol = unsafe { library.get::<unsafe extern "C" fn()>(name.to_bytes_with_nul()) };
-        symbol.map_or(core::ptr::null(), |function| *function as *const c_void)
+        library.function(name).map_or(ptr::null(), |function| function.as_ptr().cast_const())
     };
-    if !find(CLIENT_MARKER).is_null() {
+    if library.is_client() {
         return Err(LoadError::OwnClient { path: path.to_owned() });
     }
     // SAFETY: a CUDA driver library exports these names with the signatures of `cuda.h`.

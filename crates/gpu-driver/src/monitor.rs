@@ -8,6 +8,7 @@ use causeway_config::table::NVML;
 use causeway_gpu::monitor::{Frame, Monitor, OwnProcess};
 use core::ffi::c_void;
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -34,7 +35,7 @@ pub enum LoadError {
         /// What was asked for.
         path: PathBuf,
         /// What the system's loader answered.
-        cause: libloading::Error,
+        cause: causeway_cuda::LibraryError,
     },
     /// It is Causeway's own.
     #[error(
@@ -68,7 +69,7 @@ unsafe impl Sync for Address {}
 
 /// NVIDIA's library.
 pub struct Library {
-    library: &'static libloading::Library,
+    library: causeway_cuda::Library,
     addresses: Mutex<rank::Leaf, HashMap<&'static str, Option<Address>>>,
     /// The handles of devices that clients have been notified of, by their numbers.
     devices: Mutex<rank::Leaf, Vec<u64>>,
@@ -84,13 +85,9 @@ impl Library {
     pub fn load_from(path: &Path) -> Result<Self, LoadError> {
         // SAFETY: the initialisers of NVIDIA's library may run in any process; whoever names another library
         // in the environment runs this process.
-        let library = unsafe { libloading::Library::new(path) }
+        let library = unsafe { causeway_cuda::Library::open(path) }
             .map_err(|cause| LoadError::NotFound { path: path.to_owned(), cause })?;
-        let library = Self {
-            library: Box::leak(Box::new(library)),
-            addresses: Mutex::default(),
-            devices: Mutex::default(),
-        };
+        let library = Self { library, addresses: Mutex::default(), devices: Mutex::default() };
         if library.address(CLIENT_MARKER).is_some() {
             return Err(LoadError::OwnClient { path: path.to_owned() });
         }
@@ -130,9 +127,8 @@ impl Library {
 
     fn address(&self, name: &'static str) -> Option<Address> {
         *self.addresses.lock().entry(name).or_insert_with(|| {
-            // SAFETY: only the address is taken here; it is called in `carry_out`.
-            let symbol = unsafe { self.library.get::<unsafe extern "C" fn()>(name) };
-            symbol.ok().map(|function| Address(*function as *const c_void))
+            let name = CString::new(name).ok()?;
+            self.library.function(&name).map(|function| Address(function.as_ptr()))
         })
     }
 

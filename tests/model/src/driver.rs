@@ -1,4 +1,5 @@
-//! The part of the CUDA driver API that programs use, found in `libcuda.so.1` when the test runs.
+//! The part of the CUDA driver API that programs use, found in `libcuda.so.1` when the test runs. Declared here, not by
+//! `causeway_cuda`: the test depends on nothing that it tests.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libloading::Library;

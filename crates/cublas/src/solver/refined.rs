@@ -6,14 +6,13 @@ use core::ffi::c_int;
 use causeway_gemm::ScalarType;
 
 use super::status::solver_functions;
-use crate::driver::{self, Copy2d};
+use causeway_api::sys::{CUDA_MEMCPY2D, CUmemorytype};
+
+use crate::driver;
 use crate::handle::Handle;
 use crate::operation::Argument;
 use crate::solve;
 use crate::status::{Done, Status};
-
-/// `CU_MEMORYTYPE_DEVICE`
-const DEVICE: u64 = 2;
 
 /// Bytes of the workspace, which holds the factors: the caller's matrix stays as it is.
 fn workspace(order: c_int, kind: ScalarType) -> Result<usize, Status> {
@@ -34,16 +33,16 @@ pub(super) unsafe fn copy(
     [(from, from_leading), (to, to_leading)]: [(*const u8, c_int); 2],
 ) -> Done {
     let bytes = |elements: c_int| elements.unsigned_abs() as usize * kind.size() as usize;
-    let copy = Copy2d {
-        source_type: DEVICE,
-        source_device: from as u64,
-        source_pitch: bytes(from_leading),
-        destination_type: DEVICE,
-        destination_device: to as u64,
-        destination_pitch: bytes(to_leading),
-        width: bytes(rows),
-        height: columns.unsigned_abs() as usize,
-        ..Copy2d::default()
+    let copy = CUDA_MEMCPY2D {
+        srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        srcDevice: from as u64,
+        srcPitch: bytes(from_leading),
+        dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        dstDevice: to as u64,
+        dstPitch: bytes(to_leading),
+        WidthInBytes: bytes(rows),
+        Height: columns.unsigned_abs() as usize,
+        ..CUDA_MEMCPY2D::default()
     };
     // SAFETY: the caller's handle is null or valid; no host memory is named.
     unsafe { driver::functions()?.copy(&copy, Handle::settings(handle)?.stream, false) }

@@ -1,6 +1,8 @@
 //! Copies of one size along one path.
 
 use super::clock::{Measured, Stopwatch};
+use causeway_cuda::CudaError;
+
 use super::driver::{DriverError, Gpu, Handle, cuda};
 use super::error::CaseError;
 use super::memory::{DeviceMemory, HostMemory};
@@ -171,7 +173,7 @@ fn peer_memory(gpu: &'static Gpu, bytes: usize) -> Result<(DeviceMemory, Handle)
     if reachable != 0 {
         match cuda!(gpu, cuCtxEnablePeerAccess(context, 0)) {
             // 704: the case before has done so.
-            Err(DriverError::Call { code: 704, .. }) => {}
+            Err(DriverError::Call(CudaError { code: 704, .. })) => {}
             other => other?,
         }
     }

@@ -1,24 +1,21 @@
 //! The functions of the CUDA driver that are measured, from a library loaded at run time.
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
 
-use libloading::Library;
+use causeway_cuda::{CudaError, Library, LibraryError, entry_points};
 use thiserror::Error;
-
-/// What Causeway's own client library exports, so that it is not taken for the driver it stands in for.
-const CLIENT_MARKER: &[u8] = b"causeway_client_marker";
 
 /// Why the driver could not be used.
 #[derive(Debug, Error)]
 pub enum DriverError {
     /// The library cannot be loaded.
-    #[error("cannot load the CUDA driver's library {}: {}", path.display(), loader_text(cause))]
+    #[error("cannot load the CUDA driver's library {}: {cause}", path.display())]
     Library {
         /// What was asked for.
         path: PathBuf,
         /// What the system's loader answered.
-        cause: libloading::Error,
+        cause: LibraryError,
     },
     /// NVIDIA's driver was wanted, and Causeway's was found.
     #[error(
@@ -27,78 +24,60 @@ pub enum DriverError {
     )]
     OwnClient(PathBuf),
     /// A call failed.
-    #[error("{call} returned {name} ({code})")]
-    Call {
-        /// The function.
-        call: &'static str,
-        /// Its `CUresult`.
-        code: c_int,
-        /// The name of that number.
-        name: String,
-    },
-}
-
-/// What the system's loader said, which `libloading` keeps behind its own words.
-fn loader_text(error: &libloading::Error) -> String {
-    core::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+    #[error("{} returned {} ({})", .0.call, .0.name(), .0.code)]
+    Call(#[from] CudaError),
 }
 
 /// An object of the driver: a context, a stream, an event, a module or a function.
 pub type Handle = *mut c_void;
 
-macro_rules! functions {
-    ($($name:ident ($($argument:ty),*);)*) => {
-        /// The functions by their types in `cuda.h`, under their exported names.
-        #[derive(Debug)]
-        #[allow(non_snake_case, missing_docs, reason = "these are the names of the manual of CUDA")]
-        pub struct Functions { $(pub $name: unsafe extern "C" fn($($argument),*) -> c_int,)* }
-
-        impl Functions {
-            /// # Safety
-            /// The library's functions must have the types of those of `cuda.h`.
-            unsafe fn find(library: &Library) -> Result<Self, libloading::Error> {
-                // SAFETY: the caller vouches that the library's functions have the types of `cuda.h`, which
-                // are those of the fields.
-                Ok(unsafe { Self { $($name: *library.get(stringify!($name))?,)* } })
-            }
-        }
-    };
-}
-
-functions! {
-    cuInit(c_uint);
-    cuDriverGetVersion(*mut c_int);
-    cuGetErrorName(c_int, *mut *const c_char);
-    cuDeviceGetCount(*mut c_int);
-    cuDeviceGetName(*mut c_char, c_int, c_int);
-    cuDeviceCanAccessPeer(*mut c_int, c_int, c_int);
-    cuDevicePrimaryCtxRetain(*mut Handle, c_int);
-    cuCtxSetCurrent(Handle);
-    cuCtxSynchronize();
-    cuCtxEnablePeerAccess(Handle, c_uint);
-    cuMemAlloc_v2(*mut u64, usize);
-    cuMemFree_v2(u64);
-    cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
-    cuMemFreeHost(*mut c_void);
-    cuMemsetD8_v2(u64, u8, usize);
-    cuMemcpyHtoD_v2(u64, *const c_void, usize);
-    cuMemcpyDtoH_v2(*mut c_void, u64, usize);
-    cuMemcpyHtoDAsync_v2(u64, *const c_void, usize, Handle);
-    cuMemcpyDtoHAsync_v2(*mut c_void, u64, usize, Handle);
-    cuMemcpyDtoD_v2(u64, u64, usize);
-    cuMemcpyPeerAsync(u64, Handle, u64, Handle, usize, Handle);
-    cuModuleLoadData(*mut Handle, *const c_void);
-    cuModuleUnload(Handle);
-    cuModuleGetFunction(*mut Handle, Handle, *const c_char);
-    cuLaunchKernel(
-        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
-    );
-    cuEventCreate(*mut Handle, c_uint);
-    cuEventRecord(Handle, Handle);
-    cuEventSynchronize(Handle);
-    cuStreamCreate(*mut Handle, c_uint);
-    cuStreamQuery(Handle);
-    cuStreamSynchronize(Handle);
+entry_points! {
+    /// The functions, under their exported names.
+    #[expect(non_snake_case, reason = "these are the names of the manual of CUDA")]
+    pub struct Functions {
+        cuInit: c"cuInit" (flags: c_uint);
+        cuDriverGetVersion: c"cuDriverGetVersion" (version: *mut c_int);
+        cuDeviceGetCount: c"cuDeviceGetCount" (count: *mut c_int);
+        cuDeviceGetName: c"cuDeviceGetName" (name: *mut c_char, length: c_int, device: c_int);
+        cuDeviceCanAccessPeer: c"cuDeviceCanAccessPeer" (can_access: *mut c_int, device: c_int, peer: c_int);
+        cuDevicePrimaryCtxRetain: c"cuDevicePrimaryCtxRetain" (context: *mut Handle, device: c_int);
+        cuCtxSetCurrent: c"cuCtxSetCurrent" (context: Handle);
+        cuCtxSynchronize: c"cuCtxSynchronize" ();
+        cuCtxEnablePeerAccess: c"cuCtxEnablePeerAccess" (peer: Handle, flags: c_uint);
+        cuMemAlloc_v2: c"cuMemAlloc_v2" (address: *mut u64, bytes: usize);
+        cuMemFree_v2: c"cuMemFree_v2" (address: u64);
+        cuMemHostAlloc: c"cuMemHostAlloc" (memory: *mut *mut c_void, bytes: usize, flags: c_uint);
+        cuMemFreeHost: c"cuMemFreeHost" (memory: *mut c_void);
+        cuMemsetD8_v2: c"cuMemsetD8_v2" (to: u64, value: u8, bytes: usize);
+        cuMemcpyHtoD_v2: c"cuMemcpyHtoD_v2" (to: u64, from: *const c_void, bytes: usize);
+        cuMemcpyDtoH_v2: c"cuMemcpyDtoH_v2" (to: *mut c_void, from: u64, bytes: usize);
+        cuMemcpyHtoDAsync_v2: c"cuMemcpyHtoDAsync_v2" (
+            to: u64, from: *const c_void, bytes: usize, stream: Handle
+        );
+        cuMemcpyDtoHAsync_v2: c"cuMemcpyDtoHAsync_v2" (
+            to: *mut c_void, from: u64, bytes: usize, stream: Handle
+        );
+        cuMemcpyDtoD_v2: c"cuMemcpyDtoD_v2" (to: u64, from: u64, bytes: usize);
+        cuMemcpyPeerAsync: c"cuMemcpyPeerAsync" (
+            to: u64, to_context: Handle, from: u64, from_context: Handle, bytes: usize, stream: Handle
+        );
+        cuModuleLoadData: c"cuModuleLoadData" (module: *mut Handle, image: *const c_void);
+        cuModuleUnload: c"cuModuleUnload" (module: Handle);
+        cuModuleGetFunction: c"cuModuleGetFunction" (
+            function: *mut Handle, module: Handle, name: *const c_char
+        );
+        cuLaunchKernel: c"cuLaunchKernel" (
+            function: Handle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
+            block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: Handle,
+            parameters: *mut *mut c_void, extra: *mut *mut c_void
+        );
+        cuEventCreate: c"cuEventCreate" (event: *mut Handle, flags: c_uint);
+        cuEventRecord: c"cuEventRecord" (event: Handle, stream: Handle);
+        cuEventSynchronize: c"cuEventSynchronize" (event: Handle);
+        cuStreamCreate: c"cuStreamCreate" (stream: *mut Handle, flags: c_uint);
+        cuStreamQuery: c"cuStreamQuery" (stream: Handle);
+        cuStreamSynchronize: c"cuStreamSynchronize" (stream: Handle);
+    }
 }
 
 /// A driver that runs, with the context of its first device current in the thread that made this. It is never
@@ -123,29 +102,10 @@ macro_rules! cuda {
         // SAFETY: the arguments have the types of `cuda.h`; pointers among them are valid for the call, and
         // for the time of the copy where that goes on after the call, since buffers are freed only after a
         // wait.
-        let code = unsafe { (gpu.functions.$name)($($argument),*) };
-        gpu.functions.outcome(stringify!($name), code)
+        unsafe { gpu.functions.$name($($argument),*) }.map_err($crate::child::driver::DriverError::from)
     }};
 }
 pub(crate) use cuda;
-
-impl Functions {
-    /// The result of a call.
-    pub fn outcome(&self, call: &'static str, code: c_int) -> Result<(), DriverError> {
-        if code == 0 { Ok(()) } else { Err(DriverError::Call { call, code, name: self.error_name(code) }) }
-    }
-
-    fn error_name(&self, code: c_int) -> String {
-        let mut name = core::ptr::null();
-        // SAFETY: the function writes the address of a constant string, or leaves or clears the pointer.
-        let found = unsafe { (self.cuGetErrorName)(code, &mut name) } == 0 && !name.is_null();
-        if !found {
-            return "an unknown error".to_owned();
-        }
-        // SAFETY: the driver's names of errors are constant strings.
-        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
-    }
-}
 
 impl Gpu {
     /// Loads the library and makes the context of its first device current in this thread. `native` says that
@@ -156,14 +116,11 @@ impl Gpu {
     pub fn open(path: &Path, native: bool) -> Result<Self, DriverError> {
         let unloaded = |cause| DriverError::Library { path: path.to_owned(), cause };
         // SAFETY: it is the CUDA driver or its stand-in; their initialisers may run in any process.
-        let library = unsafe { Library::new(path) }.map_err(unloaded)?;
-        // SAFETY: the symbol is looked for, never used.
-        if native && unsafe { library.get::<*const ()>(CLIENT_MARKER) }.is_ok() {
+        let library = unsafe { Library::open(path) }.map_err(unloaded)?;
+        if native && library.is_client() {
             return Err(DriverError::OwnClient(path.to_owned()));
         }
-        // SAFETY: a CUDA driver library exports these names with the types of `cuda.h`.
-        let functions = unsafe { Functions::find(&library) }.map_err(unloaded)?;
-        core::mem::forget(library);
+        let functions = Functions::load(library).map_err(unloaded)?;
         let null = core::ptr::null_mut();
         let mut gpu = Self { functions, library: path.to_owned(), context: null, stream: null };
         cuda!(&gpu, cuInit(0))?;

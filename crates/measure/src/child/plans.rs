@@ -1,13 +1,14 @@
 //! Copy plans of this process: for measurements that compare plans within one session: two sessions differ by
 //! more than plans do.
 
-use core::ffi::{c_char, c_int};
-use core::ptr;
+use core::ffi::{c_char, c_int, c_void};
+use core::mem;
+use core::ptr::{self, NonNull};
 use std::ffi::CString;
 use std::path::Path;
 
+use causeway_cuda::{Library, LibraryError};
 use causeway_pipeline::{Direction, Plan};
-use libloading::Library;
 use thiserror::Error;
 
 /// Why plans cannot be chosen.
@@ -24,6 +25,7 @@ pub enum PlansError {
     NotUnderstood(String),
 }
 
+type Found = NonNull<c_void>;
 type UsePipeline = unsafe extern "C" fn(*const c_char) -> c_int;
 type PipelinePlan = unsafe extern "C" fn(c_int, usize, *mut [usize; 4]) -> c_int;
 type PipelinePair = unsafe extern "C" fn(*mut c_char, usize) -> usize;
@@ -35,24 +37,27 @@ pub struct Plans {
     use_pipeline: UsePipeline,
     plan: PipelinePlan,
     pair: PipelinePair,
-    /// What the functions lie in.
-    _library: Library,
 }
 
 impl Plans {
     /// Those of the library at `path`, in which a driver has been opened.
     pub fn of_library(path: &Path) -> Result<Self, PlansError> {
         let name = path.display().to_string();
-        let other = |_| PlansError::OtherLibrary(name.clone());
+        let other = |_: LibraryError| PlansError::OtherLibrary(name.clone());
         // SAFETY: the library is loaded already, so that nothing of it runs here.
-        let library = unsafe { Library::new(path) }.map_err(other)?;
+        let library = unsafe { Library::open(path) }.map_err(other)?;
         // SAFETY: the client library exports the functions with these types.
         let (use_pipeline, plan, pair) = unsafe {
-            let use_pipeline = *library.get::<UsePipeline>(b"causeway_use_pipeline").map_err(other)?;
-            let plan = *library.get::<PipelinePlan>(b"causeway_pipeline_plan").map_err(other)?;
-            (use_pipeline, plan, *library.get::<PipelinePair>(b"causeway_pipeline_pair").map_err(other)?)
+            let use_pipeline = library.required_function(c"causeway_use_pipeline").map_err(other)?;
+            let plan = library.required_function(c"causeway_pipeline_plan").map_err(other)?;
+            let pair = library.required_function(c"causeway_pipeline_pair").map_err(other)?;
+            (
+                mem::transmute::<Found, UsePipeline>(use_pipeline),
+                mem::transmute::<Found, PipelinePlan>(plan),
+                mem::transmute::<Found, PipelinePair>(pair),
+            )
         };
-        Ok(Self { name, use_pipeline, plan, pair, _library: library })
+        Ok(Self { name, use_pipeline, plan, pair })
     }
 
     /// Carries copies as these plans say, from the next one on; without plans as the session began.

@@ -76,12 +76,12 @@ impl Lane for CudaLane {
     fn enter(&mut self) {
         // The lane's calls would tell of an error.
         // SAFETY: the context lives as long as the program uses the team.
-        unsafe { (self.calls.set_context)(self.context as *mut c_void) };
+        let _ = unsafe { self.calls.set_context(self.context as *mut c_void) };
     }
 
     fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError> {
         // SAFETY: the proxy has found both ranges in windows, or in memory of its queue.
-        check("a copy", unsafe { (self.calls.copy)(to, from, bytes as usize, self.stream.handle()) })
+        check("a copy", unsafe { self.calls.copy(to, from, bytes as usize, self.stream.handle()) })
     }
 
     fn copy_from_host(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError> {
@@ -125,7 +125,7 @@ pub(super) struct Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         // SAFETY: the stream was made by `new` and nobody has it any more.
-        unsafe { (self.calls.destroy_stream)(self.handle()) };
+        let _ = unsafe { self.calls.destroy_stream(self.handle()) };
     }
 }
 
@@ -135,12 +135,11 @@ impl Stream {
         let (mut min_priority, mut greatest) = (0, 0);
         // SAFETY: there is room for both.
         check("the priorities of streams", unsafe {
-            (calls.priorities)(&raw mut min_priority, &raw mut greatest)
+            calls.priorities(&raw mut min_priority, &raw mut greatest)
         })?;
         let mut stream: *mut c_void = core::ptr::null_mut();
         // SAFETY: there is room for the stream.
-        let status = unsafe { (calls.create_stream)(&raw mut stream, NON_BLOCKING, greatest) };
-        check("a stream", status)?;
+        check("a stream", unsafe { calls.create_stream(&raw mut stream, NON_BLOCKING, greatest) })?;
         Ok(Self { calls, handle: stream as u64 })
     }
 
@@ -152,12 +151,12 @@ impl Stream {
     /// Waits for all its work.
     pub(super) fn wait(&self, what: &str) -> Result<(), GpuError> {
         // SAFETY: the stream lives as long as this.
-        check(what, unsafe { (self.calls.synchronize)(self.handle()) })
+        check(what, unsafe { self.calls.synchronize(self.handle()) })
     }
 
     /// Writes a word behind what the stream has to do.
     pub(super) fn write_value(&self, to: u64, value: u64) -> Result<(), GpuError> {
         // SAFETY: the stream is alive; the driver checks the address.
-        check("a word", unsafe { (self.calls.write_value)(self.handle(), to, value, 0) })
+        check("a word", unsafe { self.calls.write_value(self.handle(), to, value, 0) })
     }
 }

@@ -69,7 +69,7 @@ impl CudaGpu {
         let calls = Calls::loaded().ok_or_else(no_driver)?;
         let mut context: *mut c_void = core::ptr::null_mut();
         // SAFETY: there is room for the context.
-        check("a context", unsafe { (calls.current_context)(&raw mut context) })?;
+        check("a context", unsafe { calls.current_context(&raw mut context) })?;
         if context.is_null() {
             return Err(GpuError {
                 what: "a team".to_owned(),
@@ -87,7 +87,7 @@ impl CudaGpu {
         let calls = Calls::loaded().ok_or_else(no_driver)?;
         let mut context: *mut c_void = core::ptr::null_mut();
         // SAFETY: there is room for the context, which is kept for good.
-        check("a device's context", unsafe { (calls.retain_primary)(&raw mut context, device) })?;
+        check("a device's context", unsafe { calls.retain_primary(&raw mut context, device) })?;
         Self::of_context(calls, context as u64)
     }
 
@@ -96,7 +96,7 @@ impl CudaGpu {
         let _entered = Entered::new(calls, context)?;
         let mut device = 0;
         // SAFETY: there is room for the number.
-        check("a context's device", unsafe { (calls.context_device)(&raw mut device) })?;
+        check("a context's device", unsafe { calls.context_device(&raw mut device) })?;
         let number = gpu_number(driver, device).ok_or_else(no_driver)?;
         let stream = Arc::new(Stream::new(calls)?);
         let gpu =
@@ -148,8 +148,8 @@ impl CudaGpu {
     fn attribute(&self, attribute: c_int) -> c_int {
         let mut value = 0;
         // SAFETY: there is room for the value.
-        let status = unsafe { (self.calls.device_attribute)(&raw mut value, attribute, self.device) };
-        if status == 0 { value } else { 0 }
+        let known = unsafe { self.calls.device_attribute(&raw mut value, attribute, self.device) };
+        if known.is_ok() { value } else { 0 }
     }
 
     /// Whether this process shares its GPU by NVIDIA's MPS, without which processes on it take turns.
@@ -176,8 +176,8 @@ impl CudaGpu {
         let _entered = Entered::new(self.calls, self.context)?;
         let mut blocks = 0;
         // SAFETY: there is room for the number; the caller passes a function of this context.
-        let status = unsafe { (self.calls.occupancy)(&raw mut blocks, function, threads as c_int, shared) };
-        check("the occupancy of a kernel", status)?;
+        let known = unsafe { self.calls.occupancy(&raw mut blocks, function, threads as c_int, shared) };
+        check("the occupancy of a kernel", known)?;
         let blocks = u32::try_from(blocks * self.attribute(MULTIPROCESSORS)).unwrap_or(0);
         Ok(Residency::Blocks(blocks))
     }
@@ -186,7 +186,7 @@ impl CudaGpu {
         let _entered = Entered::new(self.calls, self.context)?;
         let stream = self.stream.handle();
         // SAFETY: the callers pass a range of their own, and memory of the GPU, which the driver checks.
-        check(what, unsafe { (self.calls.copy)(to, from, bytes, stream) })?;
+        check(what, unsafe { self.calls.copy(to, from, bytes, stream) })?;
         self.stream.wait(what)
     }
 }
@@ -222,7 +222,7 @@ impl Gpu for CudaGpu {
         let (address, length) = (memory.mapping.address, memory.bytes);
         let stream = self.stream.handle();
         // SAFETY: the memory is new and that long.
-        check("a fill", unsafe { (self.calls.fill)(address, 0, length, stream) })?;
+        check("a fill", unsafe { self.calls.fill(address, 0, length, stream) })?;
         self.stream.wait("a fill")?;
         let Bounce { mapping, descriptor, .. } = memory;
         let owner = Box::new(mapping);

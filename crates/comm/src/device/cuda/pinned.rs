@@ -15,7 +15,7 @@ struct Pinned(&'static Calls, u64);
 impl Drop for Pinned {
     fn drop(&mut self) {
         // SAFETY: allocated by `allocate`, and nobody uses it any more.
-        unsafe { (self.0.free_host)(self.1 as *mut c_void) };
+        let _ = unsafe { self.0.free_host(self.1 as *mut c_void) };
     }
 }
 
@@ -28,7 +28,7 @@ struct Known(&'static Calls, u64);
 impl Drop for Known {
     fn drop(&mut self) {
         // SAFETY: registered by `map_pages`, and nobody uses it any more.
-        unsafe { (self.0.unregister_host)(self.1 as *mut c_void) };
+        let _ = unsafe { self.0.unregister_host(self.1 as *mut c_void) };
     }
 }
 
@@ -42,9 +42,9 @@ pub(super) fn map_pages(
     let memory = address as *mut c_void;
     let register = |flags| {
         // SAFETY: the driver checks whether the pages are mapped; who calls keeps them mapped.
-        unsafe { (calls.register_host)(memory, bytes as usize, flags) }
+        unsafe { calls.register_host(memory, bytes as usize, flags) }
     };
-    let status = match kind {
+    let registered = match kind {
         HostPages::Memory => register(FOR_ALL_DEVICES),
         HostPages::Registers => register(FOR_ALL_DEVICES | IO_MEMORY),
     };
@@ -52,11 +52,11 @@ pub(super) fn map_pages(
         HostPages::Memory => "letting kernels use memory of a card's library",
         HostPages::Registers => "letting kernels use a card's registers",
     };
-    check(what, status)?;
+    check(what, registered)?;
     let owner = Box::new(Known(calls, address));
     let mut device = 0;
     // SAFETY: there is room for the address, and the pages were registered for devices.
-    check(what, unsafe { (calls.device_pointer)(&raw mut device, memory, 0) })?;
+    check(what, unsafe { calls.device_pointer(&raw mut device, memory, 0) })?;
     Ok(Block { address: device, bytes, descriptor: None, owner })
 }
 
@@ -69,7 +69,7 @@ struct Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         // SAFETY: registered by `pin`, and nobody uses it any more; it is unmapped behind this.
-        unsafe { (self.calls.unregister_host)(self.mapped.address as *mut c_void) };
+        let _ = unsafe { self.calls.unregister_host(self.mapped.address as *mut c_void) };
     }
 }
 
@@ -77,8 +77,9 @@ impl Drop for Registered {
 pub(super) fn allocate(calls: &'static Calls, bytes: u64) -> Result<Block, GpuError> {
     let mut memory: *mut c_void = core::ptr::null_mut();
     // SAFETY: there is room for the address.
-    let status = unsafe { (calls.allocate_host)(&raw mut memory, bytes as usize, FOR_ALL_DEVICES) };
-    check("pinned memory of the host", status)?;
+    check("pinned memory of the host", unsafe {
+        calls.allocate_host(&raw mut memory, bytes as usize, FOR_ALL_DEVICES)
+    })?;
     let owner = Box::new(Pinned(calls, memory as u64));
     let address = must_have_one_address(calls, memory)?;
     // SAFETY: new memory of so many bytes.
@@ -91,8 +92,9 @@ pub(super) fn pin(calls: &'static Calls, file: &SharedFile, bytes: u64) -> Resul
     let mapped = file.map().map_err(|cause| shared_failed(bytes, &cause))?;
     let memory = mapped.address as *mut c_void;
     // SAFETY: the range was mapped just now, and stays so until it is unregistered.
-    let status = unsafe { (calls.register_host)(memory, mapped.bytes, FOR_ALL_DEVICES) };
-    check("pinning memory that processes share", status)?;
+    check("pinning memory that processes share", unsafe {
+        calls.register_host(memory, mapped.bytes, FOR_ALL_DEVICES)
+    })?;
     let registered = Registered { calls, mapped };
     let address = must_have_one_address(calls, memory)?;
     Ok(Block { address, bytes, descriptor: None, owner: Box::new(registered) })
@@ -107,7 +109,7 @@ pub(super) fn shared_failed(bytes: u64, cause: &std::io::Error) -> GpuError {
 fn must_have_one_address(calls: &Calls, memory: *mut c_void) -> Result<u64, GpuError> {
     let mut device = 0;
     // SAFETY: there is room for the address, and the memory was mapped for devices.
-    check("its address on the GPU", unsafe { (calls.device_pointer)(&raw mut device, memory, 0) })?;
+    check("its address on the GPU", unsafe { calls.device_pointer(&raw mut device, memory, 0) })?;
     if device == memory as u64 {
         return Ok(device);
     }
