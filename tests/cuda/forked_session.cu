@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <random>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -150,6 +151,62 @@ static void must_succeed(pid_t child, const char *who) {
     REQUIRE(waitpid(child, &status, 0) == child && status == 0, "%s ended with status %#x", who, status);
 }
 
+// A file that parent and child have mapped is registered: kernels of both, and both programs, see each other's writes, as
+// without Causeway.
+static void fork_with_file() {
+    const int file = memfd_create("registered", 0);
+    REQUIRE(file >= 0 && ftruncate(file, BYTES) == 0, "no file");
+    auto *words = static_cast<unsigned *>(mmap(nullptr, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+    REQUIRE(words != MAP_FAILED, "no mapping");
+    close(file);
+    unsigned *address;
+    CHECK_CUDA(cudaHostRegister(words, BYTES, cudaHostRegisterMapped));
+    CHECK_CUDA(cudaHostGetDevicePointer(&address, words, 0));
+    const auto step_and_check = [&](unsigned expected, const char *who) {
+        add<<<COUNT / 256, 256>>>(address);
+        CHECK_CUDA(cudaDeviceSynchronize());
+        for (unsigned i = 0; i < COUNT; i++)
+            REQUIRE(words[i] == expected, "%s: word %u of the file is %u instead of %u", who, i, words[i], expected);
+    };
+    step_and_check(1, "before the fork");
+    const pid_t child = fork_session();
+    if (child == 0) {
+        step_and_check(2, "the child");
+        exit(0);
+    }
+    must_succeed(child, "the child with a file");
+    step_and_check(3, "the parent");
+    CHECK_CUDA(cudaHostUnregister(words));
+    munmap(words, BYTES);
+}
+
+// Hundreds of pieces of pinned memory, more than a worker keeps descriptors of: all are the child's, and some were freed.
+static void fork_with_pieces() {
+    constexpr unsigned PIECES = 700, WORDS = 1024;
+    std::vector<unsigned *> pieces(PIECES);
+    for (unsigned i = 0; i < PIECES; i++) {
+        CHECK_CUDA(cudaHostAlloc(&pieces[i], WORDS * sizeof(unsigned), cudaHostAllocMapped));
+        std::fill_n(pieces[i], WORDS, i);
+    }
+    for (unsigned i = 0; i < PIECES; i += 3) CHECK_CUDA(cudaFreeHost(pieces[i]));
+    const pid_t child = fork_session();
+    const char *who = child == 0 ? "the child with pieces" : "its parent";
+    const unsigned extra = child == 0 ? 5 : 9;
+    for (unsigned i = 0; i < PIECES; i++) {
+        if (i % 3 == 0) continue;
+        for (unsigned word = 0; word < WORDS; word++) pieces[i][word] += extra;
+        add<<<WORDS / 256, 256>>>(pieces[i]);
+    }
+    CHECK_CUDA(cudaDeviceSynchronize());
+    for (unsigned i = 0; i < PIECES; i++)
+        for (unsigned word = 0; i % 3 && word < WORDS; word++)
+            REQUIRE(pieces[i][word] == i + extra + 1, "%s: word %u of piece %u is %u", who, word, i, pieces[i][word]);
+    if (child == 0) exit(0);
+    must_succeed(child, who);
+    for (unsigned i = 0; i < PIECES; i++)
+        if (i % 3) CHECK_CUDA(cudaFreeHost(pieces[i]));
+}
+
 // Memory that kernels reach is copied with the process, and kernels of each process reach its own: pinned, managed, small and
 // registered memory. A kernel that nobody has waited for has written there before the fork, and so has the program.
 static void fork_with_mirrors() {
@@ -236,6 +293,14 @@ int main(int count, char **arguments) {
         work(state, 2, "the parent");
     };
     if (!strcmp(how, "refused")) {
+        if (!strcmp(arguments[2], "MADV_DONTFORK")) {
+            // The child would not have what its parent's kernels reach.
+            void *memory;
+            unsigned *address;
+            REQUIRE(!posix_memalign(&memory, 4096, BYTES) && !madvise(memory, BYTES, MADV_DONTFORK), "no memory");
+            CHECK_CUDA(cudaHostRegister(memory, BYTES, cudaHostRegisterMapped));
+            CHECK_CUDA(cudaHostGetDevicePointer(&address, memory, 0));
+        }
         must_be_refused(arguments[2]);
         return pass();
     }
@@ -292,14 +357,9 @@ int main(int count, char **arguments) {
         return pass();
     }
     unsigned *mapped, *address;
-    if (shares_memory) {
-        // Where the server is on this host, pinned memory is the worker's, too, and refused for as long as it is there.
-        must_be_refused("CAUSEWAY_VIA=tcp");
-        CHECK_CUDA(cudaFreeHost(state.pinned));
-        state.pinned = static_cast<unsigned *>(malloc(BYTES));
-    } else {
-        fork_with_mirrors();
-    }
+    fork_with_mirrors();
+    fork_with_pieces();
+    if (shares_memory) fork_with_file();
     unsigned *beside, rounds = 0;
     CHECK_CUDA(cudaMalloc(&beside, BYTES));
     // The compiler's code for a first launch has a lock of its own, which a child may find taken.

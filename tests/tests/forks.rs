@@ -62,6 +62,7 @@ fn what_cannot_be_forked_is_refused_and_goes_on() {
     run(forking(&server, "tcp", &["refused", "CAUSEWAY_FORK=1"]).env_remove("CAUSEWAY_FORK"), LIMIT)
         .must_succeed();
     refused(&Server::start_with(&[OPEN.as_slice(), &["--max-sessions", "1"]].concat()), "--max-sessions");
+    run(&mut forking(&server, "shm", &["refused", "MADV_DONTFORK"]), LIMIT).must_succeed();
     // Two children, and later two more, beside their parent.
     let three = Server::start_with(&[OPEN.as_slice(), &["--max-sessions", "3"]].concat());
     run(&mut forking(&three, "tcp", &["limit", "2", "--max-sessions"]), LIMIT).must_succeed();
@@ -206,12 +207,14 @@ print("PASS")
 #[test]
 fn python_forks_beside_a_thread_that_keeps_its_lock() {
     let server = Server::start_with(&OPEN);
-    // The package has no driver of its own here: that of `causeway run` is the one.
-    let mut command = through_run(Some(&server.connect_string()), std::path::Path::new("python3"));
-    command.args(["-c", PYTHON]).env("PYTHONPATH", source_tree().join("packaging/python"));
-    command.env("PYTHONDONTWRITEBYTECODE", "1").env("CAUSEWAY_FORK", "1").env("CAUSEWAY_VIA", "tcp");
-    let outcome = run(&mut command, LIMIT).must_succeed();
-    assert!(outcome.stdout.contains("PASS"), "{outcome}");
+    for via in ["tcp", "shm"] {
+        // The package has no driver of its own here: that of `causeway run` is the one.
+        let mut command = through_run(Some(&server.connect_string()), std::path::Path::new("python3"));
+        command.args(["-c", PYTHON]).env("PYTHONPATH", source_tree().join("packaging/python"));
+        command.env("PYTHONDONTWRITEBYTECODE", "1").env("CAUSEWAY_FORK", "1").env("CAUSEWAY_VIA", via);
+        let outcome = run(&mut command, LIMIT).must_succeed();
+        assert!(outcome.stdout.contains("PASS"), "{outcome}");
+    }
     must_be_left(&server);
     server.must_be_well();
 }

@@ -4,7 +4,7 @@
 //! it.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 use causeway_sync::descriptors::above_stdio;
 use causeway_sync::threads;
@@ -54,6 +54,36 @@ impl SealedMemory {
         };
         let descriptor = make().map_err(|cause| SealedMemoryError::System { bytes, cause })?;
         Ok(Self { descriptor, bytes })
+    }
+
+    /// Makes such memory with the bytes that lie at `start`. The kernel copies them: the new memory is mapped nowhere.
+    ///
+    /// # Safety
+    /// There must be so many bytes at `start`, which may be read. Who writes to them meanwhile finds any mixture of
+    /// what was there before and after.
+    pub unsafe fn copy_of(name: &str, start: *const u8, bytes: usize) -> Result<Self, SealedMemoryError> {
+        let memory = Self::new(name, bytes as u64)?;
+        let mut written = 0;
+        while written < bytes {
+            let descriptor = memory.descriptor.as_raw_fd();
+            // SAFETY: the caller has the bytes, of which only the kernel sees any.
+            let count = unsafe {
+                libc::pwrite(descriptor, start.add(written).cast(), bytes - written, written as libc::off_t)
+            };
+            match count {
+                1.. => written += count as usize,
+                0 => return Err(memory.refused(io::ErrorKind::WriteZero.into())),
+                _ => match io::Error::last_os_error() {
+                    cause if cause.kind() == io::ErrorKind::Interrupted => {}
+                    cause => return Err(memory.refused(cause)),
+                },
+            }
+        }
+        Ok(memory)
+    }
+
+    fn refused(&self, cause: io::Error) -> SealedMemoryError {
+        SealedMemoryError::System { bytes: self.bytes, cause }
     }
 
     /// Checks what another process has sent: only a sealed descriptor of exactly `bytes` is taken.
@@ -108,5 +138,18 @@ mod tests {
         let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         assert!(matches!(SealedMemory::check(file, bytes), Err(SealedMemoryError::NotSealed)));
         assert!(ftruncate(&memory.descriptor, 0).is_err(), "what is sealed cannot be cut short");
+    }
+
+    #[test]
+    fn a_copy_has_the_bytes_and_may_be_too_large() {
+        let bytes: Vec<u8> = (0..100_003_u32).map(|at| (at % 251) as u8).collect();
+        // SAFETY: the bytes of a vector.
+        let copy = unsafe { SealedMemory::copy_of("test", bytes.as_ptr(), bytes.len()) }.unwrap();
+        let mut found = vec![0; bytes.len()];
+        rustix::io::pread(copy.descriptor(), &mut found, 0).unwrap();
+        assert_eq!((found, copy.bytes()), (bytes, 100_003));
+        // SAFETY: what cannot be read is refused by the kernel, and nothing is read here.
+        let refused = unsafe { SealedMemory::copy_of("test", core::ptr::without_provenance(8), 4096) };
+        assert!(matches!(refused, Err(SealedMemoryError::System { bytes: 4096, .. })));
     }
 }

@@ -116,11 +116,11 @@ impl State {
             Descriptors::Pending(pending) => pending,
             _ => Vec::new(),
         };
+        pending.into_iter().for_each(|descriptor| descriptor.dispatch(link));
         if self.is_over() {
             // The watching thread may have looked before.
-            *self.descriptors.lock() = Descriptors::Nowhere;
+            self.end_descriptors();
         }
-        pending.into_iter().for_each(|descriptor| descriptor.dispatch(link));
     }
 
     /// The link's owner can be asked from here on where pieces go.
@@ -206,7 +206,17 @@ impl State {
             }
         }
         self.finish();
-        *self.descriptors.lock() = Descriptors::Nowhere;
+        self.end_descriptors();
+    }
+
+    /// Lets the owner know, if there is one, that there are no more.
+    fn end_descriptors(&self) {
+        let before = core::mem::replace(&mut *self.descriptors.lock(), Descriptors::Nowhere);
+        if let Descriptors::ToOwner(link) = before
+            && let Some(events) = link.events()
+        {
+            events.descriptors_end();
+        }
     }
 
     fn arrived(&self, descriptor: Arrived) -> Result<(), LinkError> {

@@ -28,7 +28,7 @@ pub trait LinkEvents: Send + Sync {
     }
 
     /// The peer has handed over memory with `Link::send_descriptor`, or tried to. Nothing says in which order
-    /// that comes with messages and transfers.
+    /// that comes with messages and transfers. While this blocks, the peer's next descriptors wait.
     fn descriptor(&self, number: u64, memory: Result<SealedMemory, DescriptorError>) {
         let _ = (number, memory);
     }
@@ -38,6 +38,9 @@ pub trait LinkEvents: Send + Sync {
     fn allocation(&self, number: u64, allocation: Result<OwnedFd, DescriptorError>) {
         let _ = (number, allocation);
     }
+
+    /// The peer has gone, or this end has closed the link: nothing more is handed over.
+    fn descriptors_end(&self) {}
 
     /// The link is lost; runs once, on some thread, before transfers and calls fail because of it. Not called
     /// when the owner itself closes the link.

@@ -137,6 +137,16 @@ pub fn release(address: usize, size: usize) {
     WINDOWS.host.release(address, size);
 }
 
+/// Puts `memory`, which has as many bytes, in the place of an allocation of either window.
+///
+/// # Errors
+/// Why the system refuses it. The allocation then is as it was.
+pub fn replace(address: usize, length: usize, memory: &SealedMemory) -> io::Result<()> {
+    let replaced = map(address, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED, Some(memory))?;
+    advise_huge_pages(replaced, length);
+    Ok(())
+}
+
 impl Window {
     const fn new() -> Self {
         let (start, size, highest) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
@@ -174,11 +184,7 @@ impl Window {
         let start = self.take(length, unit(size))?;
         match map(start, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED, memory) {
             Ok(address) => {
-                if length >= HUGE_PAGE {
-                    // SAFETY: memory that was mapped just now. Advice that the system does not take changes
-                    // nothing.
-                    unsafe { libc::madvise(address, length, libc::MADV_HUGEPAGE) };
-                }
+                advise_huge_pages(address, length);
                 Some(address)
             }
             Err(_) => {
@@ -213,6 +219,14 @@ impl Window {
     }
 }
 
+/// Asks for huge pages for memory that was mapped just now, if it has room for any.
+fn advise_huge_pages(address: *mut c_void, length: usize) {
+    if length >= HUGE_PAGE {
+        // SAFETY: the caller has mapped the memory. Advice that the system does not take changes nothing.
+        unsafe { libc::madvise(address, length, libc::MADV_HUGEPAGE) };
+    }
+}
+
 /// What the place and the length of an allocation are multiples of.
 fn unit(size: usize) -> usize {
     if size >= HUGE_PAGE { HUGE_PAGE } else { page_size() }
@@ -235,7 +249,8 @@ fn map(
     if access == libc::PROT_NONE {
         flags |= libc::MAP_NORESERVE;
     }
-    // SAFETY: only ranges of the window are replaced, which is ours, and those are free or being freed.
+    // SAFETY: only ranges of the window are replaced, which is ours: those that are free or being freed, and in a
+    // forked child those whose bytes `memory` has.
     let address = unsafe { libc::mmap(start as *mut c_void, length, access, flags, descriptor, 0) };
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());

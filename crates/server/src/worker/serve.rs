@@ -45,7 +45,10 @@ pub fn run(mut start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
     }
     tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session opened");
     match welcome(start, gpu, &snapshot) {
-        Some((engine, link, receiver)) => serve(&engine, &link, receiver, None),
+        Some((engine, link, receiver)) => {
+            link.start(Arc::new(Events(Arc::clone(&engine))));
+            serve(&engine, &link, receiver, None)
+        }
         None => ExitCode::FAILURE,
     }
 }
@@ -99,7 +102,12 @@ fn serve_fork(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state:
     let Some((engine, link, mut receiver)) = welcome(start, gpu, snapshot) else {
         return ExitCode::FAILURE;
     };
-    if let Err(why) = checkpoint::restore(&engine, &mut reader, next) {
+    // Memory that the program shares with its worker comes by this link.
+    let restoring = engine.client_memory().restore();
+    link.start(Arc::new(Events(Arc::clone(&engine))));
+    let restored = checkpoint::restore(&engine, &mut reader, next);
+    drop(restoring);
+    if let Err(why) = restored {
         tracing::warn!("cannot fork the session: {why}");
         // The other worker writes no further.
         drop(reader);
@@ -144,6 +152,7 @@ fn take_up(start: WorkerStart, gpu: Arc<dyn Gpu>, snapshot: &Snapshot, state: Fi
     // Behind the frame that led the client here.
     let _ = link.send(|out| out.extend_from_slice(&checkpoint::relocated()));
     exchange.report_restored(None);
+    link.start(Arc::new(Events(Arc::clone(&engine))));
     serve(&engine, &link, receiver, Some(accepted))
 }
 
@@ -169,13 +178,12 @@ fn engine_of(gpu: Arc<dyn Gpu>, link: &Link, keeps_images: bool, exchange: &Arc<
     Engine::new(gpu, link.clone(), images, Arc::clone(exchange))
 }
 
-/// Handles messages until the client goes or breaks the protocol. Of a session that was taken up the client has sent so
+/// Handles messages of a link that has started, until the client goes or breaks the protocol. Of a session that was taken up the client has sent so
 /// many frames before.
 fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver, mut taken_up: Option<u64>) -> ExitCode {
     let exchange = Arc::clone(engine.session().exchange());
     let watched = engine.session().shared_gpu();
     let mut idle = IdleWork::new(watched.idle_poller(), Arc::clone(engine));
-    link.start(Arc::new(Events(Arc::clone(engine))));
     if let Some(shortage) = link.shortage() {
         tracing::warn!("copies are slower than they could be: {shortage}");
     }

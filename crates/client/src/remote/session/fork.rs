@@ -67,7 +67,7 @@ fn take_prepared() -> Option<Box<Prepared>> {
 pub fn prepare() -> Result<(), String> {
     let session = forkable()?;
     call_gate::close()?;
-    let prepared = must_be_private().and_then(|()| hold(session));
+    let prepared = mirrored::shared::fork::must_be_inheritable().and_then(|()| hold(session));
     match prepared {
         Ok(prepared) => {
             PREPARED.store(Box::into_raw(Box::new(prepared)), Ordering::Release);
@@ -112,19 +112,6 @@ fn forkable() -> Result<&'static Session, String> {
         );
     }
     Ok(session)
-}
-
-/// Whether no memory of the program is the worker's, too: parent and child would have it in common. Of memory with a mirror
-/// the child has pages of its own, and its worker a mirror.
-fn must_be_private() -> Result<(), String> {
-    if mirrored::shared::is_any_now() {
-        return Err(
-            "it shares pinned, registered or managed memory with its worker, which the child would share as \
-                    well: connect with CAUSEWAY_VIA=tcp, free the memory, or allocate it after the fork"
-                .to_owned(),
-        );
-    }
-    Ok(())
 }
 
 /// Has the server hold the session at a quiet point.
@@ -296,6 +283,7 @@ pub fn in_child() -> Result<(), String> {
     mirrored::after_fork();
     parent.callbacks.after_fork();
     let session = connect::open_fork(parent, ticket)?;
+    mirrored::shared::fork::hand_over_in_child(session).inspect_err(|_| session.link.close_at_once())?;
     // Its first reply comes when the state is there. Until then the program's calls have no session.
     let context = context::current_or_none();
     session.call(context, &calls::cuMemGetInfo_v2 {}, |input| input.value::<u64>()).map_err(|status| {

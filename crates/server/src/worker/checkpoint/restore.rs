@@ -359,6 +359,7 @@ impl Making<'_> {
             let addresses = code.ranges.iter().map(|(address, _)| *address).collect();
             self.engine.session().gpu().fix_next_module(addresses);
         }
+        self.engine.client_memory().await_arrival(&request);
         self.engine.replay(&entry).map_err(|error| match &request {
             // It has answered something else.
             Request::module_global(global) if error == CUresult::CUDA_ERROR_ILLEGAL_ADDRESS => {

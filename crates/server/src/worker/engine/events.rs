@@ -47,6 +47,10 @@ impl LinkEvents for Events {
         self.0.session.wake();
     }
 
+    fn descriptors_end(&self) {
+        self.0.memory.shared.end_restoring();
+    }
+
     fn lost(&self, cause: &LinkError) {
         tracing::debug!("link lost: {cause}");
     }

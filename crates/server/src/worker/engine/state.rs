@@ -33,6 +33,7 @@ use crate::worker::host_functions::HostFunctions;
 use crate::worker::journal::Journal;
 use crate::worker::launches::Launches;
 use crate::worker::memory::HostMemory;
+use crate::worker::memory::client_memory::ClientMemory;
 use crate::worker::memory::mirrors::Mirrors;
 use crate::worker::peers::PeerCopies;
 use crate::worker::pool::Pool;
@@ -159,6 +160,11 @@ impl Engine {
     /// Copies of the program's memory that kernels reach.
     pub fn mirrors(&self) -> &Mirrors {
         &self.memory.mirrors
+    }
+
+    /// Memory of the program that this process has, too.
+    pub fn client_memory(&self) -> &ClientMemory {
+        &self.memory.shared
     }
 
     /// Streams that wait for the client.

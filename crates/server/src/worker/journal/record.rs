@@ -359,13 +359,10 @@ impl Executed<'_> {
             }
             Request::link_add(_) | Request::link_complete(_) | Request::link_result(_) => {}
             Request::link_destroy(link) => table.remove(Key::Object(link.state.value())),
-            // Pages of the client, which another client, or one elsewhere, does not have.
-            Request::client_memory_map(map) => {
-                table.hindrances.insert(Key::Address(map.address), "memory in common with its program");
-            }
-            Request::client_file_map(map) => {
-                table.hindrances.insert(Key::Address(map.address), "a file in common with its program");
-            }
+            // Pages of the client. The child of a fork hands its own over under the same numbers; a session with a
+            // link that passes descriptors moves nowhere.
+            Request::client_memory_map(map) => table.put(Key::Address(map.address), self.entry(0)),
+            Request::client_file_map(map) => table.put(Key::Address(map.address), self.entry(0)),
             Request::client_memory_unmap(unmap) => table.remove(Key::Address(unmap.address)),
             Request::mirror_create(_) => {
                 table.put(Key::Address(self.replied_address()), self.entry_with_reply(0))

@@ -1,17 +1,20 @@
 //! Memory of the client that lies in this process, too: both are on one host, and kernels reach the program's
 //! own bytes.
 //!
-//! Descriptors that were received wait for the command that names them.
+//! Descriptors that were received wait for the command that names them. Where a session is restored it is the commands
+//! that wait: the program hands its memory over again, under the numbers that the journal has.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
+use causeway_api::calls::Request;
 use causeway_api::handle::{Allocation, Context, Handle, Native};
 use causeway_api::sys::CUresult;
 use causeway_gpu::{CuResult, Gpu, Staging};
 use causeway_memory::{SealedMemory, SharedFile};
 
-use crate::locks::{Mutex, rank};
+use crate::locks::{Monitor, Mutex, rank};
 use crate::worker::memory::cut_short;
 
 /// The memory of a session's client that this process has.
@@ -44,6 +47,29 @@ impl ClientMemory {
     /// Whether the file of this number is there, or never will be.
     pub fn has_file_arrived(&self, number: u64) -> bool {
         self.files.has_arrived(number)
+    }
+
+    /// Has commands wait for descriptors while the result lives, instead of refusing what has not come; and a client that
+    /// hands over more than [`MAX_QUEUED`] waits until they are used.
+    pub fn restore(&self) -> Restoring<'_> {
+        self.arrived.set_restoring(true);
+        self.files.set_restoring(true);
+        Restoring(self)
+    }
+
+    /// Nobody waits any more: the session is restored, or its client hands nothing over.
+    pub fn end_restoring(&self) {
+        self.arrived.set_restoring(false);
+        self.files.set_restoring(false);
+    }
+
+    /// Waits for what a command names that is carried out again, while the session is restored.
+    pub fn await_arrival(&self, request: &Request<'_>) {
+        match request {
+            Request::client_memory_map(map) => self.arrived.await_arrival(map.number),
+            Request::client_file_map(map) => self.files.await_arrival(map.number),
+            _ => {}
+        }
     }
 
     /// Maps the memory of this number at an address of the host window, for kernels of the current context,
@@ -123,38 +149,73 @@ impl ClientMemory {
     }
 }
 
+/// A session that is being restored: see [`ClientMemory::restore`].
+pub struct Restoring<'a>(&'a ClientMemory);
+
+impl Drop for Restoring<'_> {
+    fn drop(&mut self) {
+        self.0.end_restoring();
+    }
+}
+
 /// Descriptors that may wait for the commands that name them. A client names each right after it has sent it.
 pub const MAX_QUEUED: usize = 256;
 
+/// How long the next descriptor may take: the program copies its memory before it hands it over.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// What waits for a command that names its number; nothing where it could not be taken.
-pub struct Waiting<T>(Mutex<rank::Leaf, HashMap<u64, Option<T>>>);
+pub struct Waiting<T>(Monitor<rank::Leaf, Queue<T>>);
+
+struct Queue<T> {
+    arrived: HashMap<u64, Option<T>>,
+    is_restoring: bool,
+}
 
 impl<T> Default for Waiting<T> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self(Monitor::new(Queue { arrived: HashMap::new(), is_restoring: false }))
     }
 }
 
 impl<T> Waiting<T> {
-    /// The client has handed something over under a number.
+    /// The client has handed something over under a number. Blocks, while the session is restored, until it can be
+    /// kept, and with it the client that sends more.
     pub fn arrive(&self, number: u64, what: Option<T>) {
-        let mut arrived = self.0.lock();
-        if arrived.len() < MAX_QUEUED {
-            arrived.insert(number, what);
-        } else {
+        let has_capacity = |queue: &mut Queue<T>| {
+            let is_full = queue.arrived.len() >= MAX_QUEUED;
+            (!is_full || !queue.is_restoring).then_some(!is_full)
+        };
+        if !self.0.wait(has_capacity) {
             tracing::warn!("the client registered too many memory regions without using them");
+            return;
         }
+        // Only this thread, which receives descriptors, adds any.
+        self.0.change(|queue| queue.arrived.insert(number, what));
     }
 
     /// Whether what has this number is there, or never will be.
     pub fn has_arrived(&self, number: u64) -> bool {
-        let arrived = self.0.lock();
-        arrived.contains_key(&number) || arrived.len() >= MAX_QUEUED
+        let queue = self.0.lock();
+        queue.arrived.contains_key(&number) || queue.arrived.len() >= MAX_QUEUED
     }
 
     /// Takes out what has this number.
     pub fn take(&self, number: u64) -> Option<T> {
-        self.0.lock().remove(&number).flatten()
+        self.0.change(|queue| queue.arrived.remove(&number)).flatten()
+    }
+
+    /// Waits until what has this number is there, if the session is being restored.
+    fn await_arrival(&self, number: u64) {
+        let is_over =
+            |queue: &mut Queue<T>| (!queue.is_restoring || queue.arrived.contains_key(&number)).then_some(());
+        if self.0.wait_for(ARRIVAL_TIMEOUT, is_over).is_none() {
+            tracing::warn!(number, "the program has not handed over memory that its session has");
+        }
+    }
+
+    fn set_restoring(&self, is_restoring: bool) {
+        self.0.change(|queue| queue.is_restoring = is_restoring);
     }
 }
 
@@ -250,8 +311,36 @@ mod tests {
     fn a_client_that_only_hands_over_is_stopped() {
         let waiting = Waiting::<()>::default();
         (0..2 * MAX_QUEUED as u64).for_each(|number| waiting.arrive(number, None));
-        assert_eq!(waiting.0.lock().len(), MAX_QUEUED);
+        assert_eq!(waiting.0.lock().arrived.len(), MAX_QUEUED);
         // A command that names what was refused is refused, too, and waits for nothing.
         assert!(waiting.has_arrived(MAX_QUEUED as u64 + 1));
+    }
+
+    #[test]
+    fn a_session_that_is_restored_waits_for_what_comes_late_and_has_capacity_for_all() {
+        let memory = ClientMemory::default();
+        let restoring = memory.restore();
+        let all = 3 * MAX_QUEUED as u64;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..all {
+                    if number % 100 == 0 {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    memory.arrive(number, Some(SealedMemory::new("test", BYTES as u64).unwrap()));
+                }
+            });
+            for number in 0..all {
+                memory.arrived.await_arrival(number);
+                assert!(memory.arrived.take(number).is_some(), "{number}");
+            }
+        });
+        // The end lets go of a client that is still at it.
+        (0..MAX_QUEUED as u64).for_each(|number| memory.arrive(number, None));
+        std::thread::scope(|scope| {
+            scope.spawn(|| memory.arrive(all, None));
+            drop(restoring);
+        });
+        memory.arrived.await_arrival(all);
     }
 }

@@ -7,9 +7,11 @@
 //! | `window` | New memory in the windows that the worker has, too: pinned and managed memory, at one address for both |
 //! | `moved` | Private memory of this process made shareable with a worker, and private again |
 //! | `registered` | Sharing of registered memory (`cuMemHostRegister`) with the worker |
+//! | `fork` | Shared memory in a forked child: pages of its own, which its own worker gets |
 //!
 //! Shared memory: its address in this process and that for kernels.
 
+pub mod fork;
 mod moved;
 pub mod registered;
 pub mod window;
@@ -40,6 +42,21 @@ pub struct Piece {
     pub pages: u64,
     /// Those addresses, of memory that lies elsewhere in this process.
     pub reserved: Option<Reserved>,
+    /// The number under which the worker got it.
+    pub number: u64,
+    /// What its pages are.
+    pub backing: Backing,
+}
+
+/// What the pages of shared memory are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backing {
+    /// New ones in a window.
+    Window,
+    /// Those to which private memory was moved.
+    Moved,
+    /// Those of a file of the program, which others may have mapped, too.
+    File,
 }
 
 #[derive(Default)]
@@ -120,11 +137,6 @@ fn release(piece: Piece) -> Result<(), CUresult> {
     unmapped
 }
 
-/// Whether a worker has any memory of the program now.
-pub fn is_any_now() -> bool {
-    SHARED.any.load(Ordering::Relaxed) && !SHARED.pieces.read().by_host.is_empty()
-}
-
 /// The address for kernels of memory that both have.
 #[inline]
 pub fn device_address(host: usize) -> Option<u64> {
@@ -198,7 +210,17 @@ mod tests {
         let mut pieces = Pieces::default();
         let context = Handle::new(1, 1);
         for (host, device) in [(0x10_000, 0x10_000), (0x20_000, 0x90_000)] {
-            pieces.insert(Piece { context, host, device, size: SIZE, pages: device, reserved: None });
+            let (reserved, backing) = (None, Backing::Window);
+            pieces.insert(Piece {
+                context,
+                host,
+                device,
+                size: SIZE,
+                pages: device,
+                reserved,
+                number: 1,
+                backing,
+            });
         }
         pieces
     }

@@ -221,6 +221,11 @@ pub fn put_back(base: usize) {
     MOVED.lock().remove(&base);
 }
 
+/// Whether a forked child has none of the memory that was moved at `base`, as the program wants it.
+pub fn is_left_out_of_children(base: usize) -> bool {
+    MOVED.lock().get(&base).is_some_and(|moved| moved.properties.is_left_out_of_children)
+}
+
 impl Moved {
     fn put_back(&self) -> io::Result<()> {
         // Of which pages of a file are pinned the kernel says nothing.
@@ -299,6 +304,8 @@ pub enum NotShared {
     Transport,
     /// The server is of an earlier release.
     OldServer,
+    /// A forked child has no pages for it.
+    NotCopied(io::Error),
     /// The system does not say what is mapped.
     Unknown(io::Error),
     /// There is a gap in it, or it is made of several.
@@ -328,6 +335,7 @@ impl fmt::Display for NotShared {
         match self {
             Self::Transport => f.write_str("the transport cannot pass memory to the server"),
             Self::OldServer => f.write_str("the server's release does not accept files"),
+            Self::NotCopied(cause) => write!(f, "a child cannot have a copy: {cause}"),
             Self::Unknown(cause) => write!(f, "cannot read the list of mappings: {cause}"),
             Self::NotOne => f.write_str("it is not one mapping"),
             Self::PrivateFile => f.write_str("it is a private mapping of a file"),

@@ -9,7 +9,7 @@
 //! What cannot be shared has a mirror, and the report of the session says why.
 
 use super::moved::Move;
-use super::{Piece, device_address, note, release};
+use super::{Backing, Piece, device_address, note, release};
 use crate::locks::{Monitor, rank};
 use crate::log::info;
 use crate::model::host_memory::Range;
@@ -74,23 +74,22 @@ fn try_to_share(range: &Range) -> Result<u64, NotShared> {
     if !session.shares_memory() {
         return Err(NotShared::Transport);
     }
-    let pages = pages_of(range);
+    let pages = pages_of(range.base, range.size);
     let mapping = one_mapping(mappings::within(pages.clone()).map_err(NotShared::Unknown)?, &pages)?;
     if mapping.is_shared {
         let file = SharedFile::of_mapping(&mapping).map_err(NotShared::File)?;
         if !session.knows(Opcode::client_file_map) {
             return Err(NotShared::OldServer);
         }
-        let piece = map_in_worker(range, &pages, |address, size| {
-            let (number, offset) = (device::fresh(), mapping.offset);
+        let piece = map_in_worker(range, &pages, Backing::File, |address, size, number| {
+            let offset = mapping.offset;
             session.hand_over_file(number, file.descriptor())?;
             session::call_in(range.context, &calls::client_file_map { address, size, offset, number })
         })?;
         return Ok(note(piece));
     }
     let moving = Move::prepare(range.base, &mapping)?;
-    let piece = map_in_worker(range, &pages, |address, size| {
-        let number = device::fresh();
+    let piece = map_in_worker(range, &pages, Backing::Moved, |address, size, number| {
         session.hand_over(number, moving.file())?;
         session::call_in(range.context, &calls::client_memory_map { address, size, number })
     })?;
@@ -101,14 +100,14 @@ fn try_to_share(range: &Range) -> Result<u64, NotShared> {
     Ok(note(piece))
 }
 
-/// The whole pages in which the memory lies.
-fn pages_of(range: &Range) -> ops::Range<usize> {
+/// The whole pages in which memory lies.
+pub(super) fn pages_of(base: usize, size: usize) -> ops::Range<usize> {
     let page = page_size();
-    range.base / page * page..(range.base + range.size).next_multiple_of(page)
+    base / page * page..(base + size).next_multiple_of(page)
 }
 
 /// The mapping that `pages` are a part of, if it can be shared.
-fn one_mapping(found: Vec<Mapping>, pages: &ops::Range<usize>) -> Result<Mapping, NotShared> {
+pub(super) fn one_mapping(found: Vec<Mapping>, pages: &ops::Range<usize>) -> Result<Mapping, NotShared> {
     let [mapping] = <[Mapping; 1]>::try_from(found).map_err(|_| NotShared::NotOne)?;
     if mapping.range != *pages {
         return Err(NotShared::NotOne);
@@ -120,16 +119,18 @@ fn one_mapping(found: Vec<Mapping>, pages: &ops::Range<usize>) -> Result<Mapping
     Ok(mapping)
 }
 
-/// Has the worker map the pages in which the memory lies at an address of the window, and says where it then is.
+/// Has the worker map the pages in which the memory lies at an address of the window, under a number that names
+/// what is handed over, and says where it then is.
 fn map_in_worker(
     range: &Range,
     pages: &ops::Range<usize>,
-    map: impl FnOnce(u64, usize) -> Result<(), CUresult>,
+    backing: Backing,
+    map: impl FnOnce(u64, usize, u64) -> Result<(), CUresult>,
 ) -> Result<Piece, NotShared> {
     let size = pages.len();
     let reserved = host_window::reserve(size).ok_or(NotShared::NoAddresses)?;
-    let address = reserved.address;
-    map(address as u64, size).map_err(NotShared::Refused)?;
+    let (address, number) = (reserved.address, device::fresh());
+    map(address as u64, size, number).map_err(NotShared::Refused)?;
     Ok(Piece {
         context: range.context,
         host: range.base,
@@ -137,6 +138,8 @@ fn map_in_worker(
         size: range.size,
         pages: address as u64,
         reserved: Some(reserved),
+        number,
+        backing,
     })
 }
 

@@ -1,6 +1,6 @@
 //! New memory in the windows that the worker has, too: pinned and managed memory, at one address for both.
 
-use super::{Piece, note};
+use super::{Backing, Piece, note};
 use crate::log::info;
 use crate::model::{device, host_window};
 use crate::remote::session;
@@ -63,11 +63,11 @@ pub fn allocate(context: Handle<Context>, size: usize, window: Window) -> Option
         .ok()?;
     let address = window.allocate(size, &made)?;
     let host = address as usize;
-    let device = host as u64;
-    let piece = Piece { context, host, device, size: length, pages: device, reserved: None };
-    match hand_over(context, device, length, &made) {
+    let (at, number) = (host as u64, device::fresh());
+    match hand_over(context, at, length, number, &made) {
         Ok(()) => {
-            note(piece);
+            let (reserved, backing) = (None, Backing::Window);
+            note(Piece { context, host, device: at, size: length, pages: at, reserved, number, backing });
             Some(address)
         }
         Err(status) => {
@@ -86,9 +86,9 @@ fn hand_over(
     context: Handle<Context>,
     address: u64,
     size: usize,
+    number: u64,
     memory: &SealedMemory,
 ) -> Result<(), CUresult> {
-    let number = device::fresh();
     session::of(context)?.hand_over(number, memory)?;
     session::call_in(context, &calls::client_memory_map { address, size, number })
 }
