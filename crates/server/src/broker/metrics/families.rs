@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use causeway_link::TransportKind;
-use causeway_wire::status::DeviceStatus;
 
 use super::foreign_names;
 use super::http::Response;
 use super::peer_memory;
-use super::text::Page;
+use super::text::{Family, Page};
 use crate::activity::Counts;
 use crate::admission::Source;
+use crate::broker::gpus::MeasuredDevice;
 use crate::broker::refusal::Refusal;
 use crate::broker::sessions::OwnedSession;
 use crate::broker::shared::Shared;
@@ -28,10 +28,10 @@ fn transport_labels() -> impl Iterator<Item = &'static str> {
 pub fn respond(path: &str, shared: &Shared) -> Response {
     match path {
         "/metrics" => Response::metrics(page(shared)),
-        foreign_names::OTEL => Response::metrics(foreign_names::otel(&shared.gpus.now(&shared.monitor))),
+        foreign_names::OTEL => Response::metrics(foreign_names::otel(&shared.gpus.measured(&shared.monitor))),
         foreign_names::DCGM => {
             let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            Response::metrics(foreign_names::dcgm(&shared.gpus.now(&shared.monitor), &host))
+            Response::metrics(foreign_names::dcgm(&shared.gpus.measured(&shared.monitor), &host))
         }
         "/healthz" => Response::plain(200, "ok"),
         "/readyz" => match shared.not_ready() {
@@ -58,7 +58,7 @@ fn page(shared: &Shared) -> Page {
     let open = shared.sessions.activity();
     sessions(&mut page, shared, &open);
     work(&mut page, &added_up(ended, &open));
-    devices(&mut page, &shared.gpus.now(&shared.monitor));
+    devices(&mut page, &shared.gpus.measured(&shared.monitor));
     if shared.config.metrics_sessions {
         owners(&mut page, shared.sessions.owned());
     }
@@ -239,31 +239,38 @@ fn renamed(name: &'static str, former: &'static str) -> [&'static str; 2] {
     [name, former]
 }
 
-fn devices(page: &mut Page, devices: &[DeviceStatus]) {
+fn devices(page: &mut Page, devices: &[MeasuredDevice]) {
     page.gauge("causeway_devices", "Devices that the monitor reports.").sample(&[], devices.len());
-    let labels = |device: &DeviceStatus| (device.index.to_string(), device.uuid.to_string());
+    let labels = |device: &MeasuredDevice| (device.status.index.to_string(), device.status.uuid.to_string());
     let mut info = page.gauge("causeway_device_info", "Information about a device.");
     for device in devices {
         let (index, uuid) = labels(device);
-        info.sample(&[("device", &index), ("uuid", &uuid), ("name", &device.name)], 1);
+        info.sample(&[("device", &index), ("uuid", &uuid), ("name", &device.status.name)], 1);
     }
-    let mut total = page.gauge("causeway_device_memory_bytes", "Memory of a device.");
-    for device in devices {
-        let (index, uuid) = labels(device);
-        total.sample(&[("device", &index), ("uuid", &uuid)], device.memory_total);
-    }
-    let mut used = page.gauge("causeway_device_memory_used_bytes", "Memory of a device that is in use.");
-    for device in devices {
-        let (index, uuid) = labels(device);
-        used.sample(&[("device", &index), ("uuid", &uuid)], device.memory_used);
-    }
-    let mut busy = page.gauge("causeway_device_utilization_ratio", "Fraction of time in which kernels ran.");
-    for device in devices {
-        let (index, uuid) = labels(device);
-        if let Some(percent) = device.utilisation {
-            busy.sample(&[("device", &index), ("uuid", &uuid)], f64::from(percent) / 100.0);
+    let sample = |mut family: Family<'_>, value: &dyn Fn(&MeasuredDevice) -> Option<f64>| {
+        for device in devices {
+            let (index, uuid) = labels(device);
+            if let Some(value) = value(device) {
+                family.sample(&[("device", &index), ("uuid", &uuid)], value);
+            }
         }
-    }
+    };
+    sample(page.gauge("causeway_device_memory_bytes", "Memory of a device."), &|device| {
+        Some(device.status.memory_total as f64)
+    });
+    let used = page.gauge("causeway_device_memory_used_bytes", "Memory of a device that is in use.");
+    sample(used, &|device| Some(device.status.memory_used as f64));
+    let busy = page.gauge("causeway_device_utilization_ratio", "Fraction of time in which kernels ran.");
+    sample(busy, &|device| device.status.utilisation.map(|percent| f64::from(percent) / 100.0));
+    let temperature = page.gauge("causeway_device_temperature_celsius", "Temperature of a device.");
+    sample(temperature, &|device| device.sensors.temperature.map(f64::from));
+    let power = page.gauge("causeway_device_power_watts", "Power that a device draws.");
+    sample(power, &|device| device.sensors.power.map(|milliwatts| f64::from(milliwatts) / 1e3));
+    let energy = page.counter(
+        "causeway_device_energy_joules_total",
+        "Energy that a device has used since its driver was loaded.",
+    );
+    sample(energy, &|device| device.sensors.energy.map(|millijoules| millijoules as f64 / 1e3));
 }
 
 #[cfg(test)]
