@@ -21,7 +21,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[2] / "monitoring"
 # What a machine without a GPU has no answer to.
-MAY_BE_EMPTY = ("causeway_device_utilization_ratio",)
+MAY_BE_EMPTY = (
+    "causeway_device_utilization_ratio",
+    "causeway_device_temperature_celsius",
+    "causeway_device_power_watts",
+    "causeway_device_energy_joules_total",
+)
 # Families of which a series exists from the start, whatever happens.
 TIMEOUT = 90
 

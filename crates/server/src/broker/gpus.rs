@@ -78,7 +78,8 @@ impl Gpus {
             return state.devices.clone();
         }
         let asked = state.exchange.take().map_or_else(|| monitor.connect(), Ok).and_then(|mut exchange| {
-            let devices = query_all(&mut |function, arguments| query(&mut exchange, function, arguments))?;
+            let devices =
+                query_all(&mut |function, arguments| query_monitor(&mut exchange, function, arguments))?;
             Ok((exchange, devices))
         });
         let pause = match asked {
@@ -98,40 +99,40 @@ impl Gpus {
     }
 }
 
-/// Asks one question of the management library; nothing where it has no answer.
-type Ask<'a> = dyn FnMut(&str, Vec<ArgumentValue>) -> io::Result<Option<Outcome>> + 'a;
+/// Queries the management library; nothing where it has no answer.
+type Query<'a> = dyn FnMut(&str, Vec<ArgumentValue>) -> io::Result<Option<Outcome>> + 'a;
 
-fn query_all(ask: &mut Ask<'_>) -> io::Result<Vec<MeasuredDevice>> {
-    let count = ask("nvmlDeviceGetCount_v2", vec![ArgumentValue::Buffer(4)])?;
+fn query_all(query: &mut Query<'_>) -> io::Result<Vec<MeasuredDevice>> {
+    let count = query("nvmlDeviceGetCount_v2", vec![ArgumentValue::Buffer(4)])?;
     let count = count.as_ref().and_then(|outcome| number(outcome, 0, 0)).unwrap_or(0);
     let mut devices = Vec::new();
     for index in 0..count.min(MAX_DEVICES) {
         let arguments = vec![ArgumentValue::Number(index.into()), ArgumentValue::Buffer(8)];
-        let handle = ask("nvmlDeviceGetHandleByIndex_v2", arguments)?;
+        let handle = query("nvmlDeviceGetHandleByIndex_v2", arguments)?;
         if let Some(handle) = handle.and_then(|outcome| wide(&outcome, 1, 0)) {
             let device = ArgumentValue::Number(handle);
             devices.push(MeasuredDevice {
-                status: query_status(ask, index, &device)?,
-                sensors: query_sensors(ask, &device)?,
+                status: query_status(query, index, &device)?,
+                sensors: query_sensors(query, &device)?,
             });
         }
     }
     Ok(devices)
 }
 
-fn query_status(ask: &mut Ask<'_>, index: u32, device: &ArgumentValue) -> io::Result<DeviceStatus> {
+fn query_status(query: &mut Query<'_>, index: u32, device: &ArgumentValue) -> io::Result<DeviceStatus> {
     let mut text = |function: &str| -> io::Result<Printable> {
         let arguments = vec![device.clone(), ArgumentValue::Buffer(TEXT), ArgumentValue::Number(TEXT.into())];
-        let outcome = ask(function, arguments)?;
+        let outcome = query(function, arguments)?;
         let bytes = outcome.as_ref().and_then(|outcome| written(outcome, 1)).unwrap_or_default();
         Ok(Printable::from_bytes(bytes.split(|byte| *byte == 0).next().unwrap_or_default()))
     };
     let (name, uuid) = (text("nvmlDeviceGetName")?, text("nvmlDeviceGetUUID")?);
     // Total, free and used bytes.
-    let memory = ask("nvmlDeviceGetMemoryInfo", vec![device.clone(), ArgumentValue::Buffer(24)])?;
+    let memory = query("nvmlDeviceGetMemoryInfo", vec![device.clone(), ArgumentValue::Buffer(24)])?;
     let bytes = |index: usize| memory.as_ref().and_then(|outcome| wide(outcome, 1, index)).unwrap_or(0);
     // Percent of the time in which kernels ran, and in which memory was used.
-    let rates = ask("nvmlDeviceGetUtilizationRates", vec![device.clone(), ArgumentValue::Buffer(8)])?;
+    let rates = query("nvmlDeviceGetUtilizationRates", vec![device.clone(), ArgumentValue::Buffer(8)])?;
     let utilisation = rates.and_then(|outcome| number(&outcome, 1, 0));
     Ok(DeviceStatus {
         index,
@@ -143,13 +144,14 @@ fn query_status(ask: &mut Ask<'_>, index: u32, device: &ArgumentValue) -> io::Re
     })
 }
 
-fn query_sensors(ask: &mut Ask<'_>, device: &ArgumentValue) -> io::Result<Sensors> {
+fn query_sensors(query: &mut Query<'_>, device: &ArgumentValue) -> io::Result<Sensors> {
     /// `NVML_TEMPERATURE_GPU`.
     const OF_GPU: u64 = 0;
     let arguments = vec![device.clone(), ArgumentValue::Number(OF_GPU), ArgumentValue::Buffer(4)];
-    let temperature = ask("nvmlDeviceGetTemperature", arguments)?;
-    let power = ask("nvmlDeviceGetPowerUsage", vec![device.clone(), ArgumentValue::Buffer(4)])?;
-    let energy = ask("nvmlDeviceGetTotalEnergyConsumption", vec![device.clone(), ArgumentValue::Buffer(8)])?;
+    let temperature = query("nvmlDeviceGetTemperature", arguments)?;
+    let power = query("nvmlDeviceGetPowerUsage", vec![device.clone(), ArgumentValue::Buffer(4)])?;
+    let energy =
+        query("nvmlDeviceGetTotalEnergyConsumption", vec![device.clone(), ArgumentValue::Buffer(8)])?;
     Ok(Sensors {
         temperature: temperature.and_then(|outcome| number(&outcome, 2, 0)),
         power: power.and_then(|outcome| number(&outcome, 1, 0)),
@@ -158,7 +160,7 @@ fn query_sensors(ask: &mut Ask<'_>, device: &ArgumentValue) -> io::Result<Sensor
 }
 
 /// Asks one question; nothing where the library does not answer it.
-fn query(
+fn query_monitor(
     exchange: &mut Exchange,
     function: &str,
     arguments: Vec<ArgumentValue>,

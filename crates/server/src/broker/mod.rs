@@ -38,7 +38,7 @@
 //! | `restore` | Session that is taken up here from its state: the state's header, and the start and end of its worker |
 //! | `trial` | Trial of a session's state: a second worker takes it up before the session may end by `causeway checkpoint` |
 //! | `totals` | Counters of the server since its start |
-//! | `gpus` | Device status: memory, utilisation and errors, polled from the monitor |
+//! | `gpus` | Device status: memory, utilisation and sensors, polled from the monitor |
 //! | `drain` | Drain state: no new sessions, and a deadline for those that exist |
 //! | `error` | Errors of a broker's start |
 //! | `ending` | Shutdown: waiting for the end of all sessions |
