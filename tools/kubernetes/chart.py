@@ -18,6 +18,7 @@ VALUES: tuple[tuple[str, ...], ...] = (
     ("server.enabled=false", "devicePlugin.enabled=true", "devicePlugin.servers={gpu-1,gpu-2:7691}", "devicePlugin.giveKeys=false"),
     ("server.kind=StatefulSet", "server.replicas=2", "dra.enabled=true", "dra.shared=true", "dra.nodeLabel=causeway.dev/pool=a"),
     ("server.enabled=false", "dra.enabled=true", "dra.servers={gpu-1}", "dra.giveKeys=false"),
+    ("server.gpus=none", "dra.enabled=true", "dra.extendedResource=causeway.dev/gpu"),
     ("networkPolicy.enabled=false", "secret.existing=mine", "images.server.repository=registry.example/causeway-server"),
 )
 
