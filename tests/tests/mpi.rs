@@ -287,6 +287,7 @@ fn requests_and_sources_of_all_kinds_mix() {
             (2, "many_persistent"),
             (2, "matched"),
             (2, "handles"),
+            (4, "descriptors"),
             // Debian's Open MPI is of MPI 3.1, which has no partitioned messages.
             (2, "partitioned"),
             (2, "external"),

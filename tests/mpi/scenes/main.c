@@ -69,6 +69,7 @@ static const struct {
     {"connection", connection},
     {"spawned", spawned},
     {"child", child},
+    {"descriptors", descriptors},
     {"gaps", gaps},
     {"structures", structures},
     {"pieces", pieces},

@@ -1,5 +1,8 @@
-// Messages in flight while ranks connect to each other and start processes, and messages of those.
+// Messages in flight while ranks connect to each other and start processes, and messages of those; and what a
+// process holds for its peers.
+#include <dirent.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "scenes.h"
 
@@ -72,4 +75,59 @@ void child(void) {
     must(parent != MPI_COMM_NULL, "nobody has started this process");
     pass(parent, 1);
     MPI_Comm_disconnect(&parent);
+}
+
+// File descriptors of this process.
+static int count_descriptors(void) {
+    DIR *folder = opendir("/proc/self/fd");
+    must(folder != NULL, "the process cannot read its descriptors");
+    int count = 0;
+    while (readdir(folder) != NULL) count++;
+    closedir(folder);
+    return count;
+}
+
+// There must be no more of them soon: threads of the driver open some for moments.
+static void must_have(int most, const char *what) {
+    enum { TRIES = 200, PAUSE = 10000 };
+    int count = count_descriptors();
+    for (int tries = 0; count > most && tries < TRIES; tries++) {
+        usleep(PAUSE);
+        count = count_descriptors();
+    }
+    must(count <= most, "%s: %d descriptors, not %d", what, count, most);
+    // Other ranks would reach this one meanwhile.
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+// Each rank sends to each, and receives from each.
+static void cross(char *from, char *to, size_t bytes, int peers) {
+    for (int distance = 1; distance <= peers; distance++)
+        MPI_Sendrecv(from, (int)bytes, MPI_BYTE, (rank + distance) % ranks, 0, to, (int)bytes, MPI_BYTE,
+                     (rank + ranks - distance) % ranks, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+// A rank has no descriptors for peers that it has sent no GPU memory, and two for each of the others: one in
+// each direction.
+void descriptors(void) {
+    enum { PER_PEER = 2 };
+    char *host = calloc(2, LONG), *from = filled(DEVICE, LONG, rank), *to = gpu_allocate(DEVICE, LONG);
+    must(host != NULL, "there is no memory");
+    // What the MPI itself needs, and the GPU's driver.
+    cross(host, host + LONG, LONG, ranks - 1);
+    gpu_copy(to, from, LONG);
+    int before = count_descriptors();
+    cross(host, host + LONG, LONG, ranks - 1);
+    must_have(before, "host memory was sent");
+    for (int peers = 1; peers < ranks; peers++) {
+        // Channels differ by length.
+        for (size_t bytes = LONG; bytes >= LONG / 48; bytes /= 3) cross(from, to, bytes, peers);
+        // Those behind this rank, too.
+        int reached = 2 * peers < ranks - 1 ? 2 * peers : ranks - 1;
+        must_have(before + PER_PEER * reached, "GPU memory was sent");
+    }
+    free(host);
+    gpu_free(DEVICE, from, LONG);
+    gpu_free(DEVICE, to, LONG);
 }

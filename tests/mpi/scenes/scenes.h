@@ -63,6 +63,7 @@ void files(void);
 void connection(void);
 void spawned(void);
 void child(void);
+void descriptors(void);
 
 // failures.c
 void death(void);

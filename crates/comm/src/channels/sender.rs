@@ -8,7 +8,7 @@ use super::protocol::{Message, Refusal, TransferError};
 use super::rdma::{RdmaStaging, RdmaTarget};
 use super::staging::{HostSlots, PendingCopies, Ring};
 use crate::bootstrap::Connection;
-use crate::cuda::{Bounce, DeviceMemory, PendingCopy, Scope};
+use crate::cuda::{DeviceMemory, Mapping, PendingCopy, Scope};
 
 /// A payload on a GPU that a peer has asked for.
 pub(crate) struct Payload<'a> {
@@ -27,14 +27,24 @@ impl Payload<'_> {
     }
 }
 
+/// Memory on a GPU through which payloads pass to one peer, which has mapped it.
+#[derive(Debug)]
+pub(super) struct SentBounce {
+    /// The GPU's number.
+    pub(super) device: i32,
+    pub(super) ring: Ring,
+    pub(super) mapping: Mapping,
+    pub(super) bytes: u64,
+}
+
 /// What payloads of a peer go through, from one to the next.
 #[derive(Debug)]
 pub(crate) struct PayloadSender<'a> {
     pub(super) connection: &'a Connection,
     /// The peer's memory; over a network, this end's.
     pub(super) slots: Option<HostSlots>,
-    /// Memory on one of the GPUs here, with the GPU's number.
-    pub(super) bounce: Option<(i32, Ring, Bounce)>,
+    /// Memory on one of the GPUs here.
+    pub(super) bounce: Option<SentBounce>,
     /// The path to the peer's card.
     pub(super) rdma: Option<RdmaTarget>,
     /// Memory of the GPUs here that is mapped.

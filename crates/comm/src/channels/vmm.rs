@@ -12,7 +12,7 @@ use super::ops::{CHOOSE_OTHER_GPUS, ChannelOps, SHARE_A_FOLDER};
 use super::peer_memory::{OpenMemory, PeerMemoryOps, copy_from_region, is_needed};
 use super::protocol::{Message, Refusal, TransferError};
 use super::receiver::{Destination, FetchRequest, Receiver};
-use super::sender::{Payload, PayloadSender};
+use super::sender::{Payload, PayloadSender, SentBounce};
 use super::staging::Ring;
 use crate::cuda::{self, Bounce, DeviceMemory, Mapping, PendingCopy};
 use crate::matching::Source;
@@ -113,16 +113,22 @@ fn send_export(sender: &PayloadSender<'_>, payload: &Payload<'_>) -> Result<(), 
 fn send_bounced(sender: &mut PayloadSender<'_>, payload: &Payload<'_>) -> Result<(), TransferError> {
     let (scope, device) = (payload.scope, payload.memory.device);
     let needed = Ring::of_bounce(payload.bytes);
-    let fits = |(of, ring, _): &(i32, Ring, Bounce)| *of == device && ring.bytes >= needed.bytes;
-    let known = sender.bounce.take().filter(fits);
-    let is_new = known.is_none();
-    let (_, ring, bounce) = match known {
-        Some(known) => known,
-        None => (device, needed, Bounce::new(scope.driver(), device, needed.total() as usize)?),
+    let fits = |known: &SentBounce| known.device == device && known.ring.bytes >= needed.bytes;
+    let (bounce, descriptor) = match sender.bounce.take().filter(fits) {
+        Some(known) => (known, None),
+        None => {
+            let Bounce { mapping, descriptor, bytes } =
+                Bounce::new(scope.driver(), device, needed.total() as usize)?;
+            (SentBounce { device, ring: needed, mapping, bytes: bytes as u64 }, Some(descriptor))
+        }
     };
-    let Ring { count, bytes, .. } = ring;
-    let message = Message::Bounce { count, bytes, total: bounce.bytes as u64, is_new };
-    sender.connection.send_with_descriptor(message, is_new.then(|| bounce.descriptor.as_fd()))?;
+    let Ring { count, bytes, .. } = bounce.ring;
+    let is_new = descriptor.is_some();
+    let message = Message::Bounce { count, bytes, total: bounce.bytes, is_new };
+    sender.connection.send_with_descriptor(message, descriptor.as_ref().map(OwnedFd::as_fd))?;
+    // The buffer is this peer's alone, which has its own descriptor of it: a rank with many peers would keep one open
+    // for each of them.
+    drop(descriptor);
     if is_new {
         // The peer may not be able to map it, and says so.
         match sender.connection.receive_message()?.0 {
@@ -131,14 +137,14 @@ fn send_bounced(sender: &mut PayloadSender<'_>, payload: &Payload<'_>) -> Result
             _ => return Err(sender.connection.wrong("an answer to a bounce buffer")),
         }
     }
-    let start = bounce.mapping.address;
+    let (start, ring) = (bounce.mapping.address, bounce.ring);
     let passed = sender.pass(payload.bytes, ring, |slot, at, bytes| {
         let (to, from) = (start + ring.offset(slot), payload.address + at);
         // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is mapped for
         // as long as this runs, is used by no other now.
         Ok(Some(unsafe { PendingCopy::begin(scope, to, from, bytes) }?))
     });
-    sender.bounce = Some((device, ring, bounce));
+    sender.bounce = Some(bounce);
     passed
 }
 
