@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "collective/staging.h"
 #include "file_calls.h"
@@ -52,8 +53,21 @@ static int end_image(struct staging_buffer *image, MPI_File file, const char *ca
 
 // Non-blocking calls.
 
-static int start_later(struct operation **operation, const void *address, MPI_Count count, MPI_Datatype type,
-                       bool is_read, const char *call, MPI_Request *request) {
+// Whether all ranks of the file make such a call.
+static bool is_collective(const char *call) {
+    return strstr(call, "_all") != NULL;
+}
+
+// Collective ones of host memory are operations, too, in a process that has GPUs: they are completed in the
+// order in which they began, whatever memory each has (has_older_access in operation/progress.c).
+static bool is_mpis_later(const void *address, MPI_Count count, MPI_Datatype type, const char *call) {
+    if (!is_collective(call) || mpi_is_gpu_aware() || !causeway_comm_has_driver())
+        return is_mpis(address, count, type);
+    return false;
+}
+
+static int start_later(struct operation **operation, MPI_File file, const void *address, MPI_Count count,
+                       MPI_Datatype type, bool is_read, const char *call, MPI_Request *request) {
     int error = start_request(operation, request);
     if (error != MPI_SUCCESS) return error;
     struct staging *staging = calloc(1, sizeof *staging);
@@ -61,7 +75,9 @@ static int start_later(struct operation **operation, const void *address, MPI_Co
     staging->name = call;
     staging->has_count = true;
     // The program gets an error when it waits.
-    staging->in = image_of(address, count, type, is_read, &staging->error);
+    if (!is_mpis(address, count, type))
+        staging->in = image_of(address, count, type, is_read, &staging->error);
+    if (is_collective(call)) (*operation)->file = file;
     (*operation)->kind = COLLECTIVE;
     // Errors of files are returned, unless the program sets another handler.
     (*operation)->comm = self_comm();
@@ -79,18 +95,19 @@ static int continue_later(struct operation *operation, int error, MPI_Request *r
     return error;
 }
 
-#define LATER(name, parameters, arguments)                                                 \
-    EXPORT int MPI_File_##name parameters {                                                \
-        if (is_mpis(b, n, t)) return PMPI_File_##name arguments;                           \
-        struct operation *operation;                                                       \
-        MPI_Request *request = q;                                                          \
-        int error = start_later(&operation, b, n, t, IS_READ, "MPI_File_" #name, request); \
-        if (error != MPI_SUCCESS) return error;                                            \
-        if (operation->staging->in == NULL) n = 0, t = MPI_BYTE;                           \
-        b = address_of(operation->staging->in);                                            \
-        q = &operation->inner;                                                             \
-        error = PMPI_File_##name arguments;                                                \
-        return continue_later(operation, error, request);                                  \
+#define LATER(name, parameters, arguments)                                                     \
+    EXPORT int MPI_File_##name parameters {                                                    \
+        if (is_mpis_later(b, n, t, "MPI_File_" #name)) return PMPI_File_##name arguments;      \
+        struct operation *operation;                                                           \
+        MPI_Request *request = q;                                                              \
+        int error = start_later(&operation, f, b, n, t, IS_READ, "MPI_File_" #name, request);  \
+        if (error != MPI_SUCCESS) return error;                                                \
+        const struct staging *staging = operation->staging;                                    \
+        if (staging->error != MPI_SUCCESS) n = 0, t = MPI_BYTE;                                \
+        if (staging->in != NULL || staging->error != MPI_SUCCESS) b = address_of(staging->in); \
+        q = &operation->inner;                                                                 \
+        error = PMPI_File_##name arguments;                                                    \
+        return continue_later(operation, error, request);                                      \
     }
 
 // Split collective calls. A file has one of them at a time.

@@ -38,6 +38,8 @@ struct operation {
     bool is_watched;
     // Of a collective call.
     struct staging *staging;
+    // Of a collective access to a file, or null.
+    MPI_File file;
     unsigned char descriptor[CAUSEWAY_COMM_DESCRIPTOR];
     uint64_t offer;
     // The number of a fetch in flight, or 0.

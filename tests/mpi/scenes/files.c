@@ -75,6 +75,44 @@ static void write_too_much(MPI_File file) {
     gpu_free(DEVICE, out, BYTES);
 }
 
+// Collective accesses in flight at the same time, each of other memory. Some ranks wait for the last one
+// first.
+static void overlap(MPI_File file) {
+    enum { ACCESSES = 5, PIECE = 64 };
+    MPI_Request requests[ACCESSES];
+    MPI_Datatype column, pieces;
+    char *out[ACCESSES], *in[ACCESSES];
+    // Ranks have every so many pieces of the file, so that they exchange them.
+    MPI_Type_vector(BYTES / PIECE, PIECE, PIECE * ranks, MPI_BYTE, &column);
+    MPI_Type_create_resized(column, 0, (MPI_Aint)(BYTES / PIECE) * PIECE * ranks, &pieces);
+    MPI_Type_commit(&pieces);
+    MPI_File_set_view(file, (MPI_Offset)rank * PIECE, MPI_BYTE, pieces, "native", MPI_INFO_NULL);
+    enum { LENGTH = BYTES / PIECE * PIECE };
+    for (int writes = 1; writes >= 0; writes--) {
+        for (int access = 0; access < ACCESSES; access++) {
+            enum memory memory = (access + rank) % 3 == 0 ? HOST : DEVICE;
+            MPI_Offset at = (MPI_Offset)access * LENGTH;
+            if (writes) {
+                out[access] = filled(memory, LENGTH, access + rank);
+                in[access] = filled(memory, LENGTH, 99);
+                MPI_File_iwrite_at_all(file, at, out[access], LENGTH, MPI_BYTE, &requests[access]);
+            } else {
+                MPI_File_iread_at_all(file, at, in[access], LENGTH, MPI_BYTE, &requests[access]);
+            }
+        }
+        if (rank % 2) MPI_Wait(&requests[ACCESSES - 1], MPI_STATUS_IGNORE);
+        MPI_Waitall(ACCESSES, requests, MPI_STATUSES_IGNORE);
+    }
+    for (int access = 0; access < ACCESSES; access++) {
+        enum memory memory = (access + rank) % 3 == 0 ? HOST : DEVICE;
+        must_hold(in[access], LENGTH, access + rank);
+        gpu_free(memory, out[access], LENGTH);
+        gpu_free(memory, in[access], LENGTH);
+    }
+    MPI_Type_free(&pieces);
+    MPI_Type_free(&column);
+}
+
 void files(void) {
     char name[] = "/tmp/causeway-scenes-XXXXXX";
     MPI_File file;
@@ -104,5 +142,6 @@ void files(void) {
     must_hold(rest, BYTES, 7);
     gpu_free(DEVICE, rest, BYTES);
     write_too_much(file);
+    overlap(file);
     MPI_File_close(&file);
 }
