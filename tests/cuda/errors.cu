@@ -188,10 +188,17 @@ static void check_bounds() {
         unsigned char *memory;
         CHECK_CUDA(cudaMalloc(&memory, size));
         EXPECT_REFUSED(cudaMemcpy(host.data(), memory, 4, cudaMemcpyHostToDevice));
-        EXPECT_REFUSED(cudaMemcpy(all[0], memory, 4, cudaMemcpyHostToDevice));
-        EXPECT_REFUSED(cudaMemcpy(memory, all[0], 4, cudaMemcpyDeviceToHost));
-        EXPECT_REFUSED(cudaMemcpyAsync(memory, all[0], 4, cudaMemcpyDeviceToHost, stream));
-        EXPECT_REFUSED(cudaMemcpy2D(memory, 8, all[0], 8, 4, 2, cudaMemcpyDeviceToHost));
+        // Both sides are on the device, whatever the kind says: the addresses decide.
+        CHECK_CUDA(cudaMemset(memory, 1, 64));
+        CHECK_CUDA(cudaMemcpy(memory, all[2], 4, cudaMemcpyDeviceToHost));
+        CHECK_CUDA(cudaMemcpyAsync(memory + 8, all[2], 4, cudaMemcpyDeviceToHost, stream));
+        CHECK_CUDA(cudaMemcpyAsync(memory + 16, all[2], 4, cudaMemcpyHostToDevice, stream));
+        CHECK_CUDA(cudaMemcpy2D(memory + 24, 8, all[2], 8, 4, 2, cudaMemcpyDeviceToHost));
+        CHECK_CUDA(cudaStreamSynchronize(stream));
+        for (int at : {0, 8, 16, 24, 32}) {
+            require_bytes(memory + at, 4, 7, "what was copied");
+            require_bytes(memory + at + 4, 4, 1, "beside what was copied");
+        }
         CHECK_CUDA(cudaFree(memory));
         EXPECT_REFUSED(cudaMemset(memory, 1, 4));
         EXPECT_REFUSED(cudaMemsetAsync(memory, 1, 4, stream));

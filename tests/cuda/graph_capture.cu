@@ -287,6 +287,11 @@ static void wrong_uses(cudaStream_t stream, int *device) {
     EXPECT_CUDA(cudaStreamSynchronize(stream), cudaErrorStreamCaptureUnsupported);
     EXPECT_CUDA(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
 
+    // Freeing is not allowed, even if there is nothing to free.
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    EXPECT_CUDA(cudaFree(nullptr), cudaErrorStreamCaptureUnsupported);
+    EXPECT_CUDA(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+
     // A branch that does not come back.
     CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     launch_add(device, 1, stream);

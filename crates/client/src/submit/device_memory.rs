@@ -267,12 +267,9 @@ pub fn check_range(address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
     if !is_vacant(address) { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
-/// Refuses an address as the program's own that is one of a device: nothing can be read or written there.
-pub fn check_host(address: usize) -> Result<(), CUresult> {
-    if window::at(address as u64).is_some() && host_memory::find_mapping(address).is_none() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    Ok(())
+/// Whether an address is one of a device and not the program's own: the program itself can read and write nothing there.
+pub fn is_of_device(address: usize) -> bool {
+    window::at(address as u64).is_some() && host_memory::find_mapping(address).is_none()
 }
 
 /// Whether the client itself knows what lies at an address.

@@ -105,7 +105,9 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
     if base == 0 || size == 0 || base.checked_add(size).is_none() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    device_memory::check_host(base)?;
+    if device_memory::is_of_device(base) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     if !pages::are_mapped(base, size) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

@@ -66,12 +66,16 @@ pub(in crate::abi::calls) unsafe fn linear(
     unsafe { run(destination(bytes)?, source(bytes)?, copy_mode) }
 }
 
+/// An address that the program calls its own. With unified addressing the address itself decides: where it is one of a
+/// device, so is this side of the copy.
 pub(in crate::abi::calls) fn host(address: *mut c_void) -> impl FnOnce(usize) -> Result<Endpoint, CUresult> {
     move |bytes| {
         if address.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        device_memory::check_host(address as usize)?;
+        if device_memory::is_of_device(address as usize) {
+            return on_device(address as CUdeviceptr)(bytes);
+        }
         Ok(Endpoint::Host(HostRegion::linear(address.cast(), bytes)))
     }
 }

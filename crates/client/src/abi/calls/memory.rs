@@ -64,8 +64,9 @@ pub unsafe fn cuMemAllocPitch_v2(
 /// CUDA does.
 pub unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> Outcome {
     if dptr == 0 {
-        // As every call, it says what has failed before.
-        return context::current().map_or(Ok(()), |context| session::of(context)?.faults().check());
+        // As every call, it says what has failed before. A capture that forbids it does so without memory, too.
+        context::current().map_or(Ok(()), |context| session::of(context)?.faults().check())?;
+        return capture::refuse_unsafe();
     }
     capture::refuse_unsafe()?;
     if let Some(freed) = graph::memory::free(dptr) {

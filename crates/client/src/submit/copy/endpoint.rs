@@ -63,7 +63,10 @@ impl CopyBox {
         let last = offset(depth - 1, slice)?.checked_add(offset(height - 1, pitch)?).ok_or(invalid)?;
         let length = last.checked_add(width).ok_or(invalid)?;
         let (is_device, address) = match self.kind {
-            CUmemorytype::CU_MEMORYTYPE_HOST => (false, self.host as u64),
+            // Memory of a device that the program calls its own.
+            CUmemorytype::CU_MEMORYTYPE_HOST => {
+                (device_memory::is_of_device(self.host as usize), self.host as u64)
+            }
             CUmemorytype::CU_MEMORYTYPE_DEVICE => (true, self.device),
             CUmemorytype::CU_MEMORYTYPE_UNIFIED => (memory::is_known(self.device), self.device),
             _ => return Err(invalid),
@@ -84,7 +87,6 @@ impl CopyBox {
             };
             return Ok(Endpoint::Device(region.into()));
         }
-        device_memory::check_host(address as usize)?;
         let address = address as *mut u8;
         Ok(Endpoint::Host(HostRegion { address, row_pitch: pitch, slice_pitch: slice, width, height, depth }))
     }
