@@ -27,7 +27,7 @@ use crate::signature::CallTarget;
 const LARGE_FUNCTION: usize = 12_000;
 
 /// Bytes of a function's frame from which on that is no good: the quick allocator has a place on the stack for nearly
-/// every value, and a thread has 80 KiB.
+/// every value, and a thread has 80 KiB. Where the good one needs that much, too, a thread has more.
 const LARGE_FRAME: u32 = 32 << 10;
 
 /// A kernel that can run.
@@ -35,6 +35,8 @@ pub(crate) struct CompiledKernel {
     pub(crate) entry: Entry,
     /// Bytes of the frame in which a thread that waits leaves what it knows; `None` where it needs a stack for that.
     pub(crate) frame_size: Option<usize>,
+    /// Bytes of stack for the large frames of the kernel and of all that it calls, if each is there once.
+    pub(crate) large_frames: usize,
     _code: Code,
     /// Compiled code refers to this table by its address.
     _call_table: Box<[CallTarget]>,
@@ -68,6 +70,8 @@ struct Common {
     depends: Vec<bool>,
     /// Where the code of those is that have some.
     addresses: HashMap<FunctionId, u64>,
+    /// Bytes of their frames that are large.
+    large_frames: HashMap<FunctionId, usize>,
     modules: Vec<Code>,
 }
 
@@ -134,10 +138,11 @@ impl CompiledKernel {
             runs_blocks: !may_wait,
             suspend_points: points.as_ref(),
         };
-        let known = common.compile(image, layout, &placement)?;
+        let (known, common_frames) = common.compile(image, layout, &placement)?;
         let own: Vec<FunctionId> =
             layout.functions.iter().copied().filter(|function| !known.contains_key(function)).collect();
-        let (module, identifiers) = compile(image, &own, &known, &placement)?;
+        let Generated { module, identifiers, frames } = compile(image, &own, &known, &placement)?;
+        let large_frames = common_frames + frames.values().filter_map(|&frame| large(frame)).sum::<usize>();
         let address = |function: FunctionId| match known.get(&function) {
             Some(&address) => address,
             None => module.get_finalized_function(identifiers[function]) as u64,
@@ -152,19 +157,19 @@ impl CompiledKernel {
         // SAFETY: the function was translated with a kernel's signature, which is that of `Entry`.
         let entry = unsafe { std::mem::transmute::<*const u8, Entry>(code) };
         let frame_size = points.as_ref().map(|points| points.frame_size);
-        Ok(Self { entry, frame_size, _code: Code(Some(module)), _call_table: call_table })
+        Ok(Self { entry, frame_size, large_frames, _code: Code(Some(module)), _call_table: call_table })
     }
 }
 
 impl CommonCode {
-    /// Where the code of those functions of a kernel is that do not depend on it; it is generated where there
-    /// is none yet.
+    /// Where the code of those functions of a kernel is that do not depend on it, and the bytes of their large frames;
+    /// code is generated where there is none yet.
     fn compile(
         &self,
         image: &Image,
         layout: &KernelLayout,
         placement: &Placement<'_>,
-    ) -> Result<HashMap<FunctionId, u64>, String> {
+    ) -> Result<(HashMap<FunctionId, u64>, usize), String> {
         let common = &mut *self.0.lock();
         if common.depends.is_empty() {
             common.depends = functions_that_depend(image);
@@ -174,14 +179,18 @@ impl CommonCode {
         let missing: Vec<FunctionId> =
             requested.iter().copied().filter(|function| !common.addresses.contains_key(function)).collect();
         if !missing.is_empty() {
-            let (module, identifiers) = compile(image, &missing, &common.addresses, placement)?;
+            let Generated { module, identifiers, frames } =
+                compile(image, &missing, &common.addresses, placement)?;
+            common.large_frames.extend(frames.iter().filter_map(|(&id, &frame)| Some((id, large(frame)?))));
             for function in missing {
                 let address = module.get_finalized_function(identifiers[function]) as u64;
                 common.addresses.insert(function, address);
             }
             common.modules.push(Code(Some(module)));
         }
-        Ok(requested.into_iter().map(|function| (function, common.addresses[&function])).collect())
+        let large_frames = requested.iter().filter_map(|function| common.large_frames.get(function)).sum();
+        let known = requested.into_iter().map(|function| (function, common.addresses[&function])).collect();
+        Ok((known, large_frames))
     }
 }
 
@@ -215,34 +224,38 @@ fn functions_that_depend(image: &Image) -> Vec<bool> {
     depends
 }
 
-/// Generates code for these functions, which call each other and those of which the address is known. Gives the
-/// number that each function of the program has in the module.
+/// The bytes of a frame if it is a large one.
+fn large(frame: u32) -> Option<usize> {
+    (frame >= LARGE_FRAME).then_some(frame as usize)
+}
+
+/// Generates code for these functions, which call each other and those of which the address is known.
 fn compile(
     image: &Image,
     functions: &[FunctionId],
     known: &HashMap<FunctionId, u64>,
     placement: &Placement<'_>,
-) -> Result<(JITModule, Vec<FuncId>), String> {
+) -> Result<Generated, String> {
     let statements =
         |id: &FunctionId| image.functions[*id].function.body.as_ref().map_or(0, |body| body.statements.len());
     let is_large = functions.iter().map(statements).max().is_some_and(|most| most >= LARGE_FUNCTION);
     if is_large {
         let quick = compile_with(Optimization::Little, image, functions, known, placement)?;
-        if quick.max_frame < LARGE_FRAME {
-            return Ok((quick.module, quick.identifiers));
+        if quick.frames.values().all(|&frame| large(frame).is_none()) {
+            return Ok(quick);
         }
         drop(Code(Some(quick.module)));
     }
-    let good = compile_with(Optimization::Full, image, functions, known, placement)?;
-    Ok((good.module, good.identifiers))
+    compile_with(Optimization::Full, image, functions, known, placement)
 }
 
 /// Code of functions.
 struct Generated {
     module: JITModule,
+    /// The number that each function of the program has in the module.
     identifiers: Vec<FuncId>,
-    /// Bytes of the frame that is the largest.
-    max_frame: u32,
+    /// Bytes of each function's frame.
+    frames: HashMap<FunctionId, u32>,
 }
 
 fn compile_with(
@@ -273,7 +286,7 @@ fn compile_with(
     }
     let mut builder_context = FunctionBuilderContext::new();
     let mut context = Context::new();
-    let mut max_frame = 0;
+    let mut frames = HashMap::new();
     for &function in functions {
         context.func = lower::translate(image, function, placement, config, &mut builder_context)
             .map_err(|(instruction, refusal)| format!("`{}`: {refusal:?}", instruction.text))?;
@@ -281,11 +294,11 @@ fn compile_with(
             .define_function(identifiers[function], &mut context)
             .map_err(|error| format!("`{}`: {error:?}", image.functions[function].function.name))?;
         let layout = context.compiled_code().and_then(|code| code.buffer.frame_layout());
-        max_frame = max_frame.max(layout.map_or(0, |layout| layout.frame_to_fp_offset));
+        frames.insert(function, layout.map_or(0, |layout| layout.frame_to_fp_offset));
         module.clear_context(&mut context);
     }
     module.finalize_definitions().map_err(|error| error.to_string())?;
-    Ok(Generated { module, identifiers, max_frame })
+    Ok(Generated { module, identifiers, frames })
 }
 
 #[cfg(test)]

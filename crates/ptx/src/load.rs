@@ -210,7 +210,7 @@ impl Loaded {
             dynamic_shared: config.dynamic_shared,
             local,
             // Frames of compiled code hold what is in no variable of the kernel.
-            extra_stack: 2 * (local - layout.local) as usize,
+            extra_stack: 2 * (local - layout.local) as usize + compiled.large_frames,
             parameters: &config.params[..self.program.kernels()[index].parameter_bytes as usize],
             priority: config.priority,
             pool,

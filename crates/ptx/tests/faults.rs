@@ -270,6 +270,38 @@ fn endless_recursion_runs_out_of_stack() {
 }
 
 #[test]
+fn a_thread_has_stack_for_frames_that_are_large() {
+    // Each of the two keeps 62 KiB of values over a call, and a thread usually has 80 KiB for both.
+    const VALUES: usize = 8_000;
+    let values = |given: &str, between: &str| {
+        let mut text = format!(".reg .b64 %v<{VALUES}>; .reg .b64 %s, %a;\n{given}\n");
+        (0..VALUES).for_each(|i| text += &format!("ld.global.u64 %v{i}, [%a+{}];\n", 8 * i));
+        text += between;
+        (0..VALUES).for_each(|i| text += &format!("mad.lo.u64 %s, %s, 3, %v{i};\n"));
+        text
+    };
+    let source = format!(
+        ".version 8.0\n.target sm_75\n.address_size 64\n\
+         .func leaf() {{ ret; }}\n\
+         .func (.param .b64 sum) callee(.param .b64 from)\n{{\n{}\nst.param.b64 [sum], %s;\nret;\n}}\n\
+         .visible .entry k(.param .u64 from, .param .u64 to)\n{{\n.reg .b64 %o;\n{}\n\
+         ld.param.u64 %o, [to]; st.global.u64 [%o], %s; ret;\n}}\n",
+        values("ld.param.b64 %a, [from]; mov.u64 %s, 0;", "call leaf;\n"),
+        values(
+            "ld.param.u64 %a, [from];",
+            "{ .param .b64 from; .param .b64 sum; st.param.b64 [from], %a; call (sum), callee, (from);\n\
+             ld.param.b64 %s, [sum]; }\n"
+        ),
+    );
+    let device = Device::new(&[&source]);
+    let numbers: Vec<u64> = (0..VALUES as u64).map(|i| i * i + 1).collect();
+    let (from, to) = (device.upload(&numbers), device.zeros::<u64>(1));
+    device.launch("k", 1, 32, Params::default().with(from).with(to));
+    let fold = |start: u64| numbers.iter().fold(start, |sum, &value| sum.wrapping_mul(3).wrapping_add(value));
+    assert_eq!(device.download::<u64>(to, 1), [fold(fold(0))]);
+}
+
+#[test]
 fn calls_through_bad_pointers() {
     let source = ".version 8.0\n.target sm_75\n.address_size 64\n\
          .func one(.param .b32 a) { ret; }\n.func two(.param .b32 a, .param .b32 b) { ret; }\n\

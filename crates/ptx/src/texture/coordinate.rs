@@ -46,6 +46,25 @@ impl Position {
 }
 
 impl Sampling {
+    /// A coordinate along an axis of `size`, counted in texels. One that repeats is brought to its first period, since
+    /// the texels of a distant one cannot be counted.
+    pub(super) fn position(&self, axis: usize, coordinate: f32, size: u32) -> Position {
+        let coordinate = f64::from(coordinate);
+        if !self.normalized_coordinates {
+            return Position::Between(coordinate);
+        }
+        let period = match self.address[axis] {
+            AddressMode::Wrap => Some(1.0),
+            AddressMode::Mirror => Some(2.0),
+            AddressMode::Clamp | AddressMode::Border => None,
+        };
+        // What is not finite has no place in a period.
+        let first = period
+            .filter(|_| coordinate.is_finite())
+            .map_or(coordinate, |period| coordinate.rem_euclid(period));
+        Position::Between(first * f64::from(size))
+    }
+
     /// The texel of an axis of `size` that an index means; none for the border.
     pub(super) fn texel_at(&self, axis: usize, index: i64, size: u32) -> Option<u32> {
         let size = i64::from(size);
@@ -82,6 +101,28 @@ pub(super) fn face([x, y, z]: [f32; 3]) -> (u32, [f32; 2]) {
 mod tests {
     use super::*;
     use crate::texture::examples::sampling;
+
+    #[test]
+    fn distant_coordinates_repeat_as_near_ones() {
+        let at = |mode, coordinate: f32, size| {
+            let mut sampling = sampling();
+            (sampling.address[1], sampling.normalized_coordinates) = (mode, true);
+            sampling.texel_at(1, sampling.position(1, coordinate, size).nearest(), size)
+        };
+        // 2^31 and 10^20 have no fraction, and the whole of the latter is even.
+        for (coordinate, size) in
+            [(2_147_483_648.0, 3), (1e20, 3), (1e20, 2), (-1e20, 3), (f32::MAX, 3), (16.25, 3)]
+        {
+            assert_eq!(at(AddressMode::Wrap, coordinate, size), Some(0), "{coordinate} of {size}");
+            assert_eq!(at(AddressMode::Mirror, coordinate, size), Some(0), "{coordinate} of {size}");
+            assert_eq!(
+                at(AddressMode::Clamp, coordinate, size),
+                Some(if coordinate < 0.0 { 0 } else { size - 1 })
+            );
+        }
+        assert_eq!(at(AddressMode::Mirror, -16.75, 3), Some(2));
+        assert_eq!(at(AddressMode::Wrap, -0.25, 3), Some(2));
+    }
 
     #[test]
     fn indices_outside_mean_what_the_mode_says() {

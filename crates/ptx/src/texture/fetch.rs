@@ -1,7 +1,7 @@
 //! Texture fetch: filtering of texels.
 
 use super::coordinate::{PARTS, Pair, Position, face};
-use super::types::{AddressMode, Filter, Image, Texture};
+use super::types::{AddressMode, Filter, Image, Sampling, Texture};
 
 /// What an instruction takes a texture to be. The numbers are what compiled code passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,8 @@ pub(crate) struct TexturePosition {
 struct Spot {
     axes: usize,
     coordinates: Coordinates,
-    normalized: bool,
+    /// Coordinates on a face of a cube, which reach from 0 to 1 and do not repeat.
+    is_on_face: bool,
     slice: u32,
     /// Whether it is in a texture of one row that has no layers.
     is_in_row: bool,
@@ -77,14 +78,14 @@ struct Spot {
 
 impl Spot {
     /// Where it is along the axes of an image.
-    fn positions(&self, image: &Image) -> [Position; 3] {
+    fn positions(&self, image: &Image, sampling: &Sampling) -> [Position; 3] {
         std::array::from_fn(|axis| match self.coordinates {
             _ if axis >= self.axes => Position::Texel(if axis == 2 { i64::from(self.slice) } else { 0 }),
             Coordinates::Integers(indices) => Position::Texel(i64::from(indices[axis])),
-            Coordinates::Floats(along) => {
-                let scale = if self.normalized { f64::from(image.size[axis]) } else { 1.0 };
-                Position::Between(f64::from(along[axis]) * scale)
+            Coordinates::Floats(floats) if self.is_on_face => {
+                Position::Between(f64::from(floats[axis]) * f64::from(image.size[axis]))
             }
+            Coordinates::Floats(floats) => sampling.position(axis, floats[axis], image.size[axis]),
         })
     }
 }
@@ -117,7 +118,7 @@ impl Texture {
     pub(crate) unsafe fn gather(&self, texture_position: &TexturePosition, channel: usize) -> [u32; 4] {
         let spot = self.spot(texture_position);
         let image = &self.levels[0];
-        let positions = spot.positions(image);
+        let positions = spot.positions(image, &self.sampling);
         let [x, y] = [positions[0].pair().first, positions[1].pair().first];
         // Counter-clockwise from the lower left.
         [(0, 1), (1, 1), (1, 0), (0, 0)].map(|(right, down)| {
@@ -137,18 +138,18 @@ impl Texture {
         if texture_position.geometry.is_cube() {
             let Coordinates::Floats(direction) = texture_position.coordinates else {
                 let coordinates = texture_position.coordinates;
-                return Spot { axes: 2, coordinates, normalized: false, slice: 0, is_in_row: false };
+                return Spot { axes: 2, coordinates, is_on_face: false, slice: 0, is_in_row: false };
             };
             let (face, [s, t]) = face(direction);
             // A texture that is no cube has fewer slices than faces.
             let slice = (layer.min(last(slices / 6)) * 6 + face).min(last(slices));
             let coordinates = Coordinates::Floats([s, t, 0.0]);
-            return Spot { axes: 2, coordinates, normalized: true, slice, is_in_row: false };
+            return Spot { axes: 2, coordinates, is_on_face: true, slice, is_in_row: false };
         }
         Spot {
             axes: texture_position.geometry.axes(),
             coordinates: texture_position.coordinates,
-            normalized: self.sampling.normalized_coordinates,
+            is_on_face: false,
             slice: layer.min(last(slices)),
             is_in_row: texture_position.geometry == Geometry::Row,
         }
@@ -159,7 +160,7 @@ impl Texture {
     /// # Safety
     /// As for [`Self::fetch`].
     unsafe fn sample(&self, image: &Image, spot: &Spot) -> [u32; 4] {
-        let positions = spot.positions(image);
+        let positions = spot.positions(image, &self.sampling);
         let is_filtered = self.sampling.filter == Filter::Linear
             && self.returns_floats()
             && matches!(spot.coordinates, Coordinates::Floats(_));
@@ -185,9 +186,10 @@ impl Texture {
             let texel = unsafe { self.texel(image, at) };
             mean.add(texel, weight as f64 / (PARTS * PARTS * PARTS) as f64);
         }
-        if spot.is_in_row && self.sampling.address[0] == AddressMode::Border {
+        if spot.is_in_row && self.sampling.address[1] == AddressMode::Border {
             // As on a GPU, which reads a row as a plane at the coordinate 0: half of what it mixes lies beside the only
-            // row (H100, 2026-11-28). With the other modes the same row lies there, and layered rows are not read so.
+            // row (H100, 2026-11-28). The mode of the second axis says what is there: with another than this it is the
+            // same row. Layered rows are not read so.
             let row = core::mem::take(&mut mean).value();
             mean.add(row, 0.5);
             mean.add(self.sampling.border.map(f32::to_bits), 0.5);

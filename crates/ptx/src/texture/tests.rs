@@ -60,6 +60,12 @@ fn a_linear_filter_gives_what_lies_between_texels() {
     // Of a row without layers half is the border beside it.
     assert_eq!(at(&texture, Geometry::Row, [5.0, 0.5, 0.5]), 76.0);
     assert_eq!(at(&texture, Geometry::Row, [6.0, 0.5, 0.5]), 100.0);
+    // What is beside it is up to the mode of the second axis, whatever that of the first is.
+    texture.sampling.address[1] = AddressMode::Clamp;
+    assert_eq!(at(&texture, Geometry::Row, [5.0, 0.5, 0.5]), 52.0);
+    texture.sampling.address = [AddressMode::Clamp, AddressMode::Border, AddressMode::Clamp];
+    assert_eq!(at(&texture, Geometry::Row, [9.0, 0.5, 0.5]), 52.0);
+    texture.sampling.address = [AddressMode::Border; 3];
     // The first and the last texel are neighbours.
     texture.sampling.address = [AddressMode::Wrap; 3];
     texture.sampling.normalized_coordinates = true;
