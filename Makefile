@@ -14,8 +14,8 @@ BUILD_APPS := $(MAKE) --silent --no-print-directory -C bench/apps -j$(JOBS) BUIL
 help:
 	@echo 'make demo        build, start a server with the software GPU, run a CUDA program on it'
 	@echo 'make test        build everything and run all tests and lints; needs no GPU'
-	@echo 'make suites      tests of other projects on the software GPU (those of Numba): fails if an outcome is not the expected one, and says what'
-	@echo '                 is skipped; SUITES="test_sync test_atomics" picks modules'
+	@echo 'make suites      tests of other projects on the software GPU (of Numba and Warp; of tinygrad if CAUSEWAY_SUITES_SOURCES has it): fails'
+	@echo '                 if an outcome is not the expected one, and says what is skipped; SUITES="test_sync test_atomics" picks modules'
 	@echo 'make bench       measure calls, copies and frames with the software GPU, over TCP and shared memory (see causeway bench --help)'
 	@echo 'make wheel       build/packages/causeway_gpu-*.whl, with which Python programs use a server; make wheel-test tests it in a new'
 	@echo '                 virtual environment, with CuPy, Numba and a kernel of Jupyter'

@@ -1,7 +1,10 @@
-"""Runs a module by unittest and appends a line of JSON to a file for each test: `outcomes.py FILE MODULE`."""
+"""Runs a module by unittest and appends a line of JSON to a file for each test.
 
+    outcomes.py FILE MODULE [--only TEXT] [--without TEST]...
+"""
+
+import argparse
 import json
-import sys
 import unittest
 
 
@@ -51,11 +54,32 @@ class Result(unittest.TextTestResult):
         self.outcome = "unexpected success"
 
 
+def each_test(tests):
+    for test in tests:
+        if isinstance(test, unittest.TestSuite):
+            yield from each_test(test)
+        else:
+            yield test
+
+
+def is_chosen(test, options):
+    """Whether a test is to run; one that stands for a module that cannot be imported always does."""
+    name = test.id().rpartition(".")[2]
+    is_of_test = not type(test).__module__.startswith("unittest.")
+    return not is_of_test or (options.only in name and name not in options.without)
+
+
 def main():
-    path, module = sys.argv[1:]
-    with open(path, "a", encoding="utf-8") as file:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file")
+    parser.add_argument("module")
+    parser.add_argument("--only", default="", help="a text that the names of the tests contain")
+    parser.add_argument("--without", action="append", default=[], help="the name of a test that is not run")
+    options = parser.parse_args()
+    with open(options.file, "a", encoding="utf-8") as file:
         Result.file = file
-        tests = unittest.defaultTestLoader.loadTestsFromName(module)
+        tests = unittest.defaultTestLoader.loadTestsFromName(options.module)
+        tests = unittest.TestSuite(test for test in each_test(tests) if is_chosen(test, options))
         unittest.TextTestRunner(verbosity=2, resultclass=Result).run(tests)
 
 
