@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 # Folders of test/mpi whose tests send, receive, or ask about messages, types, groups and topologies; then those of what
-# programs do beside messages: windows, files, processes, sessions, partitioned messages.
+# programs do beside messages: windows, files, processes, sessions, partitioned messages; then what asks about the MPI.
 FOLDERS = """
     pt2pt coll datatype comm topo attr errhan group info init
     threads/pt2pt threads/coll threads/comm threads/init
@@ -15,6 +15,9 @@ FOLDERS = """
     threads/rma threads/spawn threads/part
     errors/rma errors/io errors/spawn
     f77/rma f77/io f77/spawn f08/rma f08/io f08/spawn
+    f90/attr f90/datatype f90/ext f90/f90types f90/misc f90/timer f90/spawn
+    f08/init f08/info f08/profile f08/timer f77/profile
+    errors/f77/io errors/f90/io errors/f08/io mpi_t threads/mpi_t
 """.split()
 # The suite's words of what a test needs of the machine or of MPICH's own kind: such tests are left out.
 OWN_SETTINGS = ("env=", "mpiexecarg=")

@@ -31,8 +31,8 @@ static struct sides move_sides(struct call *call) {
         free(of_part->blocks);
     else
         around = *moved_part = move(part->address, *of_part);
-    part->address = given(around, part->address);
-    whole->address = given(*moved_whole, whole->address);
+    part->address = moved_address(around, part->address);
+    whole->address = moved_address(*moved_whole, whole->address);
     return sides;
 }
 

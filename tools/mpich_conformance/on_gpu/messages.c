@@ -8,41 +8,41 @@
 #define SEND(name, N)                                                                 \
     EXPORT int MPI_##name(SEND_PARAMETERS(N)) {                                       \
         struct moved *m = to == MPI_PROC_NULL ? NULL : move_elements(b, n, t, false); \
-        int error = NEXT(MPI_##name)(given(m, b), n, t, to, tag, c);                  \
+        int error = NEXT(MPI_##name)(moved_address(m, b), n, t, to, tag, c);          \
         end_moved(m);                                                                 \
         return error;                                                                 \
     }
 #define SEND_LATER(name, N, is_persistent)                                            \
     EXPORT int MPI_##name(SEND_PARAMETERS(N), MPI_Request *q) {                       \
         struct moved *m = to == MPI_PROC_NULL ? NULL : move_elements(b, n, t, false); \
-        int error = NEXT(MPI_##name)(given(m, b), n, t, to, tag, c, q);               \
+        int error = NEXT(MPI_##name)(moved_address(m, b), n, t, to, tag, c, q);       \
         remember(*q, error, is_persistent, m, NULL);                                  \
         return error;                                                                 \
     }
 #define RECEIVE_LATER(name, N, is_persistent)                                          \
     EXPORT int MPI_##name(RECEIVE_PARAMETERS(N), MPI_Request *q) {                     \
         struct moved *m = from == MPI_PROC_NULL ? NULL : move_elements(b, n, t, true); \
-        int error = NEXT(MPI_##name)(given(m, b), n, t, from, tag, c, q);              \
+        int error = NEXT(MPI_##name)(moved_address(m, b), n, t, from, tag, c, q);      \
         remember(*q, error, is_persistent, NULL, m);                                   \
         return error;                                                                  \
     }
 
 // Both directions at once: `last` is the last parameter, and `ending` what becomes of what was moved.
-#define EXCHANGE(name, N, last, argument, ending)                                                   \
-    EXPORT int MPI_##name(const void *b, N n, MPI_Datatype t, int to, int tag, void *r, N k,        \
-                          MPI_Datatype u, int from, int other, MPI_Comm c, last) {                  \
-        struct moved *m = to == MPI_PROC_NULL ? NULL : move_elements(b, n, t, false);               \
-        struct moved *i = from == MPI_PROC_NULL ? NULL : move_elements(r, k, u, true);              \
-        int error = NEXT(MPI_##name)(given(m, b), n, t, to, tag, given(i, r), k, u, from, other, c, \
-                                     argument);                                                     \
-        ending;                                                                                     \
-        return error;                                                                               \
+#define EXCHANGE(name, N, last, argument, ending)                                                            \
+    EXPORT int MPI_##name(const void *b, N n, MPI_Datatype t, int to, int tag, void *r, N k, MPI_Datatype u, \
+                          int from, int other, MPI_Comm c, last) {                                           \
+        struct moved *m = to == MPI_PROC_NULL ? NULL : move_elements(b, n, t, false);                        \
+        struct moved *i = from == MPI_PROC_NULL ? NULL : move_elements(r, k, u, true);                       \
+        int error = NEXT(MPI_##name)(moved_address(m, b), n, t, to, tag, moved_address(i, r), k, u, from,    \
+                                     other, c, argument);                                                    \
+        ending;                                                                                              \
+        return error;                                                                                        \
     }
 #define REPLACE(name, N, last, argument, ending)                                                          \
     EXPORT int MPI_##name(void *b, N n, MPI_Datatype t, int to, int tag, int from, int other, MPI_Comm c, \
                           last) {                                                                         \
         struct moved *m = move_elements(b, n, t, true);                                                   \
-        int error = NEXT(MPI_##name)(given(m, b), n, t, to, tag, from, other, c, argument);               \
+        int error = NEXT(MPI_##name)(moved_address(m, b), n, t, to, tag, from, other, c, argument);       \
         ending;                                                                                           \
         return error;                                                                                     \
     }
@@ -63,19 +63,19 @@
     RECEIVE_LATER(Recv_init##suffix, N, true)                                                            \
     EXPORT int MPI_Recv##suffix(RECEIVE_PARAMETERS(N), MPI_Status *s) {                                  \
         struct moved *m = from == MPI_PROC_NULL ? NULL : move_elements(b, n, t, true);                   \
-        int error = NEXT(MPI_Recv##suffix)(given(m, b), n, t, from, tag, c, s);                          \
+        int error = NEXT(MPI_Recv##suffix)(moved_address(m, b), n, t, from, tag, c, s);                  \
         end_moved(m);                                                                                    \
         return error;                                                                                    \
     }                                                                                                    \
     EXPORT int MPI_Mrecv##suffix(void *b, N n, MPI_Datatype t, MPI_Message *g, MPI_Status *s) {          \
         struct moved *m = *g == MPI_MESSAGE_NO_PROC ? NULL : move_elements(b, n, t, true);               \
-        int error = NEXT(MPI_Mrecv##suffix)(given(m, b), n, t, g, s);                                    \
+        int error = NEXT(MPI_Mrecv##suffix)(moved_address(m, b), n, t, g, s);                            \
         end_moved(m);                                                                                    \
         return error;                                                                                    \
     }                                                                                                    \
     EXPORT int MPI_Imrecv##suffix(void *b, N n, MPI_Datatype t, MPI_Message *g, MPI_Request *q) {        \
         struct moved *m = *g == MPI_MESSAGE_NO_PROC ? NULL : move_elements(b, n, t, true);               \
-        int error = NEXT(MPI_Imrecv##suffix)(given(m, b), n, t, g, q);                                   \
+        int error = NEXT(MPI_Imrecv##suffix)(moved_address(m, b), n, t, g, q);                           \
         remember(*q, error, false, NULL, m);                                                             \
         return error;                                                                                    \
     }                                                                                                    \
@@ -84,7 +84,7 @@
     EXPORT int MPI_Pack##suffix(const void *b, N n, MPI_Datatype t, void *r, N k, N *at, MPI_Comm c) {   \
         struct moved *m = move_elements(b, n, t, false);                                                 \
         struct moved *i = move_elements(r, k, MPI_BYTE, true);                                           \
-        int error = NEXT(MPI_Pack##suffix)(given(m, b), n, t, given(i, r), k, at, c);                    \
+        int error = NEXT(MPI_Pack##suffix)(moved_address(m, b), n, t, moved_address(i, r), k, at, c);    \
         end_moved(m);                                                                                    \
         end_moved(i);                                                                                    \
         return error;                                                                                    \
@@ -92,7 +92,7 @@
     EXPORT int MPI_Unpack##suffix(const void *b, N k, N *at, void *r, N n, MPI_Datatype t, MPI_Comm c) { \
         struct moved *m = move_elements(b, k, MPI_BYTE, false);                                          \
         struct moved *i = move_elements(r, n, t, true);                                                  \
-        int error = NEXT(MPI_Unpack##suffix)(given(m, b), k, at, given(i, r), n, t, c);                  \
+        int error = NEXT(MPI_Unpack##suffix)(moved_address(m, b), k, at, moved_address(i, r), n, t, c);  \
         end_moved(m);                                                                                    \
         end_moved(i);                                                                                    \
         return error;                                                                                    \

@@ -106,7 +106,7 @@ struct moved *move_elements(const void *address, MPI_Count count, MPI_Datatype t
     return move(address, layout);
 }
 
-void *given(const struct moved *moved, const void *address) {
+void *moved_address(const struct moved *moved, const void *address) {
     if (moved == NULL) return (void *)address;
     return moved->device - moved->low + ((const unsigned char *)address - moved->host);
 }
@@ -119,27 +119,73 @@ bool lies_within(const struct moved *moved, const void *address, const struct la
     return distance + low >= moved->low && distance + high < moved->low + (MPI_Count)moved->bytes;
 }
 
+// Bytes of a buffer's range, in this process and on the GPU.
+struct part {
+    unsigned char *host, *image, *device;
+    size_t bytes;
+};
+
+static struct part part_of(const struct moved *moved, size_t from, size_t bytes) {
+    // A byte more is on the GPU than the program has.
+    size_t all = moved->bytes - 1, start = from - (size_t)moved->low, end = start + bytes;
+    if (start > all) start = all;
+    if (end > all) end = all;
+    return (struct part){moved->host + moved->low + start, moved->image + start, moved->device + start,
+                         end - start};
+}
+
 // Takes all from the first element to the last, and what is between them. A program's buffer may end before
 // its type does, if less comes than that.
-void bring_up(struct moved *moved) {
-    if (moved == NULL) return;
-    take_gpu();
-    memset(moved->image, 0xa5, moved->bytes);
-    struct iovec to = {moved->image, moved->bytes - 1}, from = {moved->host + moved->low, moved->bytes - 1};
+static void take_up(const struct part *part) {
+    memset(part->image, 0xa5, part->bytes);
+    struct iovec to = {part->image, part->bytes}, from = {part->host, part->bytes};
     process_vm_readv(getpid(), &to, 1, &from, 1, 0);
-    gpu_copy(moved->device, moved->image, moved->bytes);
+    if (part->bytes > 0) gpu_copy(part->device, part->image, part->bytes);
 }
 
 // What has not changed is not written: other messages may have brought it, or the program.
+static void take_down(const struct part *part) {
+    unsigned char *found = malloc(part->bytes + 1);
+    if (found == NULL) abort();
+    if (part->bytes > 0) gpu_copy(found, part->device, part->bytes);
+    for (size_t at = 0; at < part->bytes; at++)
+        if (found[at] != part->image[at]) part->host[at] = found[at];
+    free(found);
+}
+
+void bring_up(struct moved *moved) {
+    if (moved == NULL) return;
+    take_gpu();
+    struct part all = part_of(moved, (size_t)moved->low, moved->bytes - 1);
+    take_up(&all);
+}
+
 void bring_down(struct moved *moved) {
     if (moved == NULL || !moved->is_written) return;
     take_gpu();
-    unsigned char *found = malloc(moved->bytes);
-    if (found == NULL) abort();
-    gpu_copy(found, moved->device, moved->bytes);
-    for (size_t at = 0; at < moved->bytes; at++)
-        if (found[at] != moved->image[at]) (moved->host + moved->low)[at] = found[at];
-    free(found);
+    struct part all = part_of(moved, (size_t)moved->low, moved->bytes - 1);
+    take_down(&all);
+}
+
+void bring_up_part(struct moved *moved, size_t from, size_t bytes) {
+    // Elements that reach in front of their address are brought with all others.
+    if (moved == NULL || moved->low != 0) {
+        bring_up(moved);
+        return;
+    }
+    take_gpu();
+    struct part part = part_of(moved, from, bytes);
+    take_up(&part);
+}
+
+void bring_down_part(struct moved *moved, size_t from, size_t bytes) {
+    if (moved == NULL || moved->low != 0 || !moved->is_written) {
+        bring_down(moved);
+        return;
+    }
+    take_gpu();
+    struct part part = part_of(moved, from, bytes);
+    take_down(&part);
 }
 
 void drop_moved(struct moved *moved) {

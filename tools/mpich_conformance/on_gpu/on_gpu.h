@@ -36,10 +36,13 @@ struct moved *move_elements(const void *address, MPI_Count count, MPI_Datatype t
 // Whether a layout's elements from an address on are among a buffer's.
 bool lies_within(const struct moved *moved, const void *address, const struct layout *layout);
 // What a call is given instead of the program's address, which is the buffer's or lies within it.
-void *given(const struct moved *moved, const void *address);
+void *moved_address(const struct moved *moved, const void *address);
 // Brings the elements to the GPU once more, and what came there back to the program.
 void bring_up(struct moved *moved);
 void bring_down(struct moved *moved);
+// The same for some of its bytes, counted from the program's address on; what is not there is left out.
+void bring_up_part(struct moved *moved, size_t from, size_t bytes);
+void bring_down_part(struct moved *moved, size_t from, size_t bytes);
 // Gives the memory back.
 void drop_moved(struct moved *moved);
 // The end of a call.
@@ -49,5 +52,16 @@ void write_report(void);
 // requests.c: buffers of calls that have not come to their end.
 
 void remember(MPI_Request request, int error, bool is_persistent, struct moved *out, struct moved *in);
+// The same of a one-sided call, which may come to its end by a call for its window, too: for a target, or for
+// ALL.
+enum { ALL = -1 };
+void remember_access(MPI_Request request, int error, MPI_Win window, int target, struct moved *out,
+                     struct moved *in);
+void end_requests(MPI_Win window, int target);
+// The same of a partitioned message, whose partitions have so many bytes each, gaps included.
+void remember_parts(MPI_Request request, int error, size_t bytes, struct moved *out, struct moved *in);
+// Brings partitions of what a request sends to the GPU, or one that it has received back to the program.
+void bring_out(MPI_Request request, int first, int count);
+void bring_in(MPI_Request request, int partition);
 
 #endif

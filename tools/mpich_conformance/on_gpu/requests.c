@@ -8,15 +8,21 @@ struct pending {
     MPI_Request request;
     bool is_persistent, is_active;
     struct moved *out, *in;
+    // Of a one-sided call.
+    MPI_Win window;
+    int target;
+    // Of a partitioned message.
+    size_t part_bytes;
     struct pending *next;
 };
 
 static struct pending *first;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-void remember(MPI_Request request, int error, bool is_persistent, struct moved *out, struct moved *in) {
+static void add(struct pending added, int error) {
+    struct moved *out = added.out, *in = added.in;
     if (out == NULL && in == NULL) return;
-    if (error != MPI_SUCCESS || request == MPI_REQUEST_NULL) {
+    if (error != MPI_SUCCESS || added.request == MPI_REQUEST_NULL) {
         end_moved(out);
         end_moved(in);
         return;
@@ -24,9 +30,19 @@ void remember(MPI_Request request, int error, bool is_persistent, struct moved *
     struct pending *pending = malloc(sizeof *pending);
     if (pending == NULL) abort();
     pthread_mutex_lock(&mutex);
-    *pending = (struct pending){request, is_persistent, !is_persistent, out, in, first};
+    *pending = added;
+    pending->next = first;
     first = pending;
     pthread_mutex_unlock(&mutex);
+}
+
+void remember(MPI_Request request, int error, bool is_persistent, struct moved *out, struct moved *in) {
+    add((struct pending){request, is_persistent, !is_persistent, out, in, MPI_WIN_NULL, 0, 0, NULL}, error);
+}
+
+void remember_access(MPI_Request request, int error, MPI_Win window, int target, struct moved *out,
+                     struct moved *in) {
+    add((struct pending){request, false, true, out, in, window, target, 0, NULL}, error);
 }
 
 static struct pending **find(MPI_Request request) {
@@ -35,8 +51,8 @@ static struct pending **find(MPI_Request request) {
     return at;
 }
 
-// Takes out what belongs to requests that are waited for, or asked about: as soon as one has ended, its handle
-// may be another thread's. Persistent requests keep theirs, and stay.
+// Takes out what belongs to requests that are waited for, or asked about: as soon as one has ended, its
+// handle may be another thread's. Persistent requests keep theirs, and stay.
 static struct pending **take(int count, const MPI_Request *requests) {
     struct pending **taken = calloc((size_t)(count > 0 ? count : 1), sizeof *taken);
     if (taken == NULL) abort();
@@ -73,7 +89,8 @@ static void put_back(struct pending *pending) {
 // or none.
 static void end_all(int count, struct pending **taken, const MPI_Request *requests, int error, bool is_done) {
     for (int at = 0; at < count; at++) {
-        bool has_ended = error == MPI_SUCCESS ? is_done : taken[at] != NULL && requests[at] != taken[at]->request;
+        bool has_ended =
+            error == MPI_SUCCESS ? is_done : taken[at] != NULL && requests[at] != taken[at]->request;
         if (has_ended)
             end(taken[at]);
         else
@@ -147,6 +164,49 @@ EXPORT int MPI_Testsome(int count, MPI_Request *requests, int *ended, int *indic
     int error = NEXT(MPI_Testsome)(count, requests, ended, indices, statuses);
     end_some(count, taken, *ended, indices);
     return error;
+}
+
+void remember_parts(MPI_Request request, int error, size_t bytes, struct moved *out, struct moved *in) {
+    add((struct pending){request, true, false, out, in, MPI_WIN_NULL, 0, bytes, NULL}, error);
+}
+
+// The program may write to the buffers, and hears of their requests later, if at all.
+void end_requests(MPI_Win window, int target) {
+    struct pending *ended = NULL;
+    pthread_mutex_lock(&mutex);
+    for (struct pending **at = &first; *at != NULL;) {
+        struct pending *pending = *at;
+        if (pending->window != window || (target != ALL && pending->target != target)) {
+            at = &pending->next;
+            continue;
+        }
+        *at = pending->next;
+        pending->next = ended;
+        ended = pending;
+    }
+    pthread_mutex_unlock(&mutex);
+    for (struct pending *next; ended != NULL; ended = next) {
+        next = ended->next;
+        end(ended);
+    }
+}
+
+// Threads that bring the same buffer do so one after the other.
+void bring_out(MPI_Request request, int first_part, int count) {
+    pthread_mutex_lock(&mutex);
+    struct pending *pending = *find(request);
+    if (pending != NULL && pending->is_active)
+        bring_up_part(pending->out, (size_t)first_part * pending->part_bytes,
+                      (size_t)count * pending->part_bytes);
+    pthread_mutex_unlock(&mutex);
+}
+
+void bring_in(MPI_Request request, int partition) {
+    pthread_mutex_lock(&mutex);
+    struct pending *pending = *find(request);
+    if (pending != NULL && pending->is_active)
+        bring_down_part(pending->in, (size_t)partition * pending->part_bytes, pending->part_bytes);
+    pthread_mutex_unlock(&mutex);
 }
 
 EXPORT int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status) {
