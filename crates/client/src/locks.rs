@@ -1,7 +1,43 @@
 //! The locks of this library, in the order in which a thread may take them: [`causeway_sync::ranked`] checks it in debug
 //! builds.
 
-pub use causeway_sync::ranked::{Monitor, Mutex, MutexGuard, RwLock, must_be_free, must_be_free_from};
+pub use causeway_sync::ranked::{Monitor, Mutex, MutexGuard, RwLock, must_be_free};
+use causeway_sync::ranked::{bit, must_hold_none_but};
+
+/// What is made once, by a call of a server. The rank is that of the turn.
+pub type OnceMap<R, K, V> = causeway_sync::OnceMap<R, rank::MadeOnce, K, V>;
+
+/// Locks that a thread may hold while it waits for a server, since another thread that asks for one needs what the first
+/// one is waiting for. What they guard is looked up without them, or by none but their holder. Two are no such locks, and
+/// should go from the list: that of all graphs and that of a graph's memory, which are held while a graph is made executable.
+const HELD_WHILE_WAITING: u128 = bit::<rank::ConnectionMessages>()
+    | bit::<rank::HeldConnections>()
+    | bit::<rank::PrimaryContexts>()
+    | bit::<rank::LibraryKernels>()
+    | bit::<rank::LibraryModules>()
+    | bit::<rank::LibraryVariables>()
+    | bit::<rank::LibraryManaged>()
+    | bit::<rank::LibraryImages>()
+    | bit::<rank::ModuleFunctions>()
+    | bit::<rank::ModuleVariables>()
+    | bit::<rank::PoolsOfLocations>()
+    | bit::<rank::IpcImports>()
+    | bit::<rank::VirtualMemoryChanges>()
+    | bit::<rank::PeerPaths>()
+    | bit::<rank::ArrayLevels>()
+    | bit::<rank::Importing>()
+    | bit::<rank::LinkerResult>()
+    | bit::<rank::Linker>()
+    | bit::<rank::AllocationMirror>()
+    | bit::<rank::Graphs>()
+    | bit::<rank::GraphReservation>();
+
+/// Says that the calling thread waits here for a server: debug builds panic where it holds a lock that is no turn.
+#[inline]
+#[cfg_attr(debug_assertions, track_caller)]
+pub fn waits_for_server() {
+    must_hold_none_but(HELD_WHILE_WAITING);
+}
 
 /// The ranks: one type each.
 #[cfg_attr(
@@ -19,29 +55,29 @@ pub mod rank {
         PrimaryContexts,
         /// Streams of ours in a context.
         ProxyStreams,
-        /// Kernels of a library.
+        /// Whose turn it is to ask for a kernel of a library.
         LibraryKernels,
-        /// Modules of a library, by context.
+        /// Whose turn it is to make the module of a library in a context.
         LibraryModules,
-        /// Variables of a library.
+        /// Whose turn it is to ask for a variable of a library.
         LibraryVariables,
-        /// Managed variables of a library.
+        /// Whose turn it is to ask for a managed variable of a library.
         LibraryManaged,
         /// Images of a library that the server may still ask for.
         LibraryImages,
-        /// Functions of a module.
+        /// Whose turn it is to ask for a function of a module.
         ModuleFunctions,
         /// Changes of a function's attributes.
         FunctionChanges,
         /// Functions of a kernel, by context.
         KernelFunctions,
-        /// Variables of a module.
+        /// Whose turn it is to ask for a variable of a module.
         ModuleVariables,
         /// Pools of devices.
         PoolsOfDevices,
         /// Default pools of places that are no devices.
         PoolsOfLocations,
-        /// What one server's worker has exported to another's.
+        /// Whose turn it is to export from one server's worker to another's.
         IpcImports,
         /// What of an executable graph changes.
         ExecutableGraph,
@@ -49,14 +85,18 @@ pub mod rank {
         EventRecord,
         /// Stream captures.
         Captures,
+        /// Whose turn it is to change mappings.
+        VirtualMemoryChanges,
         /// Reserved addresses and mappings.
         VirtualMemory,
-        /// How servers reach each other.
+        /// Whose turn it is to find out how servers reach each other.
         PeerPaths,
         /// The heaps of contexts.
         HeapsOfContexts,
-        /// Levels of a mipmapped array.
+        /// Whose turn it is to ask for a level of a mipmapped array.
         ArrayLevels,
+        /// Whose turn it is to map what another process exported.
+        Importing,
         /// What other processes exported and this one uses.
         Imported,
         /// What a linker made.
@@ -201,5 +241,9 @@ pub mod rank {
         TraceSpans,
         /// Addresses of mirrored memory that devices may have.
         NotedAddresses,
+        /// What has been made once ([`OnceMap`]).
+        MadeOnce,
+        /// Which devices copy from each other's memory, as far as that has shown.
+        ReachingDevices,
     }
 }

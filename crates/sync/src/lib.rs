@@ -13,6 +13,7 @@
 //! | [`PollPause`] | one thread, for the next look at what it polls for |
 //! | [`Monitor`] | any number of threads, until the state behind a lock is as they need it |
 //! | [`WaitQueue`] | the same, where there are several such queues behind one lock |
+//! | [`OnceMap`] | threads that need the same value, until one of them has made it |
 //! | [`Offers`] | an owner, until nobody uses what it has offered |
 //! | [`LazyThread`] | a thread that is started late, for what it is to do; who is told when it cannot be started |
 //! | [`Latch`] | any number of threads, until so many parts are done |
@@ -51,6 +52,7 @@
 //! | `worker_threads` | Worker threads: a fork-join pool, whose threads join others in a piece of work and leave it before its end, as OpenMP's teams do; and a thread that is started when it is first needed |
 //! | `loom_tests` | The smallest race of each protocol, in every order that the memory model allows (`make check-concurrency`) |
 //! | `shuttle_tests` | What is too large for loom, in orders taken by chance (`make check-concurrency`) |
+//! | `once_map` | Map of what is made once, each value when it is first asked for, by a call that may wait for a peer |
 //!
 //! [loom]: https://docs.rs/loom
 //! [shuttle]: https://docs.rs/shuttle
@@ -64,6 +66,8 @@ pub mod fork;
 #[cfg_attr(shuttle, expect(dead_code, reason = "loom models it"))]
 mod gate;
 mod monitor;
+#[cfg(not(any(loom, shuttle)))]
+mod once_map;
 mod parker;
 pub mod queue;
 pub mod ranked;
@@ -77,6 +81,8 @@ mod worker_threads;
 pub use event_count::{EventCount, EventfdWake, Key, PollPause, WakeReason};
 pub use gate::{Gate, NotClosed, Section};
 pub use monitor::{Delegated, Latch, Monitor, WaitQueue};
+#[cfg(not(any(loom, shuttle)))]
+pub use once_map::OnceMap;
 pub use parker::{Parker, WaitSlot};
 pub use queue::Offers;
 pub use worker_threads::{ForkJoinPool, LazyThread};

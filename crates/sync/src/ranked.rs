@@ -19,7 +19,7 @@ use crate::face;
 
 /// What a lock guards, and with it where the lock stands in the order.
 pub trait Rank {
-    /// The list: locks of a crate that calls another one (0) come before those of the other one (1).
+    /// The list: locks of a crate that calls another one (0) come before those of the other one (1 and more).
     const TIER: usize;
     /// The index in the list: a thread takes locks with growing numbers.
     const NUMBER: u32;
@@ -28,7 +28,7 @@ pub trait Rank {
 }
 
 /// How many tiers there are.
-pub const TIERS: usize = 2;
+pub const TIERS: usize = 4;
 
 /// Declares the ranks of a crate's locks, one type each, from the first taken to the last.
 #[macro_export]
@@ -92,6 +92,13 @@ impl<R: Rank, T> Mutex<R, T> {
 
 #[cfg(not(any(loom, shuttle)))]
 impl<R: Rank, T> Mutex<R, T> {
+    /// Takes the lock if it becomes free within `timeout`.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, R, T>> {
+        let held = Held::in_order();
+        Some(Guard { guard: self.lock.try_lock_for(timeout)?, held })
+    }
+
     /// The value of a mutex that only the caller has.
     pub fn get_mut(&mut self) -> &mut T {
         self.lock.get_mut()
@@ -340,12 +347,19 @@ pub fn must_be_free<R: Rank>() {
     checked::must_be_free::<R>();
 }
 
-/// The same of the rank and all later ones of its list.
+/// The bit of a rank among the ranks of its list.
+pub const fn bit<R: Rank>() -> u128 {
+    1 << R::NUMBER
+}
+
+/// Says that a thread which waits here for a peer holds no lock of the first tier but those of `allowed` ranks
+/// ([`bit`]s), and none of any other tier. Debug builds panic where it does.
 #[inline]
 #[cfg_attr(debug_assertions, track_caller)]
-pub fn must_be_free_from<R: Rank>() {
+pub fn must_hold_none_but(allowed: u128) {
     #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
-    checked::must_be_free_from::<R>();
+    checked::must_hold_none_but(allowed);
+    let _ = allowed;
 }
 
 /// That the calling thread holds a lock of the rank. Guards are not sent to other threads, so this is not
@@ -404,13 +418,15 @@ mod checked {
     }
 
     #[track_caller]
-    pub(super) fn must_be_free_from<R: Rank>() {
-        let held = HELD.get()[R::TIER].0 >> R::NUMBER;
-        assert!(
-            held == 0,
-            "a peer is waited for by a thread that holds the lock of {}",
-            R::NAMES[(R::NUMBER + held.trailing_zeros()) as usize]
-        );
+    pub(super) fn must_hold_none_but(allowed: u128) {
+        for (tier, (held, names)) in HELD.get().into_iter().enumerate() {
+            let held = if tier == 0 { held & !allowed } else { held };
+            assert!(
+                held == 0,
+                "a peer is waited for by a thread that holds the lock of {}",
+                names[127 - held.leading_zeros() as usize]
+            );
+        }
     }
 
     impl<R: Rank> Held<R> {
@@ -513,13 +529,22 @@ mod tests {
     #[cfg(debug_assertions)]
     #[test]
     #[should_panic(expected = "a peer is waited for by a thread that holds the lock of Inner")]
-    fn waiting_for_a_peer_under_a_later_lock_panics() {
+    fn waiting_for_a_peer_under_a_lock_that_is_not_allowed_panics() {
         let (outer, inner) = (Mutex::<rank::Outer, _>::new(()), Mutex::<rank::Inner, _>::new(()));
-        let held = outer.lock();
-        must_be_free_from::<rank::Inner>();
-        drop(held);
+        must_hold_none_but(0);
+        let _outer = outer.lock();
+        must_hold_none_but(bit::<rank::Outer>());
         let _inner = inner.lock();
-        must_be_free_from::<rank::Outer>();
+        must_hold_none_but(bit::<rank::Outer>());
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "a peer is waited for by a thread that holds the lock of Leaf")]
+    fn waiting_for_a_peer_under_a_lock_of_a_lower_tier_panics() {
+        let leaf = FutexMutex::<lower::Leaf, _>::new(());
+        let _leaf = leaf.lock();
+        must_hold_none_but(u128::MAX);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use causeway_api::sys::{
 };
 use causeway_api::types::{ArrayBox, channel_bytes};
 
-use crate::locks::{Mutex, rank};
+use crate::locks::{Mutex, OnceMap, rank};
 use crate::model::handles::{self, RawHandle as _};
 
 /// What the client keeps of an array.
@@ -31,7 +31,7 @@ pub struct MipmappedState {
     /// The context it belongs to.
     pub context: Handle<Context>,
     /// The levels that the program has asked for.
-    pub levels: Mutex<rank::ArrayLevels, HashMap<u32, Handle<Array>>>,
+    pub levels: OnceMap<rank::ArrayLevels, u32, Handle<Array>>,
 }
 
 impl handles::Object for ArrayState {
@@ -111,7 +111,7 @@ fn forget(array: Handle<Array>) {
 
 /// Notes a new mipmapped array.
 pub fn add_mipmapped(handle: Handle<MipmappedArray>, context: Handle<Context>) {
-    handles::insert(handle, Arc::new(MipmappedState { context, levels: Mutex::default() }));
+    handles::insert(handle, Arc::new(MipmappedState { context, levels: OnceMap::new() }));
 }
 
 /// What is kept of a mipmapped array.
@@ -123,7 +123,7 @@ pub fn mipmapped(handle: Handle<MipmappedArray>) -> Result<Arc<MipmappedState>, 
 pub fn take_mipmapped(handle: Handle<MipmappedArray>) -> Result<Handle<Context>, CUresult> {
     let state = handles::remove::<MipmappedState>(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(handle);
-    state.levels.lock().values().for_each(|level| forget(*level));
+    state.levels.values().into_iter().for_each(forget);
     Ok(state.context)
 }
 

@@ -17,7 +17,7 @@ use causeway_api::sys::CUresult;
 use causeway_sync::fork::in_background;
 use causeway_sync::spin;
 
-use crate::locks::{Monitor, Mutex, MutexGuard, rank};
+use crate::locks::{Monitor, Mutex, MutexGuard, rank, waits_for_server};
 use crate::log::info;
 use crate::model::completion::{self, LOST};
 use crate::model::device;
@@ -217,6 +217,7 @@ impl Transfer {
     /// Waits for its bytes.
     pub fn wait(&self) -> Result<(), CUresult> {
         if !self.is_done() {
+            waits_for_server();
             TRANSFERS.awaited.fetch_add(1, Ordering::Relaxed);
             self.carrier.wake_receiver();
             spin::until(spin::while_waited_for(), || self.is_done());

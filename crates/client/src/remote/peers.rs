@@ -1,12 +1,12 @@
 //! Ways from server to server, by which copies between their devices go without passing here.
 
-use crate::locks::{Mutex, rank};
+use crate::locks::{OnceMap, rank};
 use crate::log::{error, info};
 use crate::remote::session::{Session, call_in, with};
 use crate::statistics;
 use causeway_access::target::random_bytes;
 use causeway_api::calls;
-use causeway_api::handle::{Handle, MAX_SERVERS};
+use causeway_api::handle::Handle;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{PeerTicket, PeerTransport};
 use causeway_config::read::PROCESS;
@@ -43,8 +43,7 @@ pub struct PeerLink {
 }
 
 /// The ways, by destination and source. A link that could not be had is not tried again.
-static PATHS: Mutex<rank::PeerPaths, [[Option<PeerPath>; MAX_SERVERS]; MAX_SERVERS]> =
-    Mutex::new([[None; MAX_SERVERS]; MAX_SERVERS]);
+static PATHS: OnceMap<rank::PeerPaths, (usize, usize), PeerPath> = OnceMap::new();
 
 /// The way for copies between devices of two servers, which is found when it is first needed.
 ///
@@ -54,12 +53,7 @@ pub fn path(destination: usize, source: usize) -> Result<PeerPath, CUresult> {
     if choice() == BetweenServers::Client {
         return Ok(PeerPath::Client);
     }
-    let mut paths = PATHS.lock();
-    let known = &mut paths[destination][source];
-    match known {
-        Some(way) => Ok(*way),
-        None => Ok(*known.insert(connect(destination, source)?)),
-    }
+    PATHS.get_or_make(&(destination, source), || connect(destination, source))
 }
 
 /// Notes what has been found out about a way.

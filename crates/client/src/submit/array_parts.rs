@@ -9,15 +9,12 @@ use causeway_api::sys::CUresult;
 /// A level of a mipmapped array: always the same handle.
 pub fn level(mipmapped: Handle<MipmappedArray>, level: u32) -> Result<Handle<Array>, CUresult> {
     let state = array::mipmapped(mipmapped)?;
-    let mut levels = state.levels.lock();
-    if let Some(known) = levels.get(&level) {
-        return Ok(*known);
-    }
-    let request =
-        calls::cuMipmappedArrayGetLevel { pLevelArray: handles::create(), hMipmappedArray: mipmapped, level };
-    let array = made_of_another(state.context, &request, request.pLevelArray)?;
-    levels.insert(level, array);
-    Ok(array)
+    state.levels.get_or_make(&level, || {
+        let array = handles::create();
+        let request =
+            calls::cuMipmappedArrayGetLevel { pLevelArray: array, hMipmappedArray: mipmapped, level };
+        made_of_another(state.context, &request, array)
+    })
 }
 
 /// Has the server make `array` a part of something else, and learns what it looks like.

@@ -3,7 +3,7 @@
 //! A handle names the block by the broker's token, and the piece by its place in the block. The importing
 //! process maps the whole block, once for all pieces of it.
 
-use crate::locks::{Mutex, rank};
+use crate::locks::{Mutex, MutexGuard, rank};
 use crate::log::refuse_use;
 use crate::model::address::heap;
 use crate::model::exchange::{self, Kind};
@@ -51,13 +51,18 @@ impl Imported {
 
 /// Memory of other processes.
 struct Imports {
+    /// Of two threads that open pieces of a new block the second one waits for the first.
+    importing: Mutex<rank::Importing, ()>,
     imported: LazyLock<Mutex<rank::Imported, HashMap<ExportToken, Imported>>>,
     /// Pieces that were freed in a stream and are closed when it has got there.
     closing: Mutex<rank::ClosingImports, Vec<(CUdeviceptr, heap::ReusePoint)>>,
 }
 
-static IMPORTS: Imports =
-    Imports { imported: LazyLock::new(Mutex::default), closing: Mutex::new(Vec::new()) };
+static IMPORTS: Imports = Imports {
+    importing: Mutex::new(()),
+    imported: LazyLock::new(Mutex::default),
+    closing: Mutex::new(Vec::new()),
+};
 
 /// The handle by which another process can open a piece of memory, which has to be of this origin.
 pub fn export(address: CUdeviceptr, origin: Origin) -> Result<[c_char; 64], CUresult> {
@@ -91,11 +96,17 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
     let context = context::current_state()?;
-    let mut imported = IMPORTS.imported.lock();
-    let block = match imported.entry(token) {
-        Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(vacant) => vacant.insert(import(token, context.device)?),
+    let mut imported = loop {
+        if let Some(imported) = with_block(&token) {
+            break imported;
+        }
+        let _importing = IMPORTS.importing.lock();
+        if with_block(&token).is_none() {
+            let block = import(token, context.device)?;
+            IMPORTS.imported.lock().insert(token, block);
+        }
     };
+    let block = imported.get_mut(&token).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let address = if offset.checked_add(size).is_some_and(|end| size > 0 && end <= block.size) {
         block.base + offset
     } else {
@@ -121,6 +132,14 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
         }
     }
     Ok(address)
+}
+
+/// What is imported, if this block is.
+fn with_block(
+    token: &ExportToken,
+) -> Option<MutexGuard<'static, rank::Imported, HashMap<ExportToken, Imported>>> {
+    let imported = IMPORTS.imported.lock();
+    imported.contains_key(token).then_some(imported)
 }
 
 /// Maps a block of another process.
@@ -213,6 +232,7 @@ fn drop_piece(address: CUdeviceptr) -> Result<(), CUresult> {
         return Ok(());
     }
     let Some(Imported { nowhere, block, base, size, .. }) = imported.remove(&token) else { return Ok(()) };
+    drop(imported);
     send::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
     send::opened(nowhere.server())?.release(base, size);
     handles::drop_handle(block);

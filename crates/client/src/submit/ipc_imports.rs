@@ -6,7 +6,7 @@
 //! shows when it is tried: where the driver does not export, import or open the memory, copies go by the
 //! workers' link.
 
-use crate::locks::{Mutex, rank};
+use crate::locks::{Mutex, OnceMap, rank};
 use crate::log::info;
 use crate::model::{context, device};
 use crate::remote::peers;
@@ -41,26 +41,24 @@ pub struct Source {
     pub location: DeviceLocation,
 }
 
-#[derive(Default)]
+type Reaching = HashMap<(CUdevice, CUdevice), bool>;
+
+/// What is imported.
 struct IpcImports {
     /// By allocation and the program's number of the device that copies from it; nothing when it cannot be
     /// imported.
-    made: HashMap<(Handle<Allocation>, CUdevice), Option<u64>>,
+    made: OnceMap<rank::IpcImports, (Handle<Allocation>, CUdevice), Option<u64>>,
     /// Whether a device reaches another's memory, by destination and source, as far as that has shown.
-    reaching: HashMap<(CUdevice, CUdevice), bool>,
-}
-
-/// What is imported.
-struct AllIpcImports {
-    made: LazyLock<Mutex<rank::IpcImports, IpcImports>>,
+    reaching: LazyLock<Mutex<rank::ReachingDevices, Reaching>>,
     /// Whether anything has ever been imported.
     is_any: AtomicBool,
     /// The next import's number.
     next: AtomicU64,
 }
 
-static IPC_IMPORTS: AllIpcImports = AllIpcImports {
-    made: LazyLock::new(Mutex::default),
+static IPC_IMPORTS: IpcImports = IpcImports {
+    made: OnceMap::new(),
+    reaching: LazyLock::new(Mutex::default),
     is_any: AtomicBool::new(false),
     next: AtomicU64::new(1),
 };
@@ -74,37 +72,43 @@ pub fn source(
     carrier: Handle<Context>,
     (peer, ticket): (u64, PeerTicket),
 ) -> Result<Option<Source>, CUresult> {
-    let device = context::state(carrier)?.device;
-    let owner = whole.device;
+    let (device, owner) = (context::state(carrier)?.device, whole.device);
     let Some(contained) = region.moved(whole.base, whole.size, 0) else { return Ok(None) };
-    let mut imports = IPC_IMPORTS.made.lock();
-    let import = match imports.made.get(&(whole.handle, device)) {
-        Some(known) => *known,
-        None if imports.reaching.get(&(device, owner)) == Some(&false) => None,
-        None => {
-            let made = make(whole, peer, ticket, device)?;
-            let import = made.as_ref().ok().copied();
-            let (is_accessible, sentence) = match made {
-                Ok(_) => (true, format!("device {device} copies directly from memory of device {owner}")),
-                Err(Refusal::Devices(why)) => (
-                    false,
-                    format!("device {device} cannot copy directly from memory of device {owner}: {why}"),
-                ),
-                Err(Refusal::Allocation(why)) => {
-                    info!("an allocation of device {owner} cannot be exported to device {device}: {why}");
-                    imports.made.insert((whole.handle, device), None);
-                    return Ok(None);
-                }
-            };
-            if imports.reaching.insert((device, owner), is_accessible) != Some(is_accessible) {
-                peers::note(sentence);
-            }
-            imports.made.insert((whole.handle, device), import);
-            IPC_IMPORTS.is_any.store(true, Ordering::Release);
-            import
-        }
+    let key = (whole.handle, device);
+    let import = match IPC_IMPORTS.made.get(&key) {
+        Some(known) => known,
+        None if IPC_IMPORTS.reaching.lock().get(&(device, owner)) == Some(&false) => None,
+        None => IPC_IMPORTS.made.get_or_make(&key, || first_copy(whole, peer, ticket, device))?,
     };
     Ok(import.map(|import| Source { import, location: contained.into() }))
+}
+
+/// Imports an allocation if that can be done, and notes what that shows of the devices.
+fn first_copy(
+    whole: &Whole,
+    peer: u64,
+    ticket: PeerTicket,
+    device: CUdevice,
+) -> Result<Option<u64>, CUresult> {
+    let owner = whole.device;
+    let made = make(whole, peer, ticket, device)?;
+    IPC_IMPORTS.is_any.store(true, Ordering::Release);
+    let import = made.as_ref().ok().copied();
+    let (is_accessible, sentence) = match made {
+        Ok(_) => (true, format!("device {device} copies directly from memory of device {owner}")),
+        Err(Refusal::Devices(why)) => {
+            (false, format!("device {device} cannot copy directly from memory of device {owner}: {why}"))
+        }
+        Err(Refusal::Allocation(why)) => {
+            info!("an allocation of device {owner} cannot be exported to device {device}: {why}");
+            return Ok(None);
+        }
+    };
+    let before = IPC_IMPORTS.reaching.lock().insert((device, owner), is_accessible);
+    if before != Some(is_accessible) {
+        peers::note(sentence);
+    }
+    Ok(import)
 }
 
 /// Why there is no import.
@@ -138,9 +142,7 @@ pub fn end(allocation: Handle<Allocation>) {
     if !IPC_IMPORTS.is_any.load(Ordering::Acquire) {
         return;
     }
-    let ended: Vec<_> =
-        IPC_IMPORTS.made.lock().made.extract_if(|(whole, _), _| *whole == allocation).collect();
-    for ((_, device), import) in ended {
+    for ((_, device), import) in IPC_IMPORTS.made.extract(|(whole, _), _| *whole == allocation) {
         let (Some(import), Ok(nowhere)) = (import, device::without_context(device)) else { continue };
         // An error means that the session is lost, and its mappings with it.
         let _ = post_in(nowhere, &calls::peer_release { import });

@@ -16,7 +16,7 @@ mod replies;
 
 use crate::call_gate;
 use crate::files;
-use crate::locks::{Mutex, must_be_free, must_be_free_from, rank};
+use crate::locks::{Mutex, must_be_free, rank, waits_for_server};
 use crate::log::{error, info};
 use crate::model::completion::SequenceNumbers;
 use crate::model::{context, device};
@@ -235,9 +235,8 @@ impl Session {
         request: &C,
         read: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
     ) -> Result<R, CUresult> {
-        must_be_free::<rank::MirroredRegions>();
         // A thread that waits reads the link, and ends the transfers that it finds there.
-        must_be_free_from::<rank::TransferOutcome>();
+        waits_for_server();
         self.commands.must_have(C::OPCODE, &self.target)?;
         statistics::mark(Carried::Called);
         let waiting = self.replies.expect();

@@ -2,7 +2,7 @@
 
 use super::function::{self, as_function, forget_function, insert_kernel};
 use super::modules::{self, Variable, insert_module, note_variable};
-use crate::locks::{Mutex, rank};
+use crate::locks::{OnceMap, rank};
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::{self, Origin};
 use crate::model::{context, device, handles};
@@ -14,18 +14,17 @@ use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Kernel, Library, Module};
 use causeway_api::sys::{CUdevice, CUlibrary, CUresult};
 use causeway_api::types::JitOptions;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What the client keeps of a library.
 pub struct LibraryState {
     handle: Handle<Library>,
-    kernels: Mutex<rank::LibraryKernels, HashMap<String, Handle<Kernel>>>,
+    kernels: OnceMap<rank::LibraryKernels, String, Handle<Kernel>>,
     /// The library's module in each context that asked for it.
-    modules: Mutex<rank::LibraryModules, HashMap<Handle<Context>, Handle<Module>>>,
-    variables: Mutex<rank::LibraryVariables, HashMap<(Handle<Context>, String), Variable>>,
+    modules: OnceMap<rank::LibraryModules, Handle<Context>, Handle<Module>>,
+    variables: OnceMap<rank::LibraryVariables, (Handle<Context>, String), Variable>,
     /// Its `__managed__` variables, which all contexts share.
-    managed: Mutex<rank::LibraryManaged, HashMap<String, Variable>>,
+    managed: OnceMap<rank::LibraryManaged, String, Variable>,
     /// Which servers have it, and what the others get.
     image: Arc<LibraryImage>,
 }
@@ -45,10 +44,10 @@ pub fn load_library(
     let loaded = LibraryImage::load(library, image, lifetime, options)?;
     let state = LibraryState {
         handle: library,
-        kernels: Mutex::default(),
-        modules: Mutex::default(),
-        variables: Mutex::default(),
-        managed: Mutex::default(),
+        kernels: OnceMap::new(),
+        modules: OnceMap::new(),
+        variables: OnceMap::new(),
+        managed: OnceMap::new(),
         image: Arc::new(loaded),
     };
     handles::insert(library, Arc::new(state));
@@ -67,15 +66,19 @@ pub fn unload_library(raw: CUlibrary) -> Result<(), CUresult> {
     handles::drop_handle(state.handle);
     // The program's bytes may be gone after this call.
     state.image.wait_for_pending();
-    state.kernels.lock().drain().for_each(|(_, kernel)| forget_function(as_function(kernel)));
-    for ((context, _), (address, _)) in state.variables.lock().drain() {
+    state
+        .kernels
+        .extract(|_, _| true)
+        .into_iter()
+        .for_each(|(_, kernel)| forget_function(as_function(kernel)));
+    for ((context, _), (address, _)) in state.variables.extract(|_, _| true) {
         memory::forget_variable(context.server(), address);
     }
-    for (_, (address, _)) in state.managed.lock().drain() {
+    for (_, (address, _)) in state.managed.extract(|_, _| true) {
         let _ = memory::remove(address, Origin::ManagedVariable);
         mirrored::forget(address as usize)?;
     }
-    state.modules.lock().drain().for_each(|(_, module)| modules::forget(module));
+    state.modules.extract(|_, _| true).into_iter().for_each(|(_, module)| modules::forget(module));
     let mut outcome = Ok(());
     for session in session::all().filter(|session| state.image.is_on(session.server())) {
         let context = context::anywhere_on(session.server());
@@ -87,10 +90,10 @@ pub fn unload_library(raw: CUlibrary) -> Result<(), CUresult> {
 /// Forgets what libraries have in a context that ends.
 pub(super) fn context_ends(context: Handle<Context>) {
     for (_, library) in handles::select::<LibraryState>(|_| true) {
-        library.modules.lock().remove(&context);
-        library.variables.lock().retain(|(owner, _), _| *owner != context);
-        for kernel in library.kernels.lock().values() {
-            function::forget_in(*kernel, context);
+        library.modules.extract(|owner, _| *owner == context);
+        library.variables.extract(|(owner, _), _| *owner == context);
+        for kernel in library.kernels.values() {
+            function::forget_in(kernel, context);
         }
     }
 }
@@ -104,17 +107,14 @@ impl LibraryState {
 
     /// The kernel of this name.
     pub fn kernel(&self, name: &str) -> Result<Handle<Kernel>, CUresult> {
-        let mut kernels = self.kernels.lock();
-        if let Some(kernel) = kernels.get(name) {
-            return Ok(*kernel);
-        }
-        let kernel = handles::create::<Kernel>();
-        let request = calls::library_kernel { kernel, library: self.handle, name };
-        let context = self.here()?;
-        let info = send::call_in(context, &request)?;
-        insert_kernel(kernel, self.handle, Arc::clone(&self.image), context.server(), info);
-        kernels.insert(name.to_owned(), kernel);
-        Ok(kernel)
+        self.kernels.get_or_make(name, || {
+            let kernel = handles::create::<Kernel>();
+            let request = calls::library_kernel { kernel, library: self.handle, name };
+            let context = self.here()?;
+            let info = send::call_in(context, &request)?;
+            insert_kernel(kernel, self.handle, Arc::clone(&self.image), context.server(), info);
+            Ok(kernel)
+        })
     }
 
     /// The names of its kernels.
@@ -126,48 +126,38 @@ impl LibraryState {
     /// Its module in the current context.
     pub fn module(&self) -> Result<Handle<Module>, CUresult> {
         let context = context::current()?;
-        let mut modules = self.modules.lock();
-        if let Some(module) = modules.get(&context) {
-            return Ok(*module);
-        }
-        self.here()?;
-        let module = handles::create::<Module>();
-        send::post_in(context, &calls::library_module { module, library: self.handle })?;
-        insert_module(module, context);
-        modules.insert(context, module);
-        Ok(module)
+        self.modules.get_or_make(&context, || {
+            self.here()?;
+            let module = handles::create::<Module>();
+            send::post_in(context, &calls::library_module { module, library: self.handle })?;
+            insert_module(module, context);
+            Ok(module)
+        })
     }
 
     /// The variable of this name in the current context.
     pub fn variable(&self, name: &str) -> Result<Variable, CUresult> {
         let key = (context::current()?, name.to_owned());
-        let mut variables = self.variables.lock();
-        if let Some(variable) = variables.get(&key) {
-            return Ok(*variable);
-        }
-        self.here()?;
-        let variable = send::call_in(key.0, &calls::library_global { library: self.handle, name })?;
-        note_variable(variable, key.0)?;
-        variables.insert(key, variable);
-        Ok(variable)
+        self.variables.get_or_make(&key, || {
+            self.here()?;
+            let variable = send::call_in(key.0, &calls::library_global { library: self.handle, name })?;
+            note_variable(variable, key.0).map(|()| variable)
+        })
     }
 
     /// The `__managed__` variable of this name.
     pub fn managed_variable(&self, name: &str) -> Result<Variable, CUresult> {
-        let mut managed = self.managed.lock();
-        if let Some(variable) = managed.get(name) {
-            return Ok(*variable);
-        }
-        let request = calls::managed_variable { library: self.handle, name };
-        let context = self.here()?;
-        let (address, size) = send::call_in(context, &request)?;
-        mirrored::regions::adopt_variable(context.server(), address, size)?;
-        // All devices of the server use it; the first stands for them.
-        let nowhere = Handle::null_of(context.server());
-        let first = device::all().iter().position(|device| device.server == context.server());
-        let first = first.unwrap_or(0) as CUdevice;
-        memory::add(address, size as u64, nowhere, first, Origin::ManagedVariable)?;
-        managed.insert(name.to_owned(), (address, size));
-        Ok((address, size))
+        self.managed.get_or_make(name, || {
+            let request = calls::managed_variable { library: self.handle, name };
+            let context = self.here()?;
+            let (address, size) = send::call_in(context, &request)?;
+            mirrored::regions::adopt_variable(context.server(), address, size)?;
+            // All devices of the server use it; the first stands for them.
+            let nowhere = Handle::null_of(context.server());
+            let first = device::all().iter().position(|device| device.server == context.server());
+            let first = first.unwrap_or(0) as CUdevice;
+            memory::add(address, size as u64, nowhere, first, Origin::ManagedVariable)?;
+            Ok((address, size))
+        })
     }
 }

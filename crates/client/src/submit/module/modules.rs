@@ -1,7 +1,7 @@
 //! Modules, which belong to a context, and what is in them.
 
 use super::function::{Owner, forget_function, insert_function};
-use crate::locks::{Mutex, rank};
+use crate::locks::{OnceMap, rank};
 use crate::model::context;
 use crate::model::handles::{self, RawHandle as _};
 use crate::model::memory::{self, Origin};
@@ -14,7 +14,6 @@ use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle, Module};
 use causeway_api::sys::{CUdeviceptr, CUmodule, CUresult};
 use causeway_api::types::JitOptions;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A variable of a module: address and size.
@@ -24,8 +23,8 @@ pub type Variable = (CUdeviceptr, usize);
 pub struct ModuleState {
     handle: Handle<Module>,
     context: Handle<Context>,
-    functions: Mutex<rank::ModuleFunctions, HashMap<String, Handle<Function>>>,
-    variables: Mutex<rank::ModuleVariables, HashMap<String, Variable>>,
+    functions: OnceMap<rank::ModuleFunctions, String, Handle<Function>>,
+    variables: OnceMap<rank::ModuleVariables, String, Variable>,
 }
 
 impl handles::Object for ModuleState {
@@ -47,11 +46,8 @@ pub fn load(image: &Image<'_>, options: &JitOptions) -> Result<Handle<Module>, C
 
 /// Notes a module that a server has, or is about to get.
 pub(super) fn insert_module(handle: Handle<Module>, context: Handle<Context>) {
-    let functions = Mutex::default();
-    handles::insert(
-        handle,
-        Arc::new(ModuleState { handle, context, functions, variables: Mutex::default() }),
-    );
+    let (functions, variables) = (OnceMap::new(), OnceMap::new());
+    handles::insert(handle, Arc::new(ModuleState { handle, context, functions, variables }));
 }
 
 /// The module that the program passed.
@@ -78,9 +74,11 @@ pub(super) fn forget(module: Handle<Module>) {
 }
 
 fn forget_contents(state: &ModuleState) {
-    state.functions.lock().drain().for_each(|(_, function)| forget_function(function));
+    state.functions.extract(|_, _| true).into_iter().for_each(|(_, function)| forget_function(function));
     let server = state.context.server();
-    state.variables.lock().drain().for_each(|(_, (address, _))| memory::forget_variable(server, address));
+    for (_, (address, _)) in state.variables.extract(|_, _| true) {
+        memory::forget_variable(server, address);
+    }
 }
 
 /// Forgets the modules of a context that ends.
@@ -93,28 +91,21 @@ pub(super) fn context_ends(context: Handle<Context>) {
 impl ModuleState {
     /// The function of this name.
     pub fn function(&self, name: &str) -> Result<Handle<Function>, CUresult> {
-        let mut functions = self.functions.lock();
-        if let Some(function) = functions.get(name) {
-            return Ok(*function);
-        }
-        let function = handles::create::<Function>();
-        let info =
-            send::call_in(self.context, &calls::module_function { function, module: self.handle, name })?;
-        insert_function(function, Owner::Module(self.handle), self.context, info);
-        functions.insert(name.to_owned(), function);
-        Ok(function)
+        self.functions.get_or_make(name, || {
+            let function = handles::create::<Function>();
+            let request = calls::module_function { function, module: self.handle, name };
+            let info = send::call_in(self.context, &request)?;
+            insert_function(function, Owner::Module(self.handle), self.context, info);
+            Ok(function)
+        })
     }
 
     /// The variable of this name.
     pub fn variable(&self, name: &str) -> Result<Variable, CUresult> {
-        let mut variables = self.variables.lock();
-        if let Some(variable) = variables.get(name) {
-            return Ok(*variable);
-        }
-        let variable = send::call_in(self.context, &calls::module_global { module: self.handle, name })?;
-        note_variable(variable, self.context)?;
-        variables.insert(name.to_owned(), variable);
-        Ok(variable)
+        self.variables.get_or_make(name, || {
+            let variable = send::call_in(self.context, &calls::module_global { module: self.handle, name })?;
+            note_variable(variable, self.context).map(|()| variable)
+        })
     }
 
     /// The names of its functions.

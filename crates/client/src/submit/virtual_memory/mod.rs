@@ -29,6 +29,9 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 static MAP: Mutex<rank::VirtualMemory, Map> = Mutex::new(Map::new());
 
+/// Held by who changes mappings, also while the server is waited for.
+static CHANGES: Mutex<rank::VirtualMemoryChanges, ()> = Mutex::new(());
+
 /// Reserves addresses: at `hint` when they are free, else anywhere.
 pub fn reserve(size: u64, alignment: u64, hint: CUdeviceptr) -> Result<CUdeviceptr, CUresult> {
     // They are the program's, for memory of any server that has the same window.
@@ -46,6 +49,7 @@ pub fn reserve(size: u64, alignment: u64, hint: CUdeviceptr) -> Result<CUdevicep
 
 /// Gives a reserved range back, in which nothing may be mapped.
 pub fn free_reserved(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
+    let _changes = CHANGES.lock();
     let mut map = MAP.lock();
     match map.reserved.get(&base) {
         Some((reserved, window)) if *reserved == size && !map.overlaps_mapping(base, base + size) => {
@@ -136,7 +140,8 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
     let window = send::opened(state.nowhere.server())?;
     let end = base.checked_add(size).ok_or(INVALID)?;
     let is_round = [base, size].iter().all(|value| value.is_multiple_of(window.granularity()));
-    let mut map = MAP.lock();
+    let _changes = CHANGES.lock();
+    let map = MAP.lock();
     let is_reserved =
         map.reserved.range(..=base).next_back().is_some_and(|(start, (length, reserved_in))| {
             let is_contained = base - start < *length && size <= length - (base - start);
@@ -145,6 +150,7 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
     if size == 0 || !is_round || !is_reserved || map.overlaps_mapping(base, end) {
         return Err(INVALID);
     }
+    drop(map);
     if size > state.size {
         // What NVIDIA's driver says (580, H100).
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
@@ -156,7 +162,8 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
     }
     send::post_in(state.nowhere, &request)?;
     state.uses.lock().mappings += 1;
-    map.mappings.insert(base, Mapping { size, allocation: Arc::clone(state), access: Vec::new() });
+    let mapping = Mapping { size, allocation: Arc::clone(state), access: Vec::new() };
+    MAP.lock().mappings.insert(base, mapping);
     memory::insert(Piece {
         base,
         size,
@@ -171,13 +178,14 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
 /// Takes away the mappings that fill a range.
 pub fn unmap(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
     work::finish_published()?;
-    let mut map = MAP.lock();
-    let (starts, nowhere) = map.mappings_of(base, size)?;
+    let changes = CHANGES.lock();
+    let (starts, nowhere) = MAP.lock().mappings_of(base, size)?;
     send::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
     let (mut unmapped, mut outcome) = (Vec::new(), Ok(()));
     for start in starts {
         memory::remove(start, Origin::Mapping);
-        if let Some(mapping) = map.mappings.remove(&start) {
+        let mapping = MAP.lock().mappings.remove(&start);
+        if let Some(mapping) = mapping {
             if let Some(pages) = &mapping.allocation.host {
                 outcome = outcome.and(pages.unmap(start as usize, mapping.size as usize));
             }
@@ -185,7 +193,7 @@ pub fn unmap(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
         }
     }
     // The last use of an allocation ends what other servers have imported of it, whose lock comes before this one.
-    drop(map);
+    drop(changes);
     for allocation in unmapped {
         outcome = outcome.and(allocation.drop_use(|uses| &mut uses.mappings));
     }
@@ -194,11 +202,13 @@ pub fn unmap(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
 
 /// Sets who may do what in the mappings that fill a range.
 pub fn set_access(base: CUdeviceptr, size: u64, entries: &[CUmemAccessDesc]) -> Result<(), CUresult> {
-    let mut map = MAP.lock();
+    let _changes = CHANGES.lock();
+    let map = MAP.lock();
     let (starts, nowhere) = map.mappings_of(base, size)?;
     let is_hosts = starts
         .iter()
         .all(|start| map.mappings.get(start).is_some_and(|mapping| mapping.allocation.host.is_some()));
+    drop(map);
     let (of_host, of_devices): (Vec<_>, Vec<_>) =
         entries.iter().partition(|entry| is_hosts && allocation::is_host(entry.location.type_));
     let access =
@@ -207,6 +217,7 @@ pub fn set_access(base: CUdeviceptr, size: u64, entries: &[CUmemAccessDesc]) -> 
         let request = calls::address_access { address: base, size: size as usize, access: access.clone() };
         send::call_in(nowhere, &request)?;
     }
+    let mut map = MAP.lock();
     for start in starts {
         let Some(mapping) = map.mappings.get_mut(&start) else { continue };
         access.iter().for_each(|entry| mapping.note(*entry));
@@ -307,16 +318,21 @@ pub fn export(state: &AllocationState) -> Result<OwnedFd, CUresult> {
     {
         return Err(INVALID);
     }
-    let mut uses = state.uses.lock();
-    let token = match uses.token {
+    let known = state.uses.lock().token;
+    let token = match known {
         Some(token) => token,
         None => {
             let (size, properties) = (state.size as usize, state.properties);
             let request = calls::allocation_export { allocation: state.handle, size, properties };
-            *uses.token.insert(send::call_in(state.nowhere, &request)?)
+            let made = send::call_in(state.nowhere, &request)?;
+            let token = *state.uses.lock().token.get_or_insert(made);
+            if token != made {
+                // Another thread was faster.
+                send::post_in(state.nowhere, &calls::export_withdraw { token: made })?;
+            }
+            token
         }
     };
-    drop(uses);
     let descriptor = exchange::descriptor(exchange::Kind::Allocation, &token.0)?;
     // As for a handle of `cuIpc*`.
     work::finish_published()?;
