@@ -5,11 +5,13 @@
 
 use core::cell::Cell;
 use std::collections::HashMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::COMM_NUMA;
 use causeway_memory::numa;
+
+use crate::locks::{Mutex, rank};
 
 use super::device::{current_device, pci_address};
 use super::functions::Driver;
@@ -28,7 +30,7 @@ pub fn node_of_rdma_device(name: &str) -> Option<usize> {
 
 /// The NUMA node of a device; none on a machine with one node, for a GPU of another host, and where it is off.
 pub fn node_of(driver: &Driver, device: i32) -> Option<usize> {
-    static NODES: Mutex<Option<HashMap<i32, Option<usize>>>> = Mutex::new(None);
+    static NODES: Mutex<rank::Leaf, Option<HashMap<i32, Option<usize>>>> = Mutex::new(None);
     if !is_on() {
         return None;
     }
@@ -36,7 +38,7 @@ pub fn node_of(driver: &Driver, device: i32) -> Option<usize> {
         let address = pci_address(driver, device)?;
         numa::node_of_device(&format!("bus/pci/devices/{address}"))
     };
-    let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut nodes = NODES.lock();
     *nodes.get_or_insert_default().entry(device).or_insert_with(query)
 }
 

@@ -9,13 +9,13 @@
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use causeway_api::sys::{CUDA_MEMCPY2D, CUmemorytype};
 
 use super::entry_points::CudaError;
 use super::functions::Driver;
 use super::scope::Scope;
+use crate::locks::{Mutex, rank};
 use crate::lookup::check_setup_call;
 
 /// From so many bytes on a copy from the host is a copy engine's.
@@ -34,10 +34,11 @@ impl Scope<'static> {
 
 /// A scope with the context of a device.
 fn own_context(driver: &'static Driver, device: i32) -> Result<Scope<'static>, CudaError> {
-    static OWN: Mutex<Option<HashMap<i32, u64>>> = Mutex::new(None);
-    let own = || OWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(context) = own().get_or_insert_default().get(&device) {
-        return Scope::of_context(driver, *context);
+    static OWN: Mutex<rank::Leaf, Option<HashMap<i32, u64>>> = Mutex::new(None);
+    let own = || OWN.lock();
+    let known = own().get_or_insert_default().get(&device).copied();
+    if let Some(context) = known {
+        return Scope::of_context(driver, context);
     }
     check_setup_call("cuCtxCreate");
     let (mut context, mut popped): (*mut c_void, *mut c_void) = (null_mut(), null_mut());

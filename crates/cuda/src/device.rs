@@ -2,9 +2,9 @@
 
 use core::ffi::{c_int, c_void};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::functions::Driver;
+use crate::locks::{Mutex, MutexGuard, rank};
 
 /// The first 8 bytes of a GPU's UUID, which are the same in every process and container.
 pub type GpuNumber = u64;
@@ -98,8 +98,8 @@ pub fn current_device(driver: &Driver) -> Option<i32> {
 
 /// The number by which other processes know a device.
 pub fn gpu_number(driver: &Driver, device: i32) -> Option<GpuNumber> {
-    static NUMBERS: Mutex<Vec<(i32, GpuNumber)>> = Mutex::new(Vec::new());
-    let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    static NUMBERS: Mutex<rank::Leaf, Vec<(i32, GpuNumber)>> = Mutex::new(Vec::new());
+    let mut numbers = NUMBERS.lock();
     if let Some((_, number)) = numbers.iter().find(|(known, _)| *known == device) {
         return Some(*number);
     }
@@ -153,8 +153,9 @@ pub fn has_native_atomics(driver: &Driver, device: i32, number: GpuNumber) -> bo
 
 /// What a device here is to the GPU with that number.
 pub fn gpu_access(driver: &Driver, device: i32, number: GpuNumber) -> GpuAccess {
-    static ACCESS_CACHE: Mutex<Option<HashMap<(i32, GpuNumber), GpuAccess>>> = Mutex::new(None);
-    let mut cache = ACCESS_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    type Known = HashMap<(i32, GpuNumber), GpuAccess>;
+    static ACCESS_CACHE: Mutex<rank::GpuAccess, Option<Known>> = Mutex::new(None);
+    let mut cache = ACCESS_CACHE.lock();
     let query = || {
         let Some(other) = device_with(driver, number) else { return GpuAccess::Unseen };
         if other == device {
@@ -176,9 +177,9 @@ pub fn gpu_access(driver: &Driver, device: i32, number: GpuNumber) -> GpuAccess 
 /// From where on memory is mapped, how many bytes of it, and for which device.
 type Imported = BTreeMap<u64, (usize, i32)>;
 
-fn imported() -> MutexGuard<'static, Imported> {
-    static IMPORTED: Mutex<Imported> = Mutex::new(BTreeMap::new());
-    IMPORTED.lock().unwrap_or_else(PoisonError::into_inner)
+fn imported() -> MutexGuard<'static, rank::Leaf, Imported> {
+    static IMPORTED: Mutex<rank::Leaf, Imported> = Mutex::new(BTreeMap::new());
+    IMPORTED.lock()
 }
 
 /// Memory has been mapped for a device.

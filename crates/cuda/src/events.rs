@@ -2,10 +2,10 @@
 
 use core::ffi::c_void;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::entry_points::CudaError;
 use super::functions::Driver;
+use crate::locks::{Mutex, MutexGuard, rank};
 use crate::lookup::check_setup_call;
 
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -57,7 +57,7 @@ pub(super) fn forget(life: u64) {
     events().get_or_insert_default().remove(&life);
 }
 
-fn events() -> MutexGuard<'static, Option<HashMap<u64, Vec<u64>>>> {
-    static EVENTS: Mutex<Option<HashMap<u64, Vec<u64>>>> = Mutex::new(None);
-    EVENTS.lock().unwrap_or_else(PoisonError::into_inner)
+fn events() -> MutexGuard<'static, rank::Leaf, Option<HashMap<u64, Vec<u64>>>> {
+    static EVENTS: Mutex<rank::Leaf, Option<HashMap<u64, Vec<u64>>>> = Mutex::new(None);
+    EVENTS.lock()
 }

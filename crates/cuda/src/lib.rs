@@ -14,6 +14,7 @@ mod functions;
 mod gpudirect;
 mod kernel;
 mod life;
+mod locks;
 mod lookup;
 mod memory;
 mod order;

@@ -4,10 +4,11 @@
 
 use core::ffi::c_void;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use super::entry_points::Library;
 use crate::entry_points;
+use crate::locks::{Mutex, MutexGuard, rank};
 
 entry_points! {
     /// Of drivers since CUDA 12.
@@ -42,9 +43,9 @@ impl Lives {
     }
 }
 
-fn lives() -> MutexGuard<'static, Lives> {
-    static LIVES: Mutex<Lives> = Mutex::new(Lives(None));
-    LIVES.lock().unwrap_or_else(PoisonError::into_inner)
+fn lives() -> MutexGuard<'static, rank::Leaf, Lives> {
+    static LIVES: Mutex<rank::Leaf, Lives> = Mutex::new(Lives(None));
+    LIVES.lock()
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Pointer attributes and allocations.
 
 use core::ffi::{c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::device::exports_memory;
 use super::functions::Driver;
 use crate::device;
+use crate::locks::{Mutex, MutexGuard, rank};
 
 mod attribute {
     pub(super) const CONTEXT: i32 = 1;
@@ -236,9 +236,9 @@ impl Known {
     }
 }
 
-fn known() -> MutexGuard<'static, Known> {
-    static KNOWN: Mutex<Known> = Mutex::new(Known { entries: Vec::new(), next: 0 });
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+fn known() -> MutexGuard<'static, rank::Leaf, Known> {
+    static KNOWN: Mutex<rank::Leaf, Known> = Mutex::new(Known { entries: Vec::new(), next: 0 });
+    KNOWN.lock()
 }
 
 fn read<T: Default>(driver: &Driver, attribute: i32, address: u64) -> Option<T> {

@@ -3,12 +3,12 @@
 use core::ffi::{c_int, c_void};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Mutex, PoisonError};
 
 use super::entry_points::CudaError;
 use super::functions::Driver;
 use super::memory::DeviceMemory;
 use super::{events, life};
+use crate::locks::{Mutex, MutexGuard, rank};
 use crate::lookup::check_setup_call;
 
 /// `CU_STREAM_NON_BLOCKING`.
@@ -157,8 +157,8 @@ fn forget(life: u64) {
 
 /// The primary context of a device.
 fn primary(driver: &Driver, device: i32) -> Result<u64, CudaError> {
-    static PRIMARY: Mutex<Option<HashMap<i32, u64>>> = Mutex::new(None);
-    let mut known = PRIMARY.lock().unwrap_or_else(PoisonError::into_inner);
+    static PRIMARY: Mutex<rank::Leaf, Option<HashMap<i32, u64>>> = Mutex::new(None);
+    let mut known = PRIMARY.lock();
     let context = match known.get_or_insert_default().entry(device) {
         Entry::Occupied(context) => *context.get(),
         Entry::Vacant(slot) => {
@@ -179,9 +179,9 @@ impl Scope<'static> {
 }
 
 /// The stream of each context, by its number (`life`).
-fn streams() -> std::sync::MutexGuard<'static, Option<HashMap<u64, u64>>> {
-    static STREAMS: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
-    STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
+fn streams() -> MutexGuard<'static, rank::Leaf, Option<HashMap<u64, u64>>> {
+    static STREAMS: Mutex<rank::Leaf, Option<HashMap<u64, u64>>> = Mutex::new(None);
+    STREAMS.lock()
 }
 
 impl Drop for Scope<'_> {

@@ -19,7 +19,8 @@ use causeway_transport::{LinkError, SendMessages, Shared, count};
 use causeway_wire::compressed::{WORTH_COMPRESSING, compress};
 use causeway_wire::frame::{FrameHeader, FrameKind, HEADER_SIZE, MAX_MESSAGE};
 use causeway_wire::sequence::Sequencer;
-use parking_lot::{Mutex, MutexGuard};
+
+use crate::locks::{Mutex, MutexGuard, rank};
 
 /// A batch of this many bytes leaves at once.
 const FULL: usize = 64 << 10;
@@ -45,10 +46,10 @@ const KEEP: usize = 1 << 20;
 /// The sending half of a link.
 pub(crate) struct Sending {
     shared: Arc<Shared>,
-    numbers: Arc<Mutex<Sequencer>>,
+    numbers: Arc<Mutex<rank::Leaf, Sequencer>>,
     /// The frame being filled; its first [`HEADER_SIZE`] bytes are the header's place.
-    batch: Mutex<Vec<u8>>,
-    writer: Mutex<Writer>,
+    batch: Mutex<rank::Batch, Vec<u8>>,
+    writer: Mutex<rank::Writer, Writer>,
     /// Sleeps until what was sent before is with the peer, where that is kept.
     wait_for_capacity: Option<Box<dyn Fn() + Send + Sync>>,
     /// Whether the batch holds a message; changed under the batch's lock.
@@ -106,7 +107,7 @@ fn empty_frame() -> Vec<u8> {
 impl Sending {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        numbers: Arc<Mutex<Sequencer>>,
+        numbers: Arc<Mutex<rank::Leaf, Sequencer>>,
         outgoing: Box<dyn SendMessages>,
         wait_for_capacity: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Self {
@@ -175,7 +176,7 @@ impl Sending {
         self.write_batch(writer)
     }
 
-    fn write_batch(&self, mut writer: MutexGuard<'_, Writer>) -> Result<(), LinkError> {
+    fn write_batch(&self, mut writer: MutexGuard<'_, rank::Writer, Writer>) -> Result<(), LinkError> {
         {
             let mut batch = self.batch.lock();
             if batch.len() == HEADER_SIZE {
@@ -250,7 +251,7 @@ impl Sending {
     }
 
     /// Sends a frame without messages, unless the peer would have to be waited for. Whether it was sent.
-    fn send_empty(&self, mut writer: MutexGuard<'_, Writer>, kind: FrameKind) -> bool {
+    fn send_empty(&self, mut writer: MutexGuard<'_, rank::Writer, Writer>, kind: FrameKind) -> bool {
         if self.shared.is_over() || writer.is_held || !writer.outgoing.has_capacity() {
             return false;
         }
@@ -304,7 +305,7 @@ mod tests {
 
     /// Keeps what is sent.
     struct Kept {
-        bytes: Arc<Mutex<Vec<u8>>>,
+        bytes: Arc<Mutex<rank::Leaf, Vec<u8>>>,
         is_remote: bool,
     }
 

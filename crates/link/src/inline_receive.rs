@@ -16,6 +16,7 @@ use causeway_sync::spin::BusyPoll;
 /// The receiving end of a link, for a thread that receives and for inline receivers.
 #[derive(Debug)]
 pub struct SharedReceiver {
+    /// Without a rank: who has it reads for all, and calls the link's owner.
     inbox: Mutex<Inbox>,
     /// Threads that receive inline now.
     inline_receivers: AtomicUsize,

@@ -19,6 +19,7 @@
 //! | `accept` | How a server finds out who is calling, before it trusts a byte |
 //! | `connect` | How a client gets a session |
 //! | `refusal` | Refusal of a key: how the server's sentence begins, by which the client recognizes it |
+//! | `locks` | The locks of this crate, in the order in which a thread may take them: `causeway_sync::ranked` checks it in debug builds |
 
 pub mod accept;
 mod batch;
@@ -27,6 +28,7 @@ mod handshake;
 mod inline_receive;
 pub mod inter_server;
 pub mod link;
+mod locks;
 mod one_sided;
 mod receiver;
 pub mod refusal;

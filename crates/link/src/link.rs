@@ -3,9 +3,8 @@
 //! How frames and transfers move is the business of the transport that carries the link
 //! ([`causeway_transport::transport`]).
 //!
-//! Locks, in the order in which they may be taken: `writer`, `batch`, `numbers`; the transport's;
-//! `transfers`. No callback of the link's owner runs under any of them, except the closures of
-//! [`Link::append`] and [`Link::send`], which run under `batch`.
+//! Locks, in the order in which they may be taken: this crate's (`locks`); the transport's; `transfers`. No callback of the link's owner runs under any of them, except the closures of
+//! [`Link::append`] and [`Link::send`], which run under that of the batch.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -25,9 +24,9 @@ use causeway_transport::{
 use causeway_transport_tcp::TcpOptions;
 use causeway_wire::relocation::LinkState;
 use causeway_wire::sequence::Sequencer;
-use parking_lot::Mutex;
 
 use crate::batch;
+use crate::locks::Mutex;
 use crate::receiver::Receiver;
 
 /// How long a link that is closed waits for a connection on which it can notify the peer, and for the peer's response.

@@ -8,7 +8,8 @@ use causeway_transport::{Carrier, LinkError, ReceiveMessages, Shared, count};
 use causeway_wire::compressed::decompress;
 use causeway_wire::frame::{Frame, FrameKind, FrameReader, MAX_BODY};
 use causeway_wire::sequence::Sequencer;
-use parking_lot::Mutex;
+
+use crate::locks::{Mutex, rank};
 
 /// Fruitless spins in a row after which spinning is tried only now and then.
 const SPINS_IN_VAIN: u32 = 8;
@@ -38,7 +39,7 @@ pub trait IdleHook {
 /// The receiving end of a link, for one thread.
 pub struct Receiver {
     shared: Arc<Shared>,
-    numbers: Arc<Mutex<Sequencer>>,
+    numbers: Arc<Mutex<rank::Leaf, Sequencer>>,
     /// The link lasts at least as long as somebody receives, and ends with that.
     _carrier: Arc<dyn Carrier>,
     incoming: Box<dyn ReceiveMessages>,
@@ -66,7 +67,7 @@ const GOODBYE_INTERVAL: Duration = Duration::from_micros(50);
 impl Receiver {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        numbers: Arc<Mutex<Sequencer>>,
+        numbers: Arc<Mutex<rank::Leaf, Sequencer>>,
         carrier: Arc<dyn Carrier>,
         incoming: Box<dyn ReceiveMessages>,
         is_resumable: bool,

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use causeway_access::{Endpoint, Target};
 use causeway_wire::handshake::LaneToken;
 use causeway_wire::relocation::Relocation;
-use parking_lot::Mutex;
+
+use crate::locks::{Mutex, rank};
 
 /// The longest time for which a server has its client look for a session, as of `CAUSEWAY_RESUME_TIMEOUT`.
 const MAX_WAIT: Duration = Duration::from_secs(86_400);
@@ -25,7 +26,7 @@ pub(crate) struct Location {
 
 /// Where a session is, and where it may be.
 #[derive(Debug, Default)]
-pub struct Relocations(Mutex<State>);
+pub struct Relocations(Mutex<rank::Leaf, State>);
 
 #[derive(Debug, Default)]
 struct State {
