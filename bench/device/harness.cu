@@ -129,8 +129,8 @@ void Cases::add(const char *what, const std::string &way, u64 bytes, u64 count, 
 void Cases::measure() {
     for (int run = 0; run <= settings.runs; run++) {
         for (const Case &one : cases) {
-            double figure = one.run();
-            if (run > 0) printf("%s\t%.6g\t%s\n", one.head.c_str(), figure, one.unit.c_str());
+            double value = one.run();
+            if (run > 0) printf("%s\t%.6g\t%s\n", one.head.c_str(), value, one.unit.c_str());
         }
     }
 }

@@ -111,9 +111,9 @@ class Rank {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
 
-    void tell(const char *what, u64 bytes, u64 count, double figure, const char *unit) const {
+    void report_row(const char *what, u64 bytes, u64 count, double value, const char *unit) const {
         if (rank_ == 0 && is_counted_)
-            printf("row\t%s\tnvshmem\t%llu\t%llu\t%.6g\t%s\n", what, bytes, count, figure, unit);
+            printf("row\t%s\tnvshmem\t%llu\t%llu\t%.6g\t%s\n", what, bytes, count, value, unit);
     }
 
     void clear() {
@@ -140,13 +140,13 @@ class Rank {
         CHECK(cudaMemcpy(found.data(), data_ + MAX_BYTES, bytes, cudaMemcpyDeviceToHost));
         for (u64 at = 0; at < bytes; at++)
             if (found[at] != byte(at, 1 - rank_)) fail("byte %llu of %llu is wrong", at, bytes);
-        tell("latency", bytes, 1, seconds / rounds / 2 * 1e6, "us");
+        report_row("latency", bytes, 1, seconds / rounds / 2 * 1e6, "us");
     }
 
     void barrier() {
         unsigned times = 1000;
         double seconds = time([&] { meet_often<<<1, 64, 0, stream_>>>(times); });
-        tell("barrier", 8, 2, seconds / times * 1e6, "us");
+        report_row("barrier", 8, 2, seconds / times * 1e6, "us");
     }
 
     void rate(unsigned blocks) {
@@ -160,7 +160,7 @@ class Rank {
         CHECK(cudaMemcpy(found.data(), cells_, 8 * found.size(), cudaMemcpyDeviceToHost));
         for (uint64_t value : found)
             if (rank_ == 1 && value != times) fail("a signal is %llu", static_cast<u64>(value));
-        tell("rate_by_blocks", 8, blocks, static_cast<double>(blocks) * THREADS * times / seconds / 1e6,
+        report_row("rate_by_blocks", 8, blocks, static_cast<double>(blocks) * THREADS * times / seconds / 1e6,
              "M/s");
     }
 
@@ -174,7 +174,7 @@ class Rank {
         uint64_t found;
         CHECK(cudaMemcpy(&found, cells_, sizeof found, cudaMemcpyDeviceToHost));
         if (rank_ == 1 && found != times) fail("%llu was counted", static_cast<u64>(found));
-        tell("atomic_add", 8, 1, seconds / times * 1e6, "us");
+        report_row("atomic_add", 8, 1, seconds / times * 1e6, "us");
     }
 
     const int rank_, runs_;

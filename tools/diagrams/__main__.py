@@ -1,7 +1,7 @@
 """Makes the sequence diagrams of the book from their texts.
 
     python3 tools/diagrams            docs/diagrams/*.seq to docs/src/images/*.svg
-    python3 tools/diagrams --check    writes nothing; fails if a picture is not what its text makes
+    python3 tools/diagrams --check    writes nothing; fails if a drawing is not what its text makes
 
 What such a text says: `tools/diagrams/sequence.py`. Exit status: 0 if all is well, 1 if not, 2 for wrong use.
 """
@@ -13,7 +13,7 @@ from draw import draw
 from sequence import parse
 
 TEXTS = Path("docs/diagrams")
-PICTURES = Path("docs/src/images")
+DRAWINGS = Path("docs/src/images")
 
 
 def main(arguments: list[str]) -> int:
@@ -24,15 +24,15 @@ def main(arguments: list[str]) -> int:
     wrong = 0
     for text in sorted(TEXTS.glob("*.seq")):
         try:
-            picture = draw(parse(text.read_text(encoding="utf-8")))
+            drawing = draw(parse(text.read_text(encoding="utf-8")))
         except ValueError as error:
             print(f"{text}: {error}", file=sys.stderr)
             wrong = 1
             continue
-        file = PICTURES / f"{text.stem}.svg"
+        file = DRAWINGS / f"{text.stem}.svg"
         if not arguments:
-            file.write_text(picture, encoding="utf-8")
-        elif not file.is_file() or file.read_text(encoding="utf-8") != picture:
+            file.write_text(drawing, encoding="utf-8")
+        elif not file.is_file() or file.read_text(encoding="utf-8") != drawing:
             print(f"{file} is not what {text} makes: run python3 tools/diagrams", file=sys.stderr)
             wrong = 1
     return wrong

@@ -43,8 +43,8 @@ def wrapped(text: str, width: float) -> list[str]:
     return lines
 
 
-class Picture:
-    """A picture that grows downwards."""
+class Drawing:
+    """A drawing that grows downwards."""
 
     def __init__(self, diagram: Diagram):
         self.diagram = diagram
@@ -160,4 +160,4 @@ def tip(name: str, colour: str, size: float) -> str:
 
 def draw(diagram: Diagram) -> str:
     """The SVG of a diagram."""
-    return Picture(diagram).draw()
+    return Drawing(diagram).draw()

@@ -46,8 +46,8 @@ class Texts(unittest.TestCase):
                 parse(text)
 
 
-class Pictures(unittest.TestCase):
-    def test_a_picture_is_svg_with_all_texts(self):
+class Drawings(unittest.TestCase):
+    def test_a_drawing_is_svg_with_all_texts(self):
         root = ElementTree.fromstring(draw(parse(TEXT)))
         texts = ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]
         for text in ["A launch", "program", "client", "libcuda.so.1", "cuLaunchKernel", "later"]:

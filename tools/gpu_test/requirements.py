@@ -1,4 +1,4 @@
-"""What the figures of the yardstick must be, for a client and a server on one machine, over loopback TCP and
+"""What the metrics of the yardstick must be, for a client and a server on one machine, over loopback TCP and
 over shared memory."""
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ START_WITHOUT_IMPORT = "start_to_first_tensor_less_import"
 
 @dataclass
 class Requirement:
-    """One figure, and when it is good enough."""
+    """One metric, and when it is good enough."""
 
-    figure: str
+    metric: str
     text: str
     holds: Callable[[list[float], list[float]], bool]  # of all native and all remote values
     needs_native: bool = True
@@ -25,39 +25,39 @@ class Requirement:
         return "met" if self.holds(native, remote) else "MISSED"
 
 
-def at_most(figure, limit, unit="us"):
-    """A bound that needs no native figure."""
+def at_most(metric, limit, unit="us"):
+    """A bound that needs no native metric."""
     text = f"<= {limit:g} {unit}"
-    return Requirement(figure, text, lambda _, remote: median(remote) <= limit, needs_native=False)
+    return Requirement(metric, text, lambda _, remote: median(remote) <= limit, needs_native=False)
 
 
-def at_most_more(figure, more, unit="us"):
+def at_most_more(metric, more, unit="us"):
     """So much more than natively."""
     text = f"<= native + {more:g} {unit}"
-    return Requirement(figure, text, lambda native, remote: median(remote) <= median(native) + more)
+    return Requirement(metric, text, lambda native, remote: median(remote) <= median(native) + more)
 
 
-def at_most_times(figure, factor):
-    """So many times the native figure, of what is to be small."""
+def at_most_times(metric, factor):
+    """So many times the native metric, of what is to be small."""
     text = f"<= {factor:g} x native"
-    return Requirement(figure, text, lambda native, remote: median(remote) <= factor * median(native))
+    return Requirement(metric, text, lambda native, remote: median(remote) <= factor * median(native))
 
 
-def at_least_times(figure, factor):
-    """So many times the native figure, of what is to be large."""
+def at_least_times(metric, factor):
+    """So many times the native metric, of what is to be large."""
     text = f">= {factor:g} x native"
-    return Requirement(figure, text, lambda native, remote: median(remote) >= factor * median(native))
+    return Requirement(metric, text, lambda native, remote: median(remote) >= factor * median(native))
 
 
-def always_true(figure):
+def always_true(metric):
     """A verdict of the program itself, in every run."""
-    return Requirement(figure, "1", lambda _, remote: min(remote) == 1, needs_native=False)
+    return Requirement(metric, "1", lambda _, remote: min(remote) == 1, needs_native=False)
 
 
-def within_spread(figure):
+def within_spread(metric):
     """The middle of the remote values lies where native values lie."""
     text = "within native's spread"
-    return Requirement(figure, text, lambda native, remote: min(native) <= median(remote) <= max(native))
+    return Requirement(metric, text, lambda native, remote: min(native) <= median(remote) <= max(native))
 
 
 RIGHT = [

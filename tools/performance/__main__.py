@@ -1,7 +1,7 @@
 """Makes the book's page about performance, and its plots, from docs/baselines.json.
 
     python3 tools/performance            writes docs/src/performance.md and docs/src/images/performance-*.svg
-    python3 tools/performance --check    writes nothing; fails if they are not what the file makes, or if a figure is not
+    python3 tools/performance --check    writes nothing; fails if they are not what the file makes, or if a measurement is not
                                          in the lab note that it names
 
 What the file may say: `tools/performance/baselines.py`. Exit status: 0 if all is well, 1 if not, 2 for wrong use.
@@ -14,7 +14,7 @@ from baselines import check, read
 from page import make
 from plot import draw
 
-FIGURES = Path("docs/baselines.json")
+BASELINES = Path("docs/baselines.json")
 NOTES = Path("docs/lab")
 PAGE = Path("docs/src/performance.md")
 IMAGES = Path("docs/src/images")
@@ -26,11 +26,11 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        groups = read(FIGURES.read_text(encoding="utf-8"))
+        groups = read(BASELINES.read_text(encoding="utf-8"))
         wrong = check(groups, NOTES)
         made = {PAGE: make(groups)} | {IMAGES / f"performance-{group.id}.svg": draw(group) for group in groups}
     except (ValueError, KeyError) as error:
-        wrong, made = [f"{FIGURES}: {error}"], {}
+        wrong, made = [f"{BASELINES}: {error}"], {}
     old = set(IMAGES.glob("performance-*.svg")) - made.keys()
     if not wrong and not arguments:
         for path, text in made.items():
@@ -40,8 +40,8 @@ def main(arguments: list[str]) -> int:
     elif arguments:
         for path, text in made.items():
             if not path.is_file() or path.read_text(encoding="utf-8") != text:
-                wrong.append(f"{path} is not what {FIGURES} makes: run python3 tools/performance")
-        wrong += [f"{path} belongs to no group of {FIGURES}" for path in old]
+                wrong.append(f"{path} is not what {BASELINES} makes: run python3 tools/performance")
+        wrong += [f"{path} belongs to no group of {BASELINES}" for path in old]
     for sentence in wrong:
         print(sentence, file=sys.stderr)
     return 1 if wrong else 0

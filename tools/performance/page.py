@@ -31,8 +31,8 @@ def make(groups: list[Group]) -> str:
         parts.append(f"## {group.title}\n\n{wrapped(group.text)}\n\n![{group.title}](images/performance-{group.id}.svg)\n")
         lines = [f"| {group.unit} | {' | '.join(names)} | measured |", "| --- |" + " --- |" * (len(names) + 1)]
         for row in group.rows:
-            figures = " | ".join(row.figures[name].text if name in row.figures else "" for name in group.series)
-            lines.append(f"| {row.what} | {figures} | {row.date}, {row.commit} |")
+            measurements = " | ".join(row.measurements[name].text if name in row.measurements else "" for name in group.series)
+            lines.append(f"| {row.what} | {measurements} | {row.date}, {row.commit} |")
         parts.append("\n".join(lines) + "\n")
         parts.append(wrapped(f"Machine: {group.machine}.") + "\n")
         parts.append(sources(group))

@@ -71,10 +71,10 @@ def nice_step(span: float) -> float:
 
 def draw(group: Group) -> str:
     """The picture of a group."""
-    numbers = [figure.middle for row in group.rows for figure in row.figures.values()]
+    numbers = [measurement.middle for row in group.rows for measurement in row.measurements.values()]
     scale = Scale(group.scale, numbers + ([group.base] if group.base else []))
     width = LABEL_WIDTH + PLOT_WIDTH + VALUE_WIDTH
-    heights = [BAR * len(row.figures) + ROW_GAP for row in group.rows]
+    heights = [BAR * len(row.measurements) + ROW_GAP for row in group.rows]
     bottom = HEAD + sum(heights)
 
     def x(number: float) -> float:
@@ -99,17 +99,17 @@ def draw(group: Group) -> str:
         middle = y + (height - ROW_GAP) / 2 + 4
         shapes.append(f'<text x="{LABEL_WIDTH - 8}" y="{middle:g}" text-anchor="end">{escape(row.what)}</text>')
         for name in group.series:
-            if name not in row.figures:
+            if name not in row.measurements:
                 continue
-            figure = row.figures[name]
-            end = x(figure.middle)
+            measurement = row.measurements[name]
+            end = x(measurement.middle)
             if scale.log:
                 # A bar's length says nothing where the axis has no zero.
                 shapes.append(f'<circle cx="{end:g}" cy="{y + BAR / 2:g}" r="{BAR / 3:g}" fill="{colour[name]}"/>')
             else:
                 box = f'x="{min(start, end):g}" y="{y + 1:g}" width="{max(abs(end - start), 1):g}" height="{BAR - 2}"'
                 shapes.append(f'<rect {box} fill="{colour[name]}"/>')
-            shapes.append(f'<text class="quiet" x="{max(start, end) + BAR / 2:g}" y="{y + 11:g}">{escape(figure.text)}</text>')
+            shapes.append(f'<text class="quiet" x="{max(start, end) + BAR / 2:g}" y="{y + 11:g}">{escape(measurement.text)}</text>')
             y += BAR
         y += ROW_GAP
     shapes.append(f'<path class="axis" d="M{start:g} {HEAD - 4}V{bottom}"/>')

@@ -1,4 +1,4 @@
-"""Figures written for the purpose. `python3 -m unittest discover -s tools/performance` runs it."""
+"""Measurements written for the purpose. `python3 -m unittest discover -s tools/performance` runs it."""
 
 import json
 import tempfile
@@ -19,17 +19,17 @@ def groups(scale="linear", **values):
     return json.dumps({"groups": [group]})
 
 
-class Figures(unittest.TestCase):
-    def test_figures_of_every_form_are_read(self):
+class Measurements(unittest.TestCase):
+    def test_measurements_of_every_form_are_read(self):
         row = read(groups(native="53.8", tcp="13.6 to 13.8"))[0].rows[0]
-        self.assertEqual([figure.numbers for figure in row.figures.values()], [[53.8], [13.6, 13.8]])
+        self.assertEqual([measurement.numbers for measurement in row.measurements.values()], [[53.8], [13.6, 13.8]])
 
     def test_mistakes_are_refused(self):
         for wrong in (groups(other="1"), groups(native="fast"), groups(native="1 2 3"), groups(scale="cubic", tcp="1"), groups(tcp={"value": "1"})):
             with self.assertRaises(ValueError):
                 read(wrong)
 
-    def test_figures_that_the_lab_note_lacks_are_told(self):
+    def test_measurements_that_the_lab_note_lacks_are_told(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "a.md").write_text("It took 13.6 to 13.8 us, 1,234 times, +5 and 52.70.\n")
             notes = Path(folder)
@@ -42,14 +42,14 @@ class Figures(unittest.TestCase):
 
 
 class Pages(unittest.TestCase):
-    def test_the_page_has_every_figure_with_its_source(self):
+    def test_the_page_has_every_measurement_with_its_source(self):
         page = make(read(groups(native="53.8", tcp="13.6 to 13.8")))
         self.assertIn("| a <copy> | 53.8 | 13.6 to 13.8 | 2026-11-24, abc |", page)
         self.assertIn("`docs/lab/a.md`", page)
 
 
 class Plots(unittest.TestCase):
-    def test_a_plot_is_svg_with_all_figures(self):
+    def test_a_plot_is_svg_with_all_measurements(self):
         for scale in ("linear", "log"):
             root = ElementTree.fromstring(draw(read(groups(scale, native="2", tcp="13.6 to 13.8"))[0]))
             texts = ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::machine::Machine;
-use crate::plot::{self, Figure, PlotError};
+use crate::plot::{self, Plot, PlotError};
 use crate::table::heading;
 
 /// Why the results are not on disk.
@@ -44,17 +44,17 @@ pub fn prepare(folder: &Path) -> Result<(), FilesError> {
     std::fs::remove_file(&trial).map_err(|cause| FilesError::Write { path: trial, cause })
 }
 
-/// Writes `NAME.csv`, `NAME.json` and a picture for each figure; returns what was written.
+/// Writes `NAME.csv`, `NAME.json` and a picture for each plot; returns what was written.
 pub fn write_all(
     folder: &Path,
     name: &str,
     csv: &str,
     json: &str,
-    results: &[Figure],
+    results: &[Plot],
 ) -> Result<Vec<PathBuf>, FilesError> {
     let mut files = vec![(format!("{name}.csv"), csv.to_owned()), (format!("{name}.json"), json.to_owned())];
-    for figure in results {
-        files.push((format!("{}.svg", figure.name), plot::svg(figure)?));
+    for plot in results {
+        files.push((format!("{}.svg", plot.name), plot::svg(plot)?));
     }
     let mut written = Vec::with_capacity(files.len());
     for (name, content) in files {

@@ -12,11 +12,11 @@ use crate::machine::{self, Machine};
 use crate::schedule::interleaved;
 use crate::statistics::Summary;
 
-/// A line of such a program; `C` is what a figure is of.
+/// A line of such a program; `C` is what a result is of.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line<C> {
-    /// A figure, and by which ways the messages went, where that was counted.
-    Figure(C, f64, String),
+    /// A result, and by which ways the messages went, where that was counted.
+    Result(C, f64, String),
     /// What was not measured, and why.
     Skipped(String),
 }
@@ -31,7 +31,7 @@ pub struct Target<T> {
     pub way: T,
     /// What the program did not measure there, and why.
     pub skipped: Vec<String>,
-    /// Why there are no figures, or not of all runs.
+    /// Why there are no results, or not of all runs.
     pub error: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl<T> Target<T> {
     }
 }
 
-/// The figures of a case on a target.
+/// The results of a case on a target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record<C> {
     /// What of.
@@ -122,16 +122,16 @@ impl<C: Clone + Eq + Hash, T> Run<C, T> {
     /// Takes what the program has said of a target; `indices` are those of records.
     fn add(&mut self, target: usize, line: Line<C>, indices: &mut HashMap<(C, usize), usize>) {
         match line {
-            Line::Figure(case, figure, paths) => {
+            Line::Result(case, result, paths) => {
                 let next = self.records.len();
                 let index = *indices.entry((case.clone(), target)).or_insert(next);
                 if index == next {
-                    let Some(summary) = Summary::of(&[figure]) else { return };
+                    let Some(summary) = Summary::of(&[result]) else { return };
                     let (samples, paths) = (Vec::new(), String::new());
                     self.records.push(Record { case, target, samples, summary, paths });
                 }
                 let record = &mut self.records[index];
-                record.samples.push(figure);
+                record.samples.push(result);
                 record.summary = Summary::of(&record.samples).unwrap_or(record.summary);
                 record.paths = paths;
             }
@@ -174,8 +174,8 @@ pub(crate) mod tests {
             order(&["a", "b", "c"], &(), 3),
             |number| {
                 round += 1.0;
-                let figure = |case| Line::Figure(case, round, format!("by {round}"));
-                let rows = vec![figure('x'), figure('y'), Line::Skipped("energy: none".to_owned())];
+                let result = |case| Line::Result(case, round, format!("by {round}"));
+                let rows = vec![result('x'), result('y'), Line::Skipped("energy: none".to_owned())];
                 Outcome { rows, error: (number == 2).then_some(JobError::Nothing) }
             },
             |run| snapshots.push(run.records.len()),

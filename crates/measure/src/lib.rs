@@ -23,7 +23,7 @@
 //! | `plots` | Plots of copies, waits and launches |
 //! | `table` | Tables for a terminal |
 //! | `files` | Result files: CSV, JSON and plots |
-//! | `plot` | Plots: figures of one or more panels, as SVG |
+//! | `plot` | Plots of one or more panels, as SVG |
 //! | `job` | Job: a program that measures and prints a row for each result |
 //! | `jobs` | Results of programs that measure by themselves, on every target in turn |
 //! | `mpi` | Measurements of messages between the GPUs of two ranks, by channel and placement |

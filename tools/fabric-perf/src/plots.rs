@@ -2,7 +2,7 @@
 //! over its base.
 
 use causeway_measure::files;
-use causeway_measure::plot::{Axis, Figure, Gains, Panel, gain_position, size_position};
+use causeway_measure::plot::{Axis, Gains, Panel, Plot, gain_position, size_position};
 use clap::ValueEnum as _;
 
 use crate::case::{Case, Quantity};
@@ -10,12 +10,12 @@ use crate::results::{MeasuredPath, Run};
 use crate::sweep::Sweep;
 
 /// The figures of every sweep that has records, for each quantity.
-pub fn plots(run: &Run) -> Vec<Figure> {
-    let of_sweep = |sweep| Quantity::ALL.into_iter().filter_map(move |quantity| figure(run, sweep, quantity));
+pub fn plots(run: &Run) -> Vec<Plot> {
+    let of_sweep = |sweep| Quantity::ALL.into_iter().filter_map(move |quantity| plot(run, sweep, quantity));
     run.sweeps.iter().flat_map(of_sweep).collect()
 }
 
-fn figure(run: &Run, sweep: &Sweep, quantity: Quantity) -> Option<Figure> {
+fn plot(run: &Run, sweep: &Sweep, quantity: Quantity) -> Option<Plot> {
     if !sweep.varied.concerns(quantity) {
         return None;
     }
@@ -33,17 +33,17 @@ fn figure(run: &Run, sweep: &Sweep, quantity: Quantity) -> Option<Figure> {
     }
     caption.extend(run.ends.iter().map(|end| format!("{}: {}, {}", end.host, end.device, end.port)));
     let name = format!("fabric-{}{ending}", varied.get_name());
-    Figure::new(&name, format!("{title} by {}", sweep.varied), caption, legend, panels)
+    Plot::new(&name, format!("{title} by {}", sweep.varied), caption, legend, panels)
 }
 
 /// One path: a line for each setting, and thin ones for the gains.
 fn panel(run: &Run, sweep: &Sweep, path: MeasuredPath, quantity: Quantity) -> Option<Panel> {
     let sizes: Vec<u64> = run.cases(path, quantity).iter().map(|case| case.bytes).collect();
     let case = |bytes| Case { operation: path.operation, quantity, bytes };
-    let figure = |bytes, index: usize| {
+    let summary = |bytes, index: usize| {
         run.record(case(bytes), sweep.settings[index], path.tool).map(|record| record.summary)
     };
-    let panel = Panel::by_size(path.to_string(), quantity.unit(), &sizes, sweep.settings.len(), figure)?;
+    let panel = Panel::by_size(path.to_string(), quantity.unit(), &sizes, sweep.settings.len(), summary)?;
     let lines = sweep.others().map(|(index, setting)| {
         let gain = |bytes: &u64| {
             Some((size_position(*bytes), gain_position(run.gain(path.tool, case(*bytes), sweep, setting)?)))
@@ -68,7 +68,7 @@ mod tests {
     fn each_sweep_has_its_pictures_with_a_second_axis() {
         let plots = plots(&example());
         assert_eq!(plots.len(), 8);
-        let capacity = plots.iter().find(|figure| figure.name == "fabric-capacity").unwrap();
+        let capacity = plots.iter().find(|plot| plot.name == "fabric-capacity").unwrap();
         assert_eq!(capacity.panels.len(), MeasuredPath::ALL.len());
         let gains = capacity.panels[0].gains.as_ref().unwrap();
         assert_eq!(gains.lines.len(), 7);
@@ -78,7 +78,7 @@ mod tests {
         for words in ["RDMA read", "capacity 256", "gain", "1000 %"] {
             assert!(text.contains(words), "{words}");
         }
-        let alone = plots.iter().find(|figure| figure.name == "fabric-default").unwrap();
+        let alone = plots.iter().find(|plot| plot.name == "fabric-default").unwrap();
         assert!(alone.panels.iter().all(|panel| panel.gains.is_none()));
     }
 }

@@ -1,5 +1,5 @@
 """`causeway bench` over each transport, each in turns with the native GPU and beside what plain
-TCP carries, and which of the required figures are met.
+TCP carries, and which of the required metrics are met.
 
 A program uses one module. Measured in turns with the other one, the threads that a copy over TCP leaves awake
 for some milliseconds were in the way of the copy over shared memory behind it: 16 MiB to the device 51.7 GB/s
@@ -31,7 +31,7 @@ TCP_CHUNK = MIB
 
 
 class Results:
-    """What `causeway bench` wrote, by module, target, case and quantity; each module has native figures of
+    """What `causeway bench` wrote, by module, target, case and quantity; each module has native metrics of
     its own run."""
 
     def __init__(self):
@@ -45,10 +45,10 @@ class Results:
             what = case.get("path") or case.get("wait") or case["case"]
             key = (what, case.get("bytes") or case.get("arguments"))
             for name, outcome in zip(names, case["outcomes"], strict=True):
-                figures = (outcome or {}).get("measured")
-                for quantity in ("done_us", "returned_us", "gb_per_s") if figures else ():
-                    if figures[quantity]:
-                        self.medians[(module, name, *key, quantity)] = figures[quantity]["median"]
+                metrics = (outcome or {}).get("measured")
+                for quantity in ("done_us", "returned_us", "gb_per_s") if metrics else ():
+                    if metrics[quantity]:
+                        self.medians[(module, name, *key, quantity)] = metrics[quantity]["median"]
 
     def get(self, module, target, what, size, quantity):
         """One median of a module's run, of the native GPU or the remote one; None where it was not measured.
@@ -67,23 +67,23 @@ class Checker:
         self.report, self.results, self.plain_tcp = report, results, plain_tcp
         self.rows = []
 
-    def row(self, figure, module, required, limit, measured, unit, at_least):
+    def row(self, metric, module, required, limit, measured, unit, at_least):
         """One row; `limit` is a number, or None where what it depends on was not measured."""
         verdict = "unknown"
         if limit is not None and measured is not None:
             verdict = "met" if (measured >= limit if at_least else measured <= limit) else "MISSED"
         shown = "-" if measured is None else f"{measured:.4g} {unit}"
         bound = required if limit is None else f"{required} = {limit:.4g} {unit}"
-        self.report.row(figure, module, bound, shown, verdict)
-        name = f"{figure}, {module}"
+        self.report.row(metric, module, bound, shown, verdict)
+        name = f"{metric}, {module}"
         if verdict == "unknown":
             self.report.skipped(name, "what it depends on was not measured")
         else:
             self.report.check(name, None if verdict == "met" else f"{shown}; required are {bound}")
-        row = {"figure": figure, "module": module, "required": required, "limit": limit}
+        row = {"metric": metric, "module": module, "required": required, "limit": limit}
         self.rows.append({**row, "measured": measured, "verdict": verdict})
 
-    def rate(self, figure, module, what, size, factor, of):
+    def rate(self, metric, module, what, size, factor, of):
         """A rate that must be at least so many times the native one, or that of plain TCP."""
         base = (
             self.plain_tcp
@@ -92,18 +92,18 @@ class Checker:
         )
         limit = None if base is None else factor * base
         measured = self.results.get(module, "remote", what, size, "gb_per_s")
-        self.row(figure, module, f">= {factor:g} x {of}", limit, measured, "GB/s", True)
+        self.row(metric, module, f">= {factor:g} x {of}", limit, measured, "GB/s", True)
 
-    def more(self, figure, module, what, more):
+    def more(self, metric, module, what, more):
         """The time of a call that must be at most so much longer than the native one."""
         native = self.results.get(module, "native", what, None, "returned_us")
         remote = self.results.get(module, "remote", what, None, "returned_us")
         limit = None if native is None else native + more
-        self.row(figure, module, f"<= native + {more} us", limit, remote, "us", False)
+        self.row(metric, module, f"<= native + {more} us", limit, remote, "us", False)
 
 
 def check_all(check, modules):
-    """The required figures that `causeway bench` can measure."""
+    """The required metrics that `causeway bench` can measure."""
     both = (("to the device", "to_device"), ("from the device", "from_device"))
     for module in modules:
         shm = module == "shm"
@@ -204,7 +204,7 @@ def run_bench(session):
     plain_tcp = statistics.mean(rates) if rates else None
     report.line()
     report.line("What must hold, by medians.")
-    report.table(figure=52, module=6, required=36, measured=14, verdict=8)
+    report.table(metric=52, module=6, required=36, measured=14, verdict=8)
     check = Checker(report, results, plain_tcp)
     check_all(check, session.modules)
     for path in (folder / module / "pipeline.json" for module in session.modules):

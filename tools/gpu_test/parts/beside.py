@@ -42,16 +42,16 @@ def cuda_program(name):
 
 
 def medians(output):
-    """Medians of figures that a program prints, by what, way, bytes, count and unit; and what it skipped."""
-    figures, skipped = {}, []
+    """Medians of results that a program prints, by what, way, bytes, count and unit; and what it skipped."""
+    results, skipped = {}, []
     for line in output.splitlines():
         fields = line.split("\t")
         if fields[0] == "row" and len(fields) == 7:
-            what, way, size, count, figure, unit = fields[1:]
-            figures.setdefault((what, way, int(size), int(count), unit), []).append(float(figure))
+            what, way, size, count, result, unit = fields[1:]
+            results.setdefault((what, way, int(size), int(count), unit), []).append(float(result))
         elif fields[0] == "skipped":
             skipped.append(": ".join(fields[1:]))
-    return {case: statistics.median(values) for case, values in figures.items()}, skipped
+    return {case: statistics.median(values) for case, values in results.items()}, skipped
 
 
 def run_jacobi(session, mpi, extra=None):
@@ -70,22 +70,22 @@ def run_jacobi(session, mpi, extra=None):
         outcome = run(wrap(mpi.command(program, False)), JACOBI_S, own)
         problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
         report.check(f"Jacobi's method, {way}", problem, outcome.seconds)
-        figures, skipped = medians(outcome.output)
+        results, skipped = medians(outcome.output)
         for what in skipped:
             report.skipped(f"Jacobi's method, {way}", what)
-        report.data.setdefault("jacobi", {})[way] = [[*case, value] for case, value in figures.items()]
-        report_jacobi(report, way, figures)
+        report.data.setdefault("jacobi", {})[way] = [[*case, value] for case, value in results.items()]
+        report_jacobi(report, way, results)
 
 
-def report_jacobi(report, way, figures):
+def report_jacobi(report, way, results):
     """Microseconds of a step, with what sending adds to the steps alone."""
     report.line()
     report.line(
         f"Jacobi's method of two ranks, {way}: microseconds of a step, and more than without sending."
     )
     report.table(row=12, way=16, step=10, beside_alone=12)
-    for (_, by, size, count, _), value in sorted(figures.items(), key=lambda item: (item[0][2], item[0][1])):
-        alone = figures.get(("jacobi", "compute alone", size, count, "us"))
+    for (_, by, size, count, _), value in sorted(results.items(), key=lambda item: (item[0][2], item[0][1])):
+        alone = results.get(("jacobi", "compute alone", size, count, "us"))
         report.row(f"{size} B", by, f"{value:.4g}", f"{value - alone:.4g}" if alone else "-")
 
 
@@ -115,7 +115,7 @@ def nvshmem_program(folder):
 
 
 def run_nvshmem(session, ours):
-    """NVSHMEM between two GPUs, beside figures of ours by what, bytes and count (the way is `direct`)."""
+    """NVSHMEM between two GPUs, beside results of ours by what, bytes and count (the way is `direct`)."""
     report = session.report
     if session.gpus() < 2:
         report.skipped("NVSHMEM", "there are no two GPUs")
@@ -140,7 +140,7 @@ def run_nvshmem(session, ours):
 
 
 def report_nvshmem(report, theirs, ours):
-    """NVSHMEM's figures beside ours; nothing is required but that they are known."""
+    """NVSHMEM's results beside ours; nothing is required but that they are known."""
     report.data["nvshmem"] = [[*case, value] for case, value in theirs.items()]
     report.line()
     report.line("NVSHMEM beside `direct`, both between two GPUs.")
@@ -193,7 +193,7 @@ def run_sanitizer(session, programs, environment):
             )
 
 
-def direct_figures(report):
+def direct_results(report):
     """What `causeway bench device` has found for `direct` natively, by what, bytes and count."""
     measured = report.data.get("device", {})
     records = [record for name, found in measured.items() if name.endswith(" native") for record in found]

@@ -60,19 +60,19 @@ def try_calls(session, mpi, extra, ranks):
             report.row(name, f"ok {outcome.seconds:.1f} s" if is_well else f"FAIL {problem}")
 
 
-def figures_of(output):
+def results_of(output):
     """Microseconds by call and bytes, of the rows that the measuring program prints."""
-    figures = {}
+    results = {}
     for line in output.splitlines():
         fields = line.split("\t")
         if len(fields) == 7 and fields[0] == "row":
-            figures[fields[1], int(fields[3])] = float(fields[4])
-    return figures
+            results[fields[1], int(fields[3])] = float(fields[4])
+    return results
 
 
 def measure(session, mpi, extra, ranks, all_sizes=None):
-    """The figures of so many ranks."""
-    figures = {}
+    """The results of so many ranks."""
+    results = {}
     for call in CALLS:
         longest = MAX_BLOCK if call in ("allgather", "alltoall") else SIZES[-1]
         most = MIB if session.quick else longest
@@ -81,14 +81,14 @@ def measure(session, mpi, extra, ranks, all_sizes=None):
         outcome = run(command(mpi, ranks, program), MEASURE_S, {**mpi.environment, **extra})
         problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
         session.report.check(f"{call} of {ranks} ranks is measured", problem, outcome.seconds)
-        figures.update(figures_of(outcome.output))
-    return figures
+        results.update(results_of(outcome.output))
+    return results
 
 
-def check(report, ranks, figures):
+def check(report, ranks, results):
     """What must hold: never slower above 4 KiB, and Allreduce of 64 MiB five times as fast."""
-    for (call, size), own in sorted(figures.items()):
-        by_host = figures.get((f"{call}_by_host", size))
+    for (call, size), own in sorted(results.items()):
+        by_host = results.get((f"{call}_by_host", size))
         if by_host is None:
             continue
         required = LARGE_FACTOR if (call, size) == ("allreduce", SIZES[-1]) else 1
@@ -109,14 +109,14 @@ def compare_placements(session, mpi, extra, ranks):
     program = ["causeway_mpi_bench", ",".join(CALLS), "exportable", sizes, "1000", "1", "0.05"]
     found = {False: {}, True: {}}
     for turn in range(TURNS):
-        for isolated, figures in found.items():
+        for isolated, results in found.items():
             environment = {**mpi.settings(isolated, shared), **extra}
             outcome = run(command(mpi, ranks, program, isolated), MEASURE_S, environment)
             name = f"calls of {ranks} ranks, {'isolated' if isolated else 'in one place'}, turn {turn}"
             problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
             report.check(name, problem, outcome.seconds)
-            for key, value in figures_of(outcome.output).items():
-                figures.setdefault(key, []).append(value)
+            for key, value in results_of(outcome.output).items():
+                results.setdefault(key, []).append(value)
     for call, size in sorted(found[False]):
         if call.endswith("_by_host") or (call, size) not in found[True]:
             continue

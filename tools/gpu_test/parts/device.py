@@ -1,7 +1,7 @@
 """Kernels that communicate (`device/`): that they do so rightly, and what it costs.
 
 The examples, random programs, litmus tests and mistakes of crates/comm/tests/device run on the GPU, natively
-and through Causeway. Then `causeway bench device` measures one kind of figure after the other, natively and
+and through Causeway. Then `causeway bench device` measures one kind of result after the other, natively and
 through Causeway: each kind's table is written when it has been measured, and one that hangs costs itself
 alone. Words choose: `gpu-test.sh device examples tests litmus` takes less than four minutes, `gpu-test.sh
 device cost` as well, `gpu-test.sh device latency stencil` less than one, and `gpu-test.sh device sanitizer`,
@@ -48,7 +48,7 @@ REMOTE_RUNS = 2
 
 
 def run_device(session):
-    """Correctness first, each test a row of its own; then the figures."""
+    """Correctness first, each test a row of its own; then the results."""
     folder, environment = programs()
     try_examples(session, folder, environment)
     try_verbs(session, folder, environment)
@@ -165,7 +165,7 @@ def try_tests(session, programs, environment, gpus="1"):
 
 
 def measure(session, kind, program):
-    """One kind of figures, natively and through Causeway, as tables; what must hold on a GPU as verdicts."""
+    """One kind of results, natively and through Causeway, as tables; what must hold on a GPU as verdicts."""
     paths = [("remote", ["--on", session.server.address], REMOTE_RUNS)]
     if session.native:
         paths.insert(0, ("native", ["--native"], 3 if session.quick else 10))
@@ -196,9 +196,9 @@ def report_results(report, title, results):
     report.table(what=16, way=26, bytes=10, count=10, median=10, low=10, high=10, runs=4)
     for record in results["records"]:
         summary = record["summary"]
-        figures = [f"{summary[name]:.4g}" for name in ("median", "p5", "p95")]
+        results = [f"{summary[name]:.4g}" for name in ("median", "p5", "p95")]
         case = [record[name] for name in ("what", "way", "bytes", "count")]
-        report.row(*case, *figures, summary["count"])
+        report.row(*case, *results, summary["count"])
 
 
 def check(report, results):

@@ -67,7 +67,7 @@ class Mpi:
         return {**self.environment, "CAUSEWAY_COMM_EXPLAIN": "1", **apart}
 
 
-class Figures:
+class Results:
     """Medians of `causeway bench mpi`."""
 
     def __init__(self):
@@ -102,7 +102,7 @@ class Figures:
 
 
 def worse(quantity, value, other):
-    """By how much a figure is worse than another one, as a share: negative where it is better."""
+    """By how much a result is worse than another one, as a share: negative where it is better."""
     return value / other - 1 if quantity == "latency" else other / value - 1
 
 
@@ -121,14 +121,14 @@ def at_most(factor):
     return lambda value, beside: value <= factor * beside
 
 
-def check_choice(figures, gpu, place, memory, quantity):
+def check_choice(results, gpu, place, memory, quantity):
     """How many sizes were compared, and where the scheduler's choice is more than 5 %, and 0.3 us, behind the
     best channel alone. Short messages go with the MPI by choice, and by the channel where it is forced."""
     misses, compared = [], 0
     for size in SIZES:
-        chosen = figures.get(gpu, place, "auto", quantity, memory, size)
+        chosen = results.get(gpu, place, "auto", quantity, memory, size)
         alone = {
-            channel: figures.get(gpu, place, channel, quantity, memory, size)
+            channel: results.get(gpu, place, channel, quantity, memory, size)
             for channel in ("ipc", "vmm", "staged")
         }
         alone = {channel: value for channel, value in alone.items() if value is not None}
@@ -143,12 +143,12 @@ def check_choice(figures, gpu, place, memory, quantity):
     return compared, misses
 
 
-def check_ratio(figures, name, one, other, sizes, good):
-    """Where a figure is not as good as it must be beside another one. Both are the first words of
-    `Figures.get`; `good` says by both values whether it is."""
+def check_ratio(results, name, one, other, sizes, good):
+    """Where a result is not as good as it must be beside another one. Both are the first words of
+    `Results.get`; `good` says by both values whether it is."""
     misses, compared = [], 0
     for size in sizes:
-        value, beside = figures.get(*one, size), figures.get(*other, size)
+        value, beside = results.get(*one, size), results.get(*other, size)
         if value is None or beside is None:
             continue
         compared += 1
@@ -157,18 +157,18 @@ def check_ratio(figures, name, one, other, sizes, good):
     return compared, misses
 
 
-def requirements(figures):
+def requirements(results):
     """What must hold: sentences, how many sizes were compared, and where it does not hold."""
-    for gpu in figures.checked():
+    for gpu in results.checked():
         for memory in ("gpu", "exportable"):
             for quantity in ("latency", "bandwidth"):
                 for place in ("same", "isolated"):
                     text = f"{gpu}, {place}, {memory}, {quantity}: chosen within 5 % or 0.3 us of the best"
-                    yield text, *check_choice(figures, gpu, place, memory, quantity)
+                    yield text, *check_choice(results, gpu, place, memory, quantity)
                 apart, near = ((gpu, place, "auto", quantity, memory) for place in ("isolated", "same"))
                 if memory == "exportable":
                     text = f"{gpu}, {memory}, {quantity}: isolated within 5 % of one place"
-                    yield text, *check_ratio(figures, "in one place", apart, near, SIZES, close(quantity))
+                    yield text, *check_ratio(results, "in one place", apart, near, SIZES, close(quantity))
         large = [size for size in SIZES if size >= LARGE]
         for place, memory, share in (
             ("same", "exportable", 0.95),
@@ -178,17 +178,17 @@ def requirements(figures):
             copies = (gpu, "same", "auto", "copy_bandwidth", memory)
             messages = (gpu, place, "auto", "bandwidth", memory)
             text = f"{gpu}, {place}, {memory}, from {LARGE // MIB} MiB: at least {share} of bare copies"
-            yield text, *check_ratio(figures, "bare copies", messages, copies, large, at_least(share))
+            yield text, *check_ratio(results, "bare copies", messages, copies, large, at_least(share))
         for memory in ("gpu", "exportable"):
             ours = (gpu, "same", "auto", "latency", memory)
             copies = (gpu, "same", "auto", "copy_latency", memory)
             text = f"{gpu}, {memory}: 8 B take at most 1.3 x a bare copy"
-            yield text, *check_ratio(figures, "a bare copy", ours, copies, [8], at_most(1.3))
+            yield text, *check_ratio(results, "a bare copy", ours, copies, [8], at_most(1.3))
             for place in ("same", "isolated"):
                 ours = (gpu, place, "auto", "latency", memory)
                 theirs = (gpu, place, "none", "latency", memory)
                 text = f"{gpu}, {place}, {memory}: latency below UCX's"
-                yield text, *check_ratio(figures, "UCX", ours, theirs, SIZES, at_most(1))
+                yield text, *check_ratio(results, "UCX", ours, theirs, SIZES, at_most(1))
 
 
 def check_all(report, requirements):
@@ -239,7 +239,7 @@ def first(errors, count=6):
 
 
 def measure(session, mpi, name, words, extra, seconds, kinds="latency,bandwidth,copy"):
-    """One run of `causeway bench mpi`; its figures, if it has brought any."""
+    """One run of `causeway bench mpi`; its results, if it has brought any."""
     report = session.report
     folder = report.folder / "mpi" / name.replace(" ", "-")
     path = folder / "mpi.json"
@@ -270,10 +270,10 @@ def measure_if_selected(session, mpi, name, words, extra, seconds):
     return measure(session, mpi, name, words, extra, seconds) if session.is_selected(name) else None
 
 
-def keep(session, figures, name, document):
+def keep(session, results, name, document):
     """Keeps what was measured, under the name of native runs."""
     if document:
-        figures.add(document, None if name == "server" else name)
+        results.add(document, None if name == "server" else name)
         session.report.data.setdefault("mpi", {})[name] = document
 
 
@@ -281,7 +281,7 @@ def run_mpi(session):
     """Messages that arrive and requirements that are met have passed."""
     report = session.report
     mpi = Mpi()
-    figures = Figures()
+    results = Results()
     with started() if session.native else contextlib.nullcontext(({}, None)) as (mps, why_not):
         if why_not:
             report.skipped("MPS", why_not)
@@ -293,12 +293,12 @@ def run_mpi(session):
             channels = "auto,none" if mps and name == NATIVE else "auto,ipc,vmm,staged,none"
             words = ["--native", "--channel", channels]
             seconds = BESIDE_S if mps and name == NATIVE else NATIVE_S
-            keep(session, figures, name, measure_if_selected(session, mpi, name, words, extra, seconds))
+            keep(session, results, name, measure_if_selected(session, mpi, name, words, extra, seconds))
     session.server.revive()
     words = ["--on", session.server.address, "--via", ",".join(session.modules)]
     words += ["--channel", "auto,vmm,staged"]
-    keep(session, figures, "server", measure_if_selected(session, mpi, "server", words, {}, SERVER_S))
+    keep(session, results, "server", measure_if_selected(session, mpi, "server", words, {}, SERVER_S))
     report.line()
     report.line("What must hold, by medians.")
-    check_all(report, requirements(figures))
+    check_all(report, requirements(results))
     session.report_deaths()

@@ -20,8 +20,8 @@ from gpu_test.parts.mpi import (
     LARGE,
     MIB,
     SIZES,
-    Figures,
     Mpi,
+    Results,
     at_least,
     at_most,
     check_all,
@@ -51,60 +51,60 @@ SHORT_SIZES = [8, KIB, 4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB]
 NCCL_BETWEEN_GPUS = {"NCCL_P2P_LEVEL": "SYS", "NCCL_CUMEM_HOST_ENABLE": "0"}
 
 
-def requirements(figures):
+def requirements(results):
     """What must hold of messages: sentences, how many sizes were compared, and where it does not hold."""
     for memory in ("gpu", "exportable"):
         copies = (NATIVE, "same", "auto", "copy_bandwidth", memory)
         for place in ("same", "isolated"):
             for quantity in ("latency", "bandwidth", "bidirectional"):
                 text = f"{place}, {memory}, {quantity}: chosen within 5 % or 0.3 us of the best"
-                yield text, *check_choice(figures, NATIVE, place, memory, quantity)
+                yield text, *check_choice(results, NATIVE, place, memory, quantity)
             rate = (NATIVE, place, "auto", "bandwidth", memory)
             large = [size for size in SIZES if size >= LARGE]
             text = f"{place}, {memory}, from 16 MiB: at least {SHARE_LARGE} of a copy from GPU to GPU"
-            yield text, *check_ratio(figures, "a copy", rate, copies, large, at_least(SHARE_LARGE))
+            yield text, *check_ratio(results, "a copy", rate, copies, large, at_least(SHARE_LARGE))
             ours, theirs = ((NATIVE, place, way, "latency", memory) for way in ("auto", "none"))
             text = f"{place}, {memory}: latency below UCX's"
-            yield text, *check_ratio(figures, "UCX", ours, theirs, SIZES, at_most(1))
+            yield text, *check_ratio(results, "UCX", ours, theirs, SIZES, at_most(1))
     near, apart = ((NATIVE, place, "auto", "bandwidth", "exportable") for place in ("same", "isolated"))
     text = "exportable, bandwidth: isolated within 5 % of one place"
-    yield text, *check_ratio(figures, "in one place", apart, near, SIZES, close("bandwidth"))
+    yield text, *check_ratio(results, "in one place", apart, near, SIZES, close("bandwidth"))
     near, apart = ((NATIVE, place, "auto", "latency", "exportable") for place in ("same", "isolated"))
     text = "exportable, latency: isolated within 5 % of one place"
-    yield text, *check_ratio(figures, "in one place", apart, near, SIZES, close("latency"))
+    yield text, *check_ratio(results, "in one place", apart, near, SIZES, close("latency"))
     bounced = [size for size in SIZES if size >= 256 * KIB]
     rate, copies = (
         (NATIVE, place, "auto", quantity, "gpu")
         for place, quantity in (("isolated", "bandwidth"), ("same", "copy_bandwidth"))
     )
     text = f"isolated, gpu, from 256 KiB: at least {SHARE_BOUNCED} of a copy from GPU to GPU"
-    yield text, *check_ratio(figures, "a copy", rate, copies, bounced, at_least(SHARE_BOUNCED))
+    yield text, *check_ratio(results, "a copy", rate, copies, bounced, at_least(SHARE_BOUNCED))
 
 
 def run_messages(session, mpi):
     """Two ranks with a GPU each, by every channel and by choice, in one place and isolated."""
-    figures = Figures()
+    results = Results()
     try_messages(session, mpi, None)
     kinds = "latency,bandwidth,bidirectional,copy"
     arguments = ["--native", "--channel", "auto,ipc,vmm,staged,none"]
     if session.native:
         seconds = int(min(MESSAGES_S, session.limit_s))
-        keep(session, figures, NATIVE, measure(session, mpi, NATIVE, arguments, {}, seconds, kinds))
+        keep(session, results, NATIVE, measure(session, mpi, NATIVE, arguments, {}, seconds, kinds))
         pairs = ["--native", "--channel", "auto,none", "--pairs", "2"]
         with started() as (mps, why_not):
             if why_not:
                 session.report.skipped("two pairs", why_not)
             else:
                 name = "two pairs"
-                keep(session, Figures(), name, measure(session, mpi, name, pairs, mps, SERVER_S, "bandwidth"))
-    check_all(session.report, requirements(figures))
+                keep(session, Results(), name, measure(session, mpi, name, pairs, mps, SERVER_S, "bandwidth"))
+    check_all(session.report, requirements(results))
 
 
 def run_on(session, mpi, name, addresses):
     """Messages between ranks whose GPUs are those of servers."""
     arguments = ["--on", ",".join(addresses), "--via", ",".join(session.modules)]
     arguments += ["--channel", "auto,vmm,staged"]
-    keep(session, Figures(), name, measure(session, mpi, name, arguments, {}, SERVER_S))
+    keep(session, Results(), name, measure(session, mpi, name, arguments, {}, SERVER_S))
 
 
 def nccl_rates(session):
@@ -163,7 +163,7 @@ def run_nccl_pair(session, name, settings):
 
 
 def run_collectives(session, mpi):
-    """Collective calls of two ranks with a GPU each, beside NCCL's, whose figures it gives."""
+    """Collective calls of two ranks with a GPU each, beside NCCL's, whose results it gives."""
     report = session.report
     report.table(calls=52, outcome=60)
     collectives.try_calls(session, mpi, {}, 2)
@@ -271,7 +271,7 @@ def run_kernels(session):
     for kind in ("latency", "barrier", "rate", "calls", "stencil", "bandwidth", "flight", "energy"):
         device.measure(session, kind, ["--devices", "2", *device.measuring()])
         session.report.save()
-    beside.run_nvshmem(session, beside.direct_figures(session.report))
+    beside.run_nvshmem(session, beside.direct_results(session.report))
 
 
 def run_two_gpus(session):

@@ -3,7 +3,7 @@ what is required.
 
 Machines are shared and their speed varies from minute to minute, so each piece of the yardstick runs natively
 and at once after it remotely, over each module, and pieces are repeated in such rounds while time is left. A
-figure is the median over its rounds."""
+metric is the median over its rounds."""
 
 import importlib.util
 import statistics
@@ -18,7 +18,7 @@ PIECE_LIMIT_S = 120
 
 FOLDER = BUNDLE / "yardstick"
 
-# How many rounds each piece gets: as many as its figures need to be trusted, and for a short look. Pieces
+# How many rounds each piece gets: as many as its metrics need to be trusted, and for a short look. Pieces
 # with no requirement run last, once; `start` takes the median of three processes by itself.
 ROUNDS = {
     "launch": (7, 3),
@@ -40,7 +40,7 @@ TORCH_PARTS = ["gpt_train", "gpt_generate", "conv_train", "start", "h2d"]
 
 
 class Piece:
-    """A command of the yardstick that prints figures, each as `name value unit`."""
+    """A command of the yardstick that prints metrics, each as `name value unit`."""
 
     def __init__(self, name, program, command, quick, environment=None):
         self.title = f"{program} {name}"
@@ -54,7 +54,7 @@ class Piece:
         """How much of what is wanted has been run."""
         return self.rounds / self.required
 
-    def run(self, session, figures, deadline):
+    def run(self, session, metrics, deadline):
         """Runs one round."""
         start = time.monotonic()
         for way, wrap in session.paths_by_module():
@@ -70,18 +70,18 @@ class Piece:
                 fields = line.split()
                 if len(fields) == 3 and not line.startswith("#"):
                     of_this_run[fields[0]] = float(fields[1])
-                    figures.add(way, fields[0], float(fields[1]), fields[2])
+                    metrics.add(way, fields[0], float(fields[1]), fields[2])
                 elif line.startswith(("# FAIL", "# WRONG")):
                     session.report.line(f"{self.title}, {way}: {line[2:]}")
             if "start_to_first_tensor" in of_this_run:
                 without_import = of_this_run["start_to_first_tensor"] - of_this_run["start_import_torch"]
-                figures.add(way, requirements.START_WITHOUT_IMPORT, without_import, "ms")
+                metrics.add(way, requirements.START_WITHOUT_IMPORT, without_import, "ms")
         self.rounds += 1
         self.seconds = time.monotonic() - start
 
 
-class Figures:
-    """All values of all figures, in the order in which they were first seen."""
+class Metrics:
+    """All values of all metrics, in the order in which they were first seen."""
 
     def __init__(self):
         self.units = {}
@@ -93,18 +93,18 @@ class Figures:
         self.values.setdefault(name, {}).setdefault(way, []).append(value)
 
     def of(self, name, way):
-        """The values of one figure."""
+        """The values of one metric."""
         return self.values.get(name, {}).get(way, [])
 
     def median(self, name, way):
-        """One number for a figure; verdicts count as their worst."""
+        """One number for a metric; verdicts count as their worst."""
         values = self.of(name, way)
         if not values:
             return None
         return min(values) if self.units[name] == "bool" else statistics.median(values)
 
     def cell(self, name, way):
-        """A figure with its spread, for people."""
+        """A metric with its spread, for people."""
         values, median = self.of(name, way), self.median(name, way)
         if median is None:
             return "-"
@@ -118,19 +118,19 @@ class Figures:
         return f"{remote / native:.3f}" if native and remote is not None else "-"
 
 
-def write_requirements(report, figures, modules):
+def write_requirements(report, metrics, modules):
     """A table of what must hold over each module."""
     report.line()
     report.line("What must hold. Medians; in brackets the spread and the number of runs.")
     for module in modules:
-        report.table(**{"figure": 32, "native": 34, module: 34, "ratio": 7, "required": 32, "verdict": 8})
+        report.table(**{"metric": 32, "native": 34, module: 34, "ratio": 7, "required": 32, "verdict": 8})
         for requirement in requirements.BY_MODULE[module]:
-            name = requirement.figure
-            if not figures.of(name, module):
+            name = requirement.metric
+            if not metrics.of(name, module):
                 continue
-            verdict = requirement.verdict(figures.of(name, "native"), figures.of(name, module))
-            native, remote = figures.cell(name, "native"), figures.cell(name, module)
-            report.row(name, native, remote, figures.ratio(name, module), requirement.text, verdict)
+            verdict = requirement.verdict(metrics.of(name, "native"), metrics.of(name, module))
+            native, remote = metrics.cell(name, "native"), metrics.cell(name, module)
+            report.row(name, native, remote, metrics.ratio(name, module), requirement.text, verdict)
             if verdict == "unknown":
                 report.skipped(f"{name}, {module}", "there is nothing to compare with")
             else:
@@ -138,16 +138,16 @@ def write_requirements(report, figures, modules):
                 report.check(f"{name}, {module}", None if verdict == "met" else problem)
 
 
-def write_others(report, figures, modules):
-    """A table of the figures of which nothing is required."""
+def write_others(report, metrics, modules):
+    """A table of the metrics of which nothing is required."""
     report.line()
-    report.line("Other figures.")
+    report.line("Other metrics.")
     columns = dict.fromkeys(("native", *modules), 34)
-    report.table(figure=34, **columns, unit=9)
-    required = {requirement.figure for module in modules for requirement in requirements.BY_MODULE[module]}
-    for name, unit in figures.units.items():
+    report.table(metric=34, **columns, unit=9)
+    required = {requirement.metric for module in modules for requirement in requirements.BY_MODULE[module]}
+    for name, unit in metrics.units.items():
         if name not in required:
-            report.row(name, *(figures.cell(name, way) for way in columns), unit)
+            report.row(name, *(metrics.cell(name, way) for way in columns), unit)
 
 
 def pieces(session):
@@ -168,23 +168,23 @@ def pieces(session):
 
 def run_yardstick(session):
     """Every piece once, then again those that work, the ones furthest from their number of rounds first,
-    while there is time. Commands that succeed and required figures that are met have passed."""
+    while there is time. Commands that succeed and required metrics that are met have passed."""
     report = session.report
     required = [piece for piece in pieces(session) if session.is_selected(piece.title) and piece.required > 0]
     deadline = time.monotonic() + session.limit_s
-    figures = Figures()
+    metrics = Metrics()
     while not session.interrupted():
         left = deadline - time.monotonic()
         unfinished = [piece for piece in required if piece.rounds < piece.required and not piece.failed]
         ready = [piece for piece in unfinished if piece.seconds * 1.2 < left]
         if not ready or left < 0:
             break
-        min(ready, key=Piece.share).run(session, figures, deadline)
+        min(ready, key=Piece.share).run(session, metrics, deadline)
     never = [piece.title for piece in required if piece.rounds == 0]
     for title in never:
         report.failed(title, "not run, the part's time was up")
     if never:
         report.line(f"FAIL not run, the part's time was up: {', '.join(never)}")
-    write_requirements(report, figures, session.modules)
-    write_others(report, figures, session.modules)
-    report.data["yardstick"] = {"units": figures.units, "values": figures.values}
+    write_requirements(report, metrics, session.modules)
+    write_others(report, metrics, session.modules)
+    report.data["yardstick"] = {"units": metrics.units, "values": metrics.values}

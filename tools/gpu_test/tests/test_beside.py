@@ -15,7 +15,7 @@ from gpu_test.report import Report
 SEED = random.randrange(1 << 30)
 
 
-class Figures(unittest.TestCase):
+class Results(unittest.TestCase):
     def test_medians_are_those_of_each_case_whatever_the_order(self):
         drawn = random.Random(SEED)
         cases = {("latency", "nvshmem", 8, 1, "us"): None, ("jacobi", "MPI", 16, 1024, "us"): None}
@@ -26,17 +26,17 @@ class Figures(unittest.TestCase):
             what, way, size, count, unit = case
             lines += [f"row\t{what}\t{way}\t{size}\t{count}\t{value!r}\t{unit}" for value in values]
         drawn.shuffle(lines)
-        figures, skipped = beside.medians("\n".join(lines))
-        self.assertEqual(figures, cases, f"seed {SEED}")
+        results, skipped = beside.medians("\n".join(lines))
+        self.assertEqual(results, cases, f"seed {SEED}")
         self.assertEqual(skipped, ["jacobi by NCCL: no libnccl"])
 
-    def test_direct_figures_are_the_native_ones(self):
+    def test_direct_results_are_the_native_ones(self):
         def record(way, median):
             return {"what": "latency", "way": way, "bytes": 8, "count": 1, "summary": {"median": median}}
 
         report = mock.Mock(data={"device": {"latency native": [record("direct", 2), record("proxy", 5)]}})
         report.data["device"]["latency remote"] = [record("direct", 9)]
-        self.assertEqual(beside.direct_figures(report), {("latency", 8, 1): 2})
+        self.assertEqual(beside.direct_results(report), {("latency", 8, 1): 2})
 
     def test_what_sending_adds_is_told(self):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:

@@ -17,7 +17,7 @@ from gpu_test.parts.python import Pair, difference, result_of
 from gpu_test.parts.servers import rates
 from gpu_test.parts.shares import problem_of
 from gpu_test.parts.suites import in_sample_order
-from gpu_test.parts.yardstick import Figures
+from gpu_test.parts.yardstick import Metrics
 from gpu_test.report import Report
 
 
@@ -146,12 +146,12 @@ class Figured(unittest.TestCase):
         self.assertEqual(requirements.at_least_times("x", 0.5).verdict([4], [1]), "MISSED")
 
     def test_a_verdict_counts_as_its_worst(self):
-        figures = Figures()
+        metrics = Metrics()
         for value in (1, 0, 1):
-            figures.add("tcp", "all_correct", value, "bool")
-            figures.add("tcp", "time", value, "us")
-        self.assertEqual((figures.median("all_correct", "tcp"), figures.median("time", "tcp")), (0, 1))
-        self.assertEqual(figures.ratio("time", "tcp"), "-")
+            metrics.add("tcp", "all_correct", value, "bool")
+            metrics.add("tcp", "time", value, "us")
+        self.assertEqual((metrics.median("all_correct", "tcp"), metrics.median("time", "tcp")), (0, 1))
+        self.assertEqual(metrics.ratio("time", "tcp"), "-")
 
 
 class Bench(unittest.TestCase):
@@ -164,32 +164,32 @@ class Bench(unittest.TestCase):
             )
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
             report = Report(pathlib.Path(folder))
-            report.table(figure=52, module=6, required=36, measured=14, verdict=8)
+            report.table(metric=52, module=6, required=36, measured=14, verdict=8)
             check = Checker(report, results, None)
             check_all(check, ["shm"])
             report.file.close()
         self.assertEqual(report.counts(), (1, 1))
-        verdicts = {row["figure"]: row["verdict"] for row in check.rows}
+        verdicts = {row["metric"]: row["verdict"] for row in check.rows}
         self.assertEqual(verdicts["pinned copy to the device, 16 MiB"], "met")
         self.assertEqual(verdicts["pinned copy to the device, 64 MiB"], "MISSED")
         self.assertEqual(verdicts["launch, synchronise"], "unknown")
 
 
 class Messages(unittest.TestCase):
-    def figures(self, rows):
-        figures = mpi.Figures()
-        figures.medians = {("native", *key): value for key, value in rows.items()}
-        return figures
+    def results(self, rows):
+        results = mpi.Results()
+        results.medians = {("native", *key): value for key, value in rows.items()}
+        return results
 
-    def verdicts(self, figures):
-        return {text: misses for text, compared, misses in mpi.requirements(figures) if compared}
+    def verdicts(self, results):
+        return {text: misses for text, compared, misses in mpi.requirements(results) if compared}
 
     def test_the_choice_is_compared_with_the_best_channel_alone(self):
         alone = {("same", channel, "latency", "gpu", 8): value for channel, value in (("vmm", 9), ("ipc", 5))}
         for chosen, missed in ((5.29, 0), (5.31, 1)):
-            figures = self.figures(alone | {("same", "auto", "latency", "gpu", 8): chosen})
-            self.assertEqual(mpi.check_choice(figures, "native", "same", "gpu", "latency")[0], 1)
-            self.assertEqual(len(mpi.check_choice(figures, "native", "same", "gpu", "latency")[1]), missed)
+            results = self.results(alone | {("same", "auto", "latency", "gpu", 8): chosen})
+            self.assertEqual(mpi.check_choice(results, "native", "same", "gpu", "latency")[0], 1)
+            self.assertEqual(len(mpi.check_choice(results, "native", "same", "gpu", "latency")[1]), missed)
 
     def test_rates_and_times_are_judged_the_right_way_round(self):
         size = 16 * MIB
@@ -201,7 +201,7 @@ class Messages(unittest.TestCase):
             ("same", "none", "latency", "gpu", 8): 4,
             ("same", "auto", "copy_latency", "gpu", 8): 2,
         }
-        verdicts = self.verdicts(self.figures(rows))
+        verdicts = self.verdicts(self.results(rows))
         text = "native, {}, exportable, from 16 MiB: at least 0.95 of bare copies"
         self.assertEqual(verdicts[text.format("same")], [])
         self.assertEqual(len(verdicts[text.format("isolated")]), 1)
@@ -215,10 +215,10 @@ class Messages(unittest.TestCase):
     def test_without_mps_nothing_is_judged_where_there_is_mps(self):
         row = ("same", "auto", "latency", "gpu", 8)
         copy = ("same", "auto", "copy_latency", "gpu", 8)
-        figures = self.figures({row: 160, copy: 10})
-        self.assertEqual(len(self.verdicts(figures)), 1)
-        figures.medians |= {("native under MPS", *key[1:]): 12 for key in list(figures.medians)}
-        verdicts = self.verdicts(figures)
+        results = self.results({row: 160, copy: 10})
+        self.assertEqual(len(self.verdicts(results)), 1)
+        results.medians |= {("native under MPS", *key[1:]): 12 for key in list(results.medians)}
+        verdicts = self.verdicts(results)
         self.assertEqual(verdicts, {"native under MPS, gpu: 8 B take at most 1.3 x a bare copy": []})
 
     def test_two_gpus_are_judged_by_copies_between_them(self):
@@ -230,7 +230,7 @@ class Messages(unittest.TestCase):
             ("isolated", "auto", "latency", "gpu", 8): 16,
             ("isolated", "none", "latency", "gpu", 8): 15,
         }
-        found = two_gpus.requirements(self.figures(rows))
+        found = two_gpus.requirements(self.results(rows))
         misses = {text: misses for text, compared, misses in found if compared}
         self.assertEqual(misses["same, gpu, from 16 MiB: at least 0.95 of a copy from GPU to GPU"], [])
         self.assertEqual(

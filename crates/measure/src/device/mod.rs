@@ -10,7 +10,7 @@
 //! | `results` | Results of communicating kernels on every target |
 //! | `requirements` | Requirements on communicating kernels, and whether they are satisfied |
 //! | `report` | Report of communicating kernels: a table for each kind of figure, with a column for each way on each target; what must hold, as a table; CSV and JSON |
-//! | `plots` | Plots of communicating kernels: a figure for each question, with a line for each way on each target |
+//! | `plots` | Plots of communicating kernels: a plot for each question, with a line for each way on each target |
 
 pub mod case;
 pub mod plots;

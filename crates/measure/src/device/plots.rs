@@ -1,10 +1,10 @@
-//! Plots of communicating kernels: a figure for each question, with a line for each way on each target.
+//! Plots of communicating kernels: a plot for each question, with a line for each way on each target.
 
 use super::case::{Case, What};
 use super::results::{Column, Run, columns};
 use crate::files;
 use crate::jobs::Record;
-use crate::plot::{Axis, Figure, Panel};
+use crate::plot::{Axis, Panel, Plot};
 
 /// What lies on the horizontal axis.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ enum XAxis {
 type Drawn<'a> = (&'a str, &'a str, &'a [(What, XAxis)]);
 
 /// The pictures of a run: those of what was measured.
-pub fn plots(run: &Run) -> Vec<Figure> {
+pub fn plots(run: &Run) -> Vec<Plot> {
     let drawn: [Drawn<'_>; 9] = [
         ("device-latency", "Ping-pong between kernels, one way", &[(What::Latency, XAxis::Bytes)]),
         ("device-flight", "Time of a put, by messages in flight", &[(What::Flight, XAxis::Bytes)]),
@@ -39,14 +39,14 @@ pub fn plots(run: &Run) -> Vec<Figure> {
         ("device-stencil", "Step of a 3-D stencil of two ranks", &[(What::Stencil, XAxis::Count)]),
         ("device-energy", "Energy of the GPU for a message", &[(What::Energy, XAxis::Bytes)]),
     ];
-    let figure = |(name, title, kinds): Drawn<'_>| {
+    let plot = |(name, title, kinds): Drawn<'_>| {
         let paths = columns(run, kinds.iter().flat_map(|(what, _)| run.of(*what)));
         let panels = kinds.iter().flat_map(|(what, x_axis)| panels(run, *what, *x_axis, &paths)).collect();
         let legend = paths.into_iter().map(|column| column.name).collect();
         let caption = files::caption(&run.version, &run.date, &run.machine, None);
-        Figure::new(name, title.to_owned(), caption, legend, panels)
+        Plot::new(name, title.to_owned(), caption, legend, panels)
     };
-    drawn.into_iter().filter_map(figure).collect()
+    drawn.into_iter().filter_map(plot).collect()
 }
 
 fn panels(run: &Run, what: What, x_axis: XAxis, paths: &[Column]) -> Vec<Panel> {
@@ -85,11 +85,11 @@ fn panel(
     let mut values: Vec<u64> = records.iter().map(|record| value(record)).collect();
     values.sort_unstable();
     values.dedup();
-    let figure = |at, number: usize| {
+    let summary = |at, number: usize| {
         let found = records.iter().find(|record| paths[number].has(record) && value(record) == at);
         found.map(|record| record.summary)
     };
-    let panel = Panel::by_size(title, what.unit(), &values, paths.len(), figure)?;
+    let panel = Panel::by_size(title, what.unit(), &values, paths.len(), summary)?;
     Some(match (x_axis, what.counted()) {
         (XAxis::Count, Some(counted)) => Panel { x: Axis::counts(counted, values.iter().copied()), ..panel },
         _ => panel,

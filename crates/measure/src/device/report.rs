@@ -111,14 +111,14 @@ pub fn write(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, FilesError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::results::tests::{figure, run_of};
+    use crate::device::results::tests::{result, run_of};
 
     fn example() -> Run {
         let mut lines = Vec::new();
         for what in What::ALL {
             for (way, factor) in [("direct", 1.0), ("proxy, host memory", 2.0)] {
                 for (bytes, count) in [(8, 1), (8, 2), (4096, 8)] {
-                    lines.push(figure(what, way, bytes, count, factor * count as f64));
+                    lines.push(result(what, way, bytes, count, factor * count as f64));
                 }
             }
         }

@@ -168,7 +168,7 @@ impl Checker<'_> {
 mod tests {
     use super::*;
     use crate::device::case::Case;
-    use crate::device::results::tests::{figure, run_of};
+    use crate::device::results::tests::{result, run_of};
     use crate::jobs::Line;
 
     /// What is met of figures, by what it is about.
@@ -183,18 +183,18 @@ mod tests {
     fn each_limit_is_met_on_one_side_and_missed_on_the_other() {
         let at = |scale: f64| {
             met(vec![
-                figure(What::Latency, TO_GPU, 8, 1, 3.5 * scale),
-                figure(What::Latency, TO_HOST, 8, 1, 3.5 * scale),
-                figure(What::Latency, "direct", 8, 1, 2.0 * scale),
-                figure(What::Barrier, "direct", 8, 2, 4.0 * scale),
-                figure(What::RateByThreads, "proxy, eight queues", 8, 32, 1.0),
-                figure(What::RateByBlocks, "proxy, eight queues", 8, 8, 10.0 / scale),
-                figure(What::VerbsPost, "threads, rings in host memory", 8, 1, 700.0 * scale),
-                figure(What::VerbsPost, "threads, rings in GPU memory", 8, 1, 700.0 * scale),
-                figure(What::VerbsRate, "queue pair a block, rings in GPU memory", 8, 4096, 50.0 / scale),
-                figure(What::Bandwidth, "direct", 1 << 28, 1, 10.0),
-                figure(What::Bandwidth, "direct", 1 << 28, 132, 900.0 / scale),
-                figure(What::Bandwidth, "device copy", 1 << 28, 1, 1000.0),
+                result(What::Latency, TO_GPU, 8, 1, 3.5 * scale),
+                result(What::Latency, TO_HOST, 8, 1, 3.5 * scale),
+                result(What::Latency, "direct", 8, 1, 2.0 * scale),
+                result(What::Barrier, "direct", 8, 2, 4.0 * scale),
+                result(What::RateByThreads, "proxy, eight queues", 8, 32, 1.0),
+                result(What::RateByBlocks, "proxy, eight queues", 8, 8, 10.0 / scale),
+                result(What::VerbsPost, "threads, rings in host memory", 8, 1, 700.0 * scale),
+                result(What::VerbsPost, "threads, rings in GPU memory", 8, 1, 700.0 * scale),
+                result(What::VerbsRate, "queue pair a block, rings in GPU memory", 8, 4096, 50.0 / scale),
+                result(What::Bandwidth, "direct", 1 << 28, 1, 10.0),
+                result(What::Bandwidth, "direct", 1 << 28, 132, 900.0 / scale),
+                result(What::Bandwidth, "device copy", 1 << 28, 1, 1000.0),
             ])
         };
         assert_eq!((at(0.99).len(), at(1.01).len()), (9, 9));
@@ -207,8 +207,8 @@ mod tests {
     fn a_verdict_is_about_the_windows_that_it_names() {
         let of = |to_gpu, to_host| {
             let found = met(vec![
-                figure(What::Latency, TO_GPU, 8, 1, to_gpu),
-                figure(What::Latency, TO_HOST, 8, 1, to_host),
+                result(What::Latency, TO_GPU, 8, 1, to_gpu),
+                result(What::Latency, TO_HOST, 8, 1, to_host),
             ]);
             found
                 .iter()
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_stencil_is_compared_with_what_is_measured_beside_it() {
-        let step = |way, time| figure(What::Stencil, way, 4096, 1 << 20, time);
+        let step = |way, time| result(What::Stencil, way, 4096, 1 << 20, time);
         let of = |time| {
             met(vec![
                 step("by the kernel", time),
@@ -242,7 +242,7 @@ mod tests {
             ["direct", "proxy", "chosen"]
                 .into_iter()
                 .zip([direct, proxy, chosen])
-                .map(|(way, time)| figure(What::Flight, way, bytes, 8, time))
+                .map(|(way, time)| result(What::Flight, way, bytes, 8, time))
                 .collect::<Vec<_>>()
         };
         let judged = |cases: &[Vec<Line<Case>>]| {

@@ -72,11 +72,11 @@ pub(super) mod tests {
     use crate::job::Outcome;
     use crate::jobs::{Line, measure, tests::order};
 
-    pub fn figure(what: What, way: &str, bytes: u64, count: u64, figure: f64) -> Line<Case> {
-        Line::Figure(Case { what, way: way.to_owned(), bytes, count }, figure, String::new())
+    pub fn result(what: What, way: &str, bytes: u64, count: u64, value: f64) -> Line<Case> {
+        Line::Result(Case { what, way: way.to_owned(), bytes, count }, value, String::new())
     }
 
-    /// One target with these figures, in one run.
+    /// One target with these results, in one run.
     pub fn run_of(lines: Vec<Line<Case>>) -> Run {
         let job = |_| Outcome { rows: lines.clone(), error: None };
         measure(order(&["native"], &ByName {}, 1), job, |_| {})
@@ -84,8 +84,8 @@ pub(super) mod tests {
 
     #[test]
     fn records_of_a_kind_are_in_the_order_of_bytes_and_counts() {
-        let at = |bytes, count| figure(What::Flight, "direct", bytes, count, bytes as f64);
-        let run = run_of(vec![at(64, 8), at(8, 8), at(8, 1), figure(What::Post, "direct", 8, 1, 5.0)]);
+        let at = |bytes, count| result(What::Flight, "direct", bytes, count, bytes as f64);
+        let run = run_of(vec![at(64, 8), at(8, 8), at(8, 1), result(What::Post, "direct", 8, 1, 5.0)]);
         let cells: Vec<_> =
             run.of(What::Flight).map(|record| (record.case.bytes, record.case.count)).collect();
         assert_eq!(cells, [(8, 1), (8, 8), (64, 8)]);
@@ -100,24 +100,24 @@ pub(super) mod tests {
 pub fn read(line: &str) -> Result<Option<Line<Case>>, BadRow> {
     let fields: Vec<_> = line.split('\t').collect();
     match fields.as_slice() {
-        ["row", rest @ ..] => figure(rest).map(Some).ok_or_else(|| BadRow(line.to_owned())),
+        ["row", rest @ ..] => result(rest).map(Some).ok_or_else(|| BadRow(line.to_owned())),
         ["skipped", what, why] => Ok(Some(Line::Skipped(format!("{what}: {why}")))),
         _ => Ok(None),
     }
 }
 
-fn figure(fields: &[&str]) -> Option<Line<Case>> {
-    let &[what, way, bytes, count, figure, unit] = fields else { return None };
+fn result(fields: &[&str]) -> Option<Line<Case>> {
+    let &[what, way, bytes, count, value, unit] = fields else { return None };
     let case = Case {
         what: What::named(what)?,
         way: way.to_owned(),
         bytes: bytes.parse().ok()?,
         count: count.parse().ok()?,
     };
-    let figure: f64 = figure.parse().ok()?;
+    let value: f64 = value.parse().ok()?;
     // The counter of energy may not move in a short run.
-    let is_sound = figure.is_finite() && figure >= 0.0 && unit == case.what.unit();
-    is_sound.then(|| Line::Figure(case, figure, String::new()))
+    let is_sound = value.is_finite() && value >= 0.0 && unit == case.what.unit();
+    is_sound.then(|| Line::Result(case, value, String::new()))
 }
 
 #[cfg(test)]
@@ -125,10 +125,10 @@ mod row_tests {
     use super::*;
 
     #[test]
-    fn figures_and_what_is_skipped_are_read_among_other_lines() {
+    fn results_and_what_is_skipped_are_read_among_other_lines() {
         let line = "row\tflight\tproxy, host memory\t4096\t8\t12.5\tus";
         let case = Case { what: What::Flight, way: "proxy, host memory".into(), bytes: 4096, count: 8 };
-        assert_eq!(read(line), Ok(Some(Line::Figure(case, 12.5, String::new()))));
+        assert_eq!(read(line), Ok(Some(Line::Result(case, 12.5, String::new()))));
         let skipped = Line::Skipped("energy: no NVML".to_owned());
         assert_eq!(read("skipped\tenergy\tno NVML"), Ok(Some(skipped)));
         assert_eq!(read("a row of words"), Ok(None));
@@ -136,7 +136,7 @@ mod row_tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_figure() {
+    fn what_makes_no_sense_is_no_result() {
         for fields in [
             "row\tflight\tproxy\t4096\t8\t12.5",
             "row\tflight\tproxy\t4096\t8\t12.5\tns",

@@ -8,7 +8,7 @@ use super::results::Run;
 use super::results::{Case, What};
 use crate::files::{self, Fields, FilesError};
 use crate::jobs::Record;
-use crate::plot::{Figure, Panel};
+use crate::plot::{Panel, Plot};
 use crate::table::{by_size, heading, significant};
 
 /// All tables.
@@ -52,8 +52,8 @@ fn lines(run: &Run) -> impl Iterator<Item = Fields> {
     })
 }
 
-/// A figure for each quantity, with a panel for each kind of memory.
-fn plots(run: &Run) -> Vec<Figure> {
+/// A plot for each quantity, with a panel for each kind of memory.
+fn plots(run: &Run) -> Vec<Plot> {
     let legend: Vec<_> = run.targets.iter().map(|target| target.name.clone()).collect();
     let compared_with = (run.targets.len() > 1).then_some(0);
     let reference = compared_with.map(|target| run.targets[target].name.as_str());
@@ -61,20 +61,20 @@ fn plots(run: &Run) -> Vec<Figure> {
     let mut quantities: Vec<&str> = parts.iter().map(|what| what.quantity.as_str()).collect();
     quantities.sort_unstable();
     quantities.dedup();
-    let figure = |quantity: &str| {
+    let plot = |quantity: &str| {
         let of_quantity = parts.iter().filter(|what| what.quantity == quantity);
         let panels = of_quantity.filter_map(|what| {
-            let figure = |bytes, target| run.record(&case(what, bytes), target).map(|record| record.summary);
+            let summary = |bytes, target| run.record(&case(what, bytes), target).map(|record| record.summary);
             let title = format!("memory: {}", what.memory);
-            let panel = Panel::by_size(title, &what.unit, &run.sizes(what), run.targets.len(), figure)?;
+            let panel = Panel::by_size(title, &what.unit, &run.sizes(what), run.targets.len(), summary)?;
             Some(Panel { compared_with, ..panel })
         });
         let caption = files::caption(&run.version, &run.date, &run.machine, reference);
         let title = format!("MPI: {}", quantity.replace('_', " "));
         let name = format!("mpi-{}", quantity.replace('_', "-"));
-        Figure::new(&name, title, caption, legend.clone(), panels.collect())
+        Plot::new(&name, title, caption, legend.clone(), panels.collect())
     };
-    quantities.into_iter().filter_map(figure).collect()
+    quantities.into_iter().filter_map(plot).collect()
 }
 
 /// Writes `mpi.csv`, `mpi.json` and the pictures; returns what was written.
@@ -104,7 +104,7 @@ mod tests {
         let (folder, run) = (tempfile::tempdir().unwrap(), example());
         let written = write(folder.path(), &run).unwrap();
         let read = |file: usize| std::fs::read_to_string(&written[file]).unwrap();
-        assert_eq!(written.len(), 2 + 2, "a figure for each quantity");
+        assert_eq!(written.len(), 2 + 2, "a plot for each quantity");
         assert!(
             read(0).starts_with("quantity,unit,memory,bytes,gpu,")
                 && read(0).contains("\"vmm 75, staged 25\"")

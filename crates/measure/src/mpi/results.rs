@@ -43,7 +43,7 @@ impl Run {
         sizes
     }
 
-    /// The targets that have figures of a quantity in a kind of memory.
+    /// The targets that have results of a quantity in a kind of memory.
     pub fn targets_of(&self, what: &What) -> Vec<usize> {
         let is_one = |target| self.records.iter().any(|one| one.target == target && one.case.what == *what);
         (0..self.targets.len()).filter(|target| is_one(*target)).collect()
@@ -64,7 +64,7 @@ pub(super) mod tests {
             }
             let paths = if number == 0 { "vmm 75, staged 25" } else { "staged 100" };
             let row = |quantity, bytes: u64| {
-                Line::Figure(Case { what: what(quantity), bytes }, bytes as f64, paths.to_owned())
+                Line::Result(Case { what: what(quantity), bytes }, bytes as f64, paths.to_owned())
             };
             let rows = ["latency", "copy_latency"].map(|quantity| [row(quantity, 4096), row(quantity, 8)]);
             Outcome { rows: rows.concat(), error: None }
@@ -77,7 +77,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_measured_has_sizes_in_order_and_targets_with_figures() {
+    fn what_was_measured_has_sizes_in_order_and_targets_with_results() {
         let (run, latency) = (example(), what("latency"));
         assert_eq!(run.sizes(&latency), [8, 4096]);
         assert_eq!(run.parts(), [&latency, &what("copy_latency")]);
@@ -85,12 +85,12 @@ pub(super) mod tests {
     }
 }
 
-/// What figures of several sizes are of.
+/// What results of several sizes are of.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct What {
     /// What was measured, such as `latency` or `allreduce_by_host`.
     pub quantity: String,
-    /// The unit of its figures.
+    /// The unit of its results.
     pub unit: String,
     /// The kind of memory in which messages lie.
     pub memory: String,
@@ -102,7 +102,7 @@ impl fmt::Display for What {
     }
 }
 
-/// What one figure is of.
+/// What one value is of.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Case {
     /// What was measured.
@@ -118,18 +118,18 @@ pub struct Case {
 /// When it begins like a row and is none.
 pub fn read(line: &str) -> Result<Option<Line<Case>>, BadRow> {
     let Some(rest) = line.strip_prefix("row\t") else { return Ok(None) };
-    figure(rest).map(Some).ok_or_else(|| BadRow(line.to_owned()))
+    result(rest).map(Some).ok_or_else(|| BadRow(line.to_owned()))
 }
 
-fn figure(rest: &str) -> Option<Line<Case>> {
+fn result(rest: &str) -> Option<Line<Case>> {
     let fields: Vec<_> = rest.split('\t').collect();
-    let &[quantity, memory, bytes, figure, unit, paths] = fields.as_slice() else { return None };
+    let &[quantity, memory, bytes, value, unit, paths] = fields.as_slice() else { return None };
     let is_name = |word: &&str| word.starts_with(|first: char| first.is_ascii_alphabetic());
     let [quantity, memory] = [quantity, memory].map(|word| Some(word).filter(is_name).map(str::to_owned));
     let unit = ["us", "GB/s", "M/s"].contains(&unit).then(|| unit.to_owned())?;
-    let figure = figure.parse().ok().filter(|figure: &f64| figure.is_finite() && *figure > 0.0)?;
+    let value = value.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0)?;
     let case = Case { what: What { quantity: quantity?, unit, memory: memory? }, bytes: bytes.parse().ok()? };
-    Some(Line::Figure(case, figure, paths.trim().to_owned()))
+    Some(Line::Result(case, value, paths.trim().to_owned()))
 }
 
 #[cfg(test)]
@@ -139,14 +139,14 @@ mod row_tests {
     #[test]
     fn rows_are_read_among_other_lines() {
         let row = read("row\tcopy_latency\tgpu\t65536\t12.5\tus\tvmm 90, staged 10");
-        let Ok(Some(Line::Figure(case, figure, paths))) = row else { panic!("{row:?}") };
+        let Ok(Some(Line::Result(case, value, paths))) = row else { panic!("{row:?}") };
         assert_eq!(case.what.to_string(), "copy latency in us, memory: gpu");
-        assert_eq!((case.bytes, figure, paths.as_str()), (65536, 12.5, "vmm 90, staged 10"));
+        assert_eq!((case.bytes, value, paths.as_str()), (65536, 12.5, "vmm 90, staged 10"));
         assert_eq!(read("mpirun: a row of words"), Ok(None));
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_figure() {
+    fn what_makes_no_sense_is_no_result() {
         for fields in [
             "row\tlatency\tgpu\t65536\t12.5\tus",
             "row\tlatency\tgpu\t65536\t12.5\tms\tmpi 100",

@@ -129,9 +129,9 @@ mod tests {
         let way = Way { gpu: "native".to_owned(), isolated: true, channel: String::new(), pairs: 1 };
         let job = |number: usize| {
             let [start, rate] = [[1.0, 1e9], [2.0, 1e3], [40.0, 100.0], [9.0, 1e4]][number];
-            let row = |quantity: &str, unit: &str, bytes: u64, figure: f64| {
+            let row = |quantity: &str, unit: &str, bytes: u64, value: f64| {
                 let what = What { quantity: quantity.into(), unit: unit.into(), memory: "gpu".into() };
-                Line::Figure(Case { what, bytes }, figure, String::new())
+                Line::Result(Case { what, bytes }, value, String::new())
             };
             let sizes = (0..=22).map(|power| 1_u64 << power);
             let rows = sizes.flat_map(|bytes| {

@@ -1,4 +1,4 @@
-//! Drawing of a figure as SVG. Its axes, and what is on them, are in `figure`.
+//! Drawing of a plot as SVG. Its axes, and what is on them, are in `panel`.
 
 use core::ops::Range;
 
@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use thiserror::Error;
 
-use super::figure::{Axis, Figure, Panel, Series, value_text};
+use super::panel::{Axis, Panel, Plot, Series, value_text};
 
 /// Pixels of a panel of lines.
 const PANEL: (u32, u32) = (620, 400);
@@ -48,45 +48,45 @@ fn colour(target: usize) -> RGBColor {
     COLOURS[target % COLOURS.len()]
 }
 
-fn columns(figure: &Figure) -> u32 {
-    if figure.panels.len() > 1 { 2 } else { 1 }
+fn columns(plot: &Plot) -> u32 {
+    if plot.panels.len() > 1 { 2 } else { 1 }
 }
 
 /// Width and height in pixels.
-pub fn size(figure: &Figure) -> (u32, u32) {
-    if let [panel] = figure.panels.as_slice()
+pub fn size(plot: &Plot) -> (u32, u32) {
+    if let [panel] = plot.panels.as_slice()
         && panel.rows > 0
     {
-        return (ROWS.0, head_pixels(figure) + 90 + ROWS.1 * panel.rows as u32);
+        return (ROWS.0, head_pixels(plot) + 90 + ROWS.1 * panel.rows as u32);
     }
-    let with_ratios = figure.panels.iter().any(|panel| !panel.ratios().is_empty());
+    let with_ratios = plot.panels.iter().any(|panel| !panel.ratios().is_empty());
     let height = if with_ratios { (f64::from(PANEL.1) / (1.0 - RATIOS)) as u32 } else { PANEL.1 };
-    let rows = (figure.panels.len() as u32).div_ceil(columns(figure));
+    let rows = (plot.panels.len() as u32).div_ceil(columns(plot));
     // One panel alone is wide enough for the title.
-    let width = PANEL.0 * columns(figure) + if columns(figure) == 1 { 260 } else { 0 };
-    (width, head_pixels(figure) + height * rows)
+    let width = PANEL.0 * columns(plot) + if columns(plot) == 1 { 260 } else { 0 };
+    (width, head_pixels(plot) + height * rows)
 }
 
 /// Pixels above the panels.
-fn head_pixels(figure: &Figure) -> u32 {
-    TITLE + SMALL_PRINT * figure.caption.len() as u32 + if has_legend(figure) { LEGEND } else { 8 }
+fn head_pixels(plot: &Plot) -> u32 {
+    TITLE + SMALL_PRINT * plot.caption.len() as u32 + if has_legend(plot) { LEGEND } else { 8 }
 }
 
 /// Whether there is anything to tell apart.
-fn has_legend(figure: &Figure) -> bool {
-    figure.legend.len() > 1
+fn has_legend(plot: &Plot) -> bool {
+    plot.legend.len() > 1
 }
 
 /// Draws everything.
-pub fn draw<B: DrawingBackend>(figure: &Figure, backend: B) -> Drawing<()> {
+pub fn draw<B: DrawingBackend>(plot: &Plot, backend: B) -> Drawing<()> {
     let root = backend.into_drawing_area();
     root.fill(&WHITE).map_err(failed)?;
-    let (head, body) = root.split_vertically(head_pixels(figure));
-    draw_head(figure, &head)?;
-    let columns = columns(figure) as usize;
-    let areas = body.split_evenly((figure.panels.len().div_ceil(columns), columns));
-    let ratios = figure.ratio_axis();
-    for (panel, area) in figure.panels.iter().zip(&areas) {
+    let (head, body) = root.split_vertically(head_pixels(plot));
+    draw_head(plot, &head)?;
+    let columns = columns(plot) as usize;
+    let areas = body.split_evenly((plot.panels.len().div_ceil(columns), columns));
+    let ratios = plot.ratio_axis();
+    for (panel, area) in plot.panels.iter().zip(&areas) {
         if panel.rows == 0 { draw_lines(panel, &ratios, area) } else { draw_rows(panel, area) }?;
     }
     root.present().map_err(failed)
@@ -96,15 +96,15 @@ fn text(size: i32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&BLACK)
 }
 
-fn draw_head<B: DrawingBackend>(figure: &Figure, area: &DrawingArea<B, Shift>) -> Drawing<()> {
-    area.draw(&Text::new(figure.title.clone(), (16, 12), text(18))).map_err(failed)?;
+fn draw_head<B: DrawingBackend>(plot: &Plot, area: &DrawingArea<B, Shift>) -> Drawing<()> {
+    area.draw(&Text::new(plot.title.clone(), (16, 12), text(18))).map_err(failed)?;
     let mut top = TITLE as i32;
-    for line in &figure.caption {
+    for line in &plot.caption {
         area.draw(&Text::new(line.clone(), (16, top), text(13).color(&BLACK.mix(0.7)))).map_err(failed)?;
         top += SMALL_PRINT as i32;
     }
     let mut left = 16;
-    for (target, name) in figure.legend.iter().enumerate().filter(|_| has_legend(figure)) {
+    for (target, name) in plot.legend.iter().enumerate().filter(|_| has_legend(plot)) {
         let square = Rectangle::new([(left, top + 9), (left + 22, top + 21)], colour(target).filled());
         area.draw(&square).map_err(failed)?;
         area.draw(&Text::new(name.clone(), (left + 30, top + 7), text(16))).map_err(failed)?;

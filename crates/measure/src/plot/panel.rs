@@ -7,7 +7,7 @@ use crate::table::significant;
 
 /// A picture: panels with one legend.
 #[derive(Debug)]
-pub struct Figure {
+pub struct Plot {
     /// The file's name without its ending.
     pub name: String,
     /// What it shows.
@@ -88,7 +88,7 @@ impl From<&Rate> for Reference {
     }
 }
 
-impl Figure {
+impl Plot {
     /// Panels that are compared with each other: they have one vertical axis, on which all of their points
     /// and references lie. None without panels.
     pub fn new(
@@ -130,24 +130,24 @@ impl Panel {
         unit: &str,
         sizes: &[u64],
         targets: usize,
-        figure: impl Fn(u64, usize) -> Option<Summary>,
+        summary: impl Fn(u64, usize) -> Option<Summary>,
     ) -> Option<Self> {
         let position = |index: usize| size_position(sizes[index]);
-        let series = series(targets, sizes.len(), position, |index, target| figure(sizes[index], target))?;
+        let series = series(targets, sizes.len(), position, |index, target| summary(sizes[index], target))?;
         let y = Axis::quantity(unit, points(&series));
         Some(Self::of_lines(title, Axis::sizes(sizes.iter().copied()), y, series))
     }
 
-    /// A panel with a row of points for each of these names; none without any figure.
+    /// A panel with a row of points for each of these names; none without any summary.
     pub fn by_row(
         title: String,
         unit: &str,
         names: Vec<String>,
         targets: usize,
-        figure: impl Fn(usize, usize) -> Option<Summary>,
+        summary: impl Fn(usize, usize) -> Option<Summary>,
     ) -> Option<Self> {
         let rows = names.len();
-        let series = series(targets, rows, |index| -(index as f64), figure)?;
+        let series = series(targets, rows, |index| -(index as f64), summary)?;
         let panel = Self::of_lines(title, Axis::quantity(unit, points(&series)), Axis::rows(names), series);
         Some(Self { rows, ..panel })
     }
@@ -179,10 +179,10 @@ fn series(
     targets: usize,
     positions: usize,
     position: impl Fn(usize) -> f64,
-    figure: impl Fn(usize, usize) -> Option<Summary>,
+    summary: impl Fn(usize, usize) -> Option<Summary>,
 ) -> Option<Vec<Series>> {
     let of_target = |target| {
-        let point = |index| Some(Point::new(position(index), &figure(index, target)?));
+        let point = |index| Some(Point::new(position(index), &summary(index, target)?));
         Series { target, points: (0..positions).filter_map(point).collect() }
     };
     let series: Vec<_> = (0..targets).map(of_target).filter(|series| !series.points.is_empty()).collect();
