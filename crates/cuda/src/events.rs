@@ -14,7 +14,7 @@ const WITHOUT_TIMING: u32 = 2;
 /// Events that wait for the next copies, of each context.
 const MAX_EVENTS: usize = 256;
 
-/// One of the calling thread's context, which has that number (`life`).
+/// One of the calling thread's context, which has that number ([`super::scope`]).
 pub(super) fn take(driver: &Driver, life: u64) -> Result<u64, CudaError> {
     if let Some(event) = events().get_or_insert_default().entry(life).or_default().pop() {
         return Ok(event);
@@ -31,7 +31,7 @@ fn create(driver: &Driver) -> Result<u64, CudaError> {
     Ok(event as u64)
 }
 
-/// Makes so many more of the calling thread's context, which has that number (`life`).
+/// Makes so many more of the calling thread's context, which has that number ([`super::scope`]).
 pub(super) fn reserve(driver: &Driver, life: u64, count: usize) -> Result<(), CudaError> {
     events().get_or_insert_default().entry(life).or_default();
     for _ in 0..count {

@@ -13,19 +13,17 @@ mod events;
 mod functions;
 mod gpudirect;
 mod kernel;
-mod life;
 mod locks;
 mod lookup;
 mod memory;
 mod order;
-mod pending;
 mod pinning;
 mod scope;
 mod sharing;
 
 pub use crate::lookup::forbid_setup_calls;
 pub use affinity::{bind_thread, current_node, follow, node_of, node_of_rdma_device};
-pub use copy::copy;
+pub use copy::{PendingCopy, copy};
 pub use copy_context::copy_from_host;
 pub use device::{
     Abilities, GpuAccess, GpuNumber, abilities, current_device, gpu_access, gpu_model, gpu_number,
@@ -37,7 +35,6 @@ pub use gpudirect::{dma_buf, flush_writes};
 pub use kernel::{Function, context_of_stream, is_captured};
 pub use memory::DeviceMemory;
 pub use order::{synchronize, synchronize_both, synchronize_call};
-pub use pending::PendingCopy;
 pub use pinning::FOR_ALL_DEVICES;
 pub use pinning::{Pinned, PinnedWord};
 pub use scope::Scope;

@@ -94,14 +94,16 @@ fn cuda_device(device: &CudaDevice) -> Value {
     all
 }
 
+/// The variant's name as JSON has names: `SealedMemory` is `sealed_memory`.
 fn name_of(feature: Feature) -> String {
-    let name = match feature {
-        Feature::SealedMemory => "sealed_memory",
-        Feature::ProcessDescriptors => "process_descriptors",
-        Feature::CloseRange => "close_range",
-        Feature::WrittenPages => "written_pages",
-    };
-    name.to_owned()
+    let mut name = String::new();
+    for letter in format!("{feature:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
 }
 
 #[cfg(test)]
@@ -161,6 +163,7 @@ mod tests {
         assert_eq!(of(&report), [""; 0], "{report:#}");
         assert_eq!(report["live"]["driver"]["devices"][0]["closed"][0]["path"], "dma-buf");
         assert_eq!(report["live"]["features"]["written_pages"], false);
+        assert_eq!(report["live"]["features"]["sealed_memory"], true);
         assert_eq!(report["live"]["verbs"]["devices"][1]["error"], "gone");
         assert_eq!(report["rdma"]["devices"][1]["pci"]["redirecting"][0]["is_redirecting"], true);
         all.live.driver = DriverProbe::None { is_installed: true, why: "old".into() };

@@ -4,13 +4,15 @@
 
 use core::fmt;
 use std::io;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_access::target::socket_proof;
 use causeway_connection::channel::Connection;
+use causeway_connection::vsock::VsockListener;
 use causeway_link::accept::{
     AcceptError, AcceptPolicy, Caller, HandshakeTimeouts, Request, authenticate, authenticate_local,
 };
@@ -27,7 +29,6 @@ use super::authorization::Authorization;
 use super::drain::Drain;
 use super::hot_restart::Forward;
 use super::monitor::MonitoredPeer;
-use super::network_listener::NetworkListener;
 use super::refusal::{Refusal, refuse};
 use super::sessions::Upgrader;
 use super::shared::{SecretsFor, Shared};
@@ -48,6 +49,33 @@ const BACKLOG: i32 = 4096;
 
 /// How long the log says nothing more of too many handshakes after it has.
 const OVERLOAD_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A socket at which callers from a network are accepted.
+pub enum NetworkListener {
+    Tcp(Arc<TcpListener>),
+    Vsock(Arc<VsockListener>),
+}
+
+impl NetworkListener {
+    /// The next caller.
+    pub fn accept(&self) -> io::Result<(TcpStream, NetworkAddress)> {
+        match self {
+            Self::Tcp(socket) => socket.accept().map(|(stream, peer)| (stream, peer.into())),
+            Self::Vsock(socket) => {
+                socket.accept().map(|(stream, peer)| (stream, NetworkAddress::Vsock(peer)))
+            }
+        }
+    }
+}
+
+impl AsFd for NetworkListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Vsock(socket) => socket.as_fd(),
+        }
+    }
+}
 
 /// Accepts callers until the other end of `stopped` is closed.
 pub fn accept_until(network: &[NetworkListener], stopped: &UnixStream, shared: &Arc<Shared>) {

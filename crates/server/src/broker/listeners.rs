@@ -14,7 +14,7 @@ use causeway_sync::threads;
 use super::config::BrokerConfig;
 use super::error::StartError;
 use super::hot_restart::InheritedSockets;
-use super::network_listener::NetworkListener;
+use super::listen::NetworkListener;
 use super::shared::Shared;
 use super::{listen, metrics};
 use crate::locks::{Mutex, rank};

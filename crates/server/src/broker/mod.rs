@@ -50,7 +50,6 @@
 //! | `session_watch` | Watch over a session's worker: what it reports, when it is killed, and how it has ended |
 //! | `worker_log` | Log forwarding from workers to the server's log |
 //! | `authorization` | Authorization of a conversation that lasts: whether the key that its caller has proved still counts |
-//! | `network_listener` | Network listener: a socket over TCP or vsock at which callers are accepted |
 //! | `forks` | Forks of sessions, from the request of the parent's program until the child's comes for its session |
 //! | `unix_groups` | Unix groups of this host: what the list of clients names, and in which a local user is |
 //! | `mps` | NVIDIA's MPS: shares of a GPU where the kernels of several workers run at the same time |
@@ -88,7 +87,6 @@ mod monitor;
 mod move_state;
 mod moves;
 mod mps;
-mod network_listener;
 mod prestarted;
 mod refusal;
 mod restore;
