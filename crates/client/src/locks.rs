@@ -32,7 +32,9 @@ const HELD_WHILE_WAITING: u128 = bit::<rank::ConnectionMessages>()
     | bit::<rank::Graphs>()
     | bit::<rank::GraphReservation>();
 
-/// Says that the calling thread waits here for a server: debug builds panic where it holds a lock that is no turn.
+/// Says that the calling thread waits here for a server: debug builds panic where it holds a lock that is no turn. Where
+/// every command is waited for (`CAUSEWAY_SYNC`) commands that are posted otherwise are, too, with the locks that keep
+/// their order.
 #[inline]
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn waits_for_server() {

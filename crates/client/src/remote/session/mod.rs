@@ -236,7 +236,11 @@ impl Session {
         read: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
     ) -> Result<R, CUresult> {
         // A thread that waits reads the link, and ends the transfers that it finds there.
-        waits_for_server();
+        if self.synchronous {
+            must_be_free::<rank::MirroredRegions>();
+        } else {
+            waits_for_server();
+        }
         self.commands.must_have(C::OPCODE, &self.target)?;
         statistics::mark(Carried::Called);
         let waiting = self.replies.expect();
