@@ -4,8 +4,8 @@
 // that uses CUDA all the time. Each process checks that it has what was there at the fork, changes it in its own way, and
 // checks that. One child forks a child of its own and ends before that, one is killed, one ends before it has
 // a session, one becomes another program. What cannot be forked is refused, and the program goes on: `refused
-// WHY` expects that of every fork, `full` that the child has no memory, and `limit COUNT WHY` that there are
-// so many children and no more.
+// WHY` expects that of every fork, `full` that the child has no memory, `left_out` that it lacks what its session
+// has, and `limit COUNT WHY` that there are so many children and no more.
 #include "check.h"
 
 #include <atomic>
@@ -316,6 +316,23 @@ int main(int count, char **arguments) {
         }
         must_succeed(child, "the child");
         work(state, 2, "the parent");
+        return pass();
+    }
+    if (!strcmp(how, "left_out")) {
+        // The child does not have memory that its session has: it learns that, and its parent goes on at once.
+        REQUIRE(madvise(state.pinned, BYTES, MADV_DONTFORK) == 0, "the advice is refused");
+        const pid_t child = fork_with_session(reason, sizeof reason);
+        REQUIRE(child >= 0, "the session cannot be forked: %s", reason);
+        if (child == 0) {
+            REQUIRE(strstr(reason, "cannot be shared"), "the child has a session, or none for another reason: %s", reason);
+            REQUIRE(cudaMemset(state.data, 0, 4) == cudaErrorInitializationError, "it uses the GPU");
+            pause();
+        }
+        work(state, 2, "the parent");
+        int status;
+        REQUIRE(waitpid(child, &status, WNOHANG) == 0, "the child has ended with %#x", status);
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
         return pass();
     }
     if (!strcmp(how, "limit")) {

@@ -63,6 +63,7 @@ fn what_cannot_be_forked_is_refused_and_goes_on() {
         .must_succeed();
     refused(&Server::start_with(&[OPEN.as_slice(), &["--max-sessions", "1"]].concat()), "--max-sessions");
     run(&mut forking(&server, "shm", &["refused", "MADV_DONTFORK"]), LIMIT).must_succeed();
+    run(&mut forking(&server, "shm", &["left_out"]), LIMIT).must_succeed();
     // Two children, and later two more, beside their parent.
     let three = Server::start_with(&[OPEN.as_slice(), &["--max-sessions", "3"]].concat());
     run(&mut forking(&three, "tcp", &["limit", "2", "--max-sessions"]), LIMIT).must_succeed();

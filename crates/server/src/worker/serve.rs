@@ -178,8 +178,8 @@ fn engine_of(gpu: Arc<dyn Gpu>, link: &Link, keeps_images: bool, exchange: &Arc<
     Engine::new(gpu, link.clone(), images, Arc::clone(exchange))
 }
 
-/// Handles messages of a link that has started, until the client goes or breaks the protocol. Of a session that was taken up the client has sent so
-/// many frames before.
+/// Handles messages of a link that has started, until the client goes or breaks the protocol. Of a session that was taken
+/// up the client has sent so many frames before.
 fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver, mut taken_up: Option<u64>) -> ExitCode {
     let exchange = Arc::clone(engine.session().exchange());
     let watched = engine.session().shared_gpu();
