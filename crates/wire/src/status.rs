@@ -119,7 +119,7 @@ impl Encode for ServerStatus {
         let owned = self.sessions.iter().filter(|session| session.owner != SessionOwner::default());
         let owners: Vec<_> = owned.map(|session| (session.session, session.owner.clone())).collect();
         owners.encode(out);
-        let direct = self.sessions.iter().filter(|session| session.gpudirect.is_available);
+        let direct = self.sessions.iter().filter(|session| session.gpudirect != GpuDirectStatus::default());
         let direct: Vec<_> = direct.map(|session| (session.session, session.gpudirect)).collect();
         direct.encode(out);
         let forked = self.sessions.iter();
@@ -496,6 +496,15 @@ mod tests {
             let earlier = Decoder::new(&bytes).value::<ServerStatus>().unwrap();
             assert_eq!(earlier.sessions[1], wanted);
         }
+    }
+
+    #[test]
+    fn bytes_of_a_session_without_gpudirect_travel_too() {
+        let before = GpuDirectStatus { bytes_from_device: 5, ..GpuDirectStatus::default() };
+        let status = ServerStatus { sessions: vec![session(1, before)], ..ServerStatus::default() };
+        let mut bytes = Vec::new();
+        status.encode(&mut bytes);
+        assert_eq!(Decoder::new(&bytes).value(), Ok(status));
     }
 
     #[test]
