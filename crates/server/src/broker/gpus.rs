@@ -51,6 +51,23 @@ pub struct MeasuredDevice {
     pub sensors: Sensors,
 }
 
+impl MeasuredDevice {
+    /// Fraction of the time in which kernels ran.
+    pub fn utilization_ratio(&self) -> Option<f64> {
+        self.status.utilisation.map(|percent| f64::from(percent) / 100.0)
+    }
+
+    /// Power that it draws, in watts.
+    pub fn watts(&self) -> Option<f64> {
+        self.sensors.power.map(|milliwatts| f64::from(milliwatts) / 1e3)
+    }
+
+    /// Energy that it has used, in joules.
+    pub fn joules(&self) -> Option<f64> {
+        self.sensors.energy.map(|millijoules| millijoules as f64 / 1e3)
+    }
+}
+
 /// What is known of the devices.
 #[derive(Default)]
 pub struct Gpus {

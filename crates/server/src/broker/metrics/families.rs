@@ -261,16 +261,16 @@ fn devices(page: &mut Page, devices: &[MeasuredDevice]) {
     let used = page.gauge("causeway_device_memory_used_bytes", "Memory of a device that is in use.");
     sample(used, &|device| Some(device.status.memory_used as f64));
     let busy = page.gauge("causeway_device_utilization_ratio", "Fraction of time in which kernels ran.");
-    sample(busy, &|device| device.status.utilisation.map(|percent| f64::from(percent) / 100.0));
+    sample(busy, &MeasuredDevice::utilization_ratio);
     let temperature = page.gauge("causeway_device_temperature_celsius", "Temperature of a device.");
     sample(temperature, &|device| device.sensors.temperature.map(f64::from));
     let power = page.gauge("causeway_device_power_watts", "Power that a device draws.");
-    sample(power, &|device| device.sensors.power.map(|milliwatts| f64::from(milliwatts) / 1e3));
+    sample(power, &MeasuredDevice::watts);
     let energy = page.counter(
         "causeway_device_energy_joules_total",
         "Energy that a device has used since its driver was loaded.",
     );
-    sample(energy, &|device| device.sensors.energy.map(|millijoules| millijoules as f64 / 1e3));
+    sample(energy, &MeasuredDevice::joules);
 }
 
 #[cfg(test)]

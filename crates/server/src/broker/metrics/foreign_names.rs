@@ -26,11 +26,6 @@ fn total(device: &MeasuredDevice) -> f64 {
     device.status.memory_total as f64
 }
 
-/// A number of thousandths as one of units.
-fn thousandth(number: u64) -> f64 {
-    number as f64 / 1e3
-}
-
 /// Memory in the unit of DCGM, which has no fractions.
 fn mebibytes(bytes: u64) -> Option<f64> {
     Some((bytes >> 20) as f64)
@@ -42,16 +37,10 @@ const OF_OTEL: [Family; 7] = [
     ("hw_gpu_memory_utilization_ratio", "Fraction of GPU memory used.", |device| {
         (device.status.memory_total > 0).then(|| used(device) / total(device))
     }),
-    ("hw_gpu_utilization_ratio", "Fraction of time in which kernels ran.", |device| {
-        device.status.utilisation.map(|percent| f64::from(percent) / 100.0)
-    }),
+    ("hw_gpu_utilization_ratio", "Fraction of time in which kernels ran.", MeasuredDevice::utilization_ratio),
     ("hw_temperature_celsius", "Temperature of the GPU.", |device| device.sensors.temperature.map(f64::from)),
-    ("hw_power_watts", "Power that the GPU draws.", |device| {
-        device.sensors.power.map(|milliwatts| thousandth(milliwatts.into()))
-    }),
-    ("hw_energy_joules_total", "Energy that the GPU has used.", |device| {
-        device.sensors.energy.map(thousandth)
-    }),
+    ("hw_power_watts", "Power that the GPU draws.", MeasuredDevice::watts),
+    ("hw_energy_joules_total", "Energy that the GPU has used.", MeasuredDevice::joules),
 ];
 
 const OF_DCGM: [Family; 7] = [
@@ -68,9 +57,7 @@ const OF_DCGM: [Family; 7] = [
     ("DCGM_FI_DEV_GPU_TEMP", "Temperature of the GPU (in C).", |device| {
         device.sensors.temperature.map(f64::from)
     }),
-    ("DCGM_FI_DEV_POWER_USAGE", "Power that the GPU draws (in W).", |device| {
-        device.sensors.power.map(|milliwatts| thousandth(milliwatts.into()))
-    }),
+    ("DCGM_FI_DEV_POWER_USAGE", "Power that the GPU draws (in W).", MeasuredDevice::watts),
     ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Energy that the GPU has used (in mJ).", |device| {
         device.sensors.energy.map(|millijoules| millijoules as f64)
     }),
